@@ -1,0 +1,3 @@
+"""Policy lag as a controlled, reproducible variable."""
+
+__version__ = "0.1.0"
