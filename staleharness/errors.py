@@ -1,0 +1,31 @@
+"""The two ways a run can go wrong: the user's mistake, and a training that failed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake in what was asked for; its message is one line: what, where, what would be right.
+
+    The command line prints the line and exits with 2. Nothing has been written when it is raised.
+    """
+
+
+class Diverged(RuntimeError):
+    """A loss, a parameter or a log-probability stopped being finite."""
+
+
+class Interrupted(RuntimeError):
+    """The run was asked to stop; its checkpoint is on disk and the same command goes on from there."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error line: the nearest known name if one is close, otherwise all of them."""
+    names = sorted(known)
+    by_lower = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {by_lower[close[0]]!r}?"
+    return "known: " + ", ".join(names) if names else "none is known"

@@ -1,0 +1,64 @@
+"""What an environment plugin answers: which ids it serves, and a vector of environments for one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from .errors import UserError, nearest
+from .plugins import Registry
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Task:
+    """A family of environments. A plugin subclasses it and registers the class.
+
+    ids: the environment ids this family lists, with one line each. `find` may accept more than it lists.
+    aliases: short names that users may type instead (`Hopper` for `Hopper-v5`).
+    """
+
+    name: ClassVar[str] = ""  # the family's name, set by registration
+    paper: ClassVar[str] = ""
+    ids: ClassVar[dict[str, str]] = {}
+    aliases: ClassVar[dict[str, str]] = {}
+    fallback: ClassVar[bool] = False  # asked only when no other family knows the id
+
+    @classmethod
+    def find(cls, env: str) -> str | None:
+        """The canonical id for what the user typed, or None when this family does not serve it."""
+        known = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}
+        return known.get(env.lower())
+
+    def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
+        """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
+        caller resets finished environments with `reset(options={"reset_mask": done})`.
+
+        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
+        bit-identical; without them the harness replays the actions since each environment's last reset.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
+
+
+class Restorable(Protocol):
+    """A vector of environments whose complete state can be read and written back, bit for bit."""
+
+    def get_state(self) -> dict[str, NDArray[np.generic]]: ...
+
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+ENVS: Registry[type[Task]] = Registry("envs")
+
+
+def find_env(env: str) -> tuple[str, type[Task]]:
+    """The canonical id and the family that serves it. Raises `UserError` with the nearest known id."""
+    families = sorted((ENVS[name] for name in ENVS), key=lambda family: family.fallback)
+    for family in families:
+        if (found := family.find(env)) is not None:
+            return found, family
+    known = {id for family in families for id in (*family.ids, *family.aliases)}
+    raise UserError(f"no environment is called {env!r}; {nearest(env, known)}")
