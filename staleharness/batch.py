@@ -8,11 +8,38 @@ control data is [N, 1]. Nothing past the collector asks which of the two kinds i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
+
+    obs: Tensor  # [B, T, D] raw observations, float32
+    action: Tensor  # [B, T, A] as sampled, before the environment clips it
+    behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
+    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted
+    behaviour_log_std: Tensor  # [B, T, A]
+    version: Tensor  # [B, T] int64, phases done when the acting version was stored
+    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
+    reward: Tensor  # [B, T] raw, float64
+    terminated: Tensor  # [B, T] bool
+    truncated: Tensor  # [B, T] bool
+    # The true next observation wherever it is not the next column: at episode ends and at the end of each row.
+    final_obs: Tensor  # [M, D]
+    final_row: Tensor  # [M] int64
+    final_step: Tensor  # [M] int64
+
+    def rows(self, index: Tensor) -> Rollout:
+        """The rows at `index` [R] (sorted), in that order."""
+        keep = (self.final_row[:, None] == index[None, :]).nonzero()
+        cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step")}
+        dense = {f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")}
+        return Rollout(**dense, **cut, final_row=keep[:, 1])
 
 
 @dataclass(frozen=True)
