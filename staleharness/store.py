@@ -15,17 +15,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
+from .files import digest, sync_directory, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,7 +155,7 @@ class Store:
             if mine != theirs:
                 raise RuntimeError(f"run {run_id} finished twice with different metrics: {attempt} and {final}") from None
             shutil.rmtree(attempt)
-        _sync_directory(final.parent)
+        sync_directory(final.parent)
         return final
 
 
@@ -171,41 +170,6 @@ def damage(path: Path) -> str | None:
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return None
-
-
-def digest(path: Path) -> str:
-    """sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all (temporary, fsync, rename)."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    _sync_directory(path.parent)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Canonical JSON (sorted keys, no NaN), written whole or not at all."""
-    write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _only_reference(root: Path) -> bool:

@@ -8,7 +8,7 @@ learner's minibatch all agree exactly, and w is 1 where the policies are the sam
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -47,9 +47,10 @@ class MLPPolicy:
         self.actor_size = sum(math.prod(shape) for shape in self.actor_shapes)
         size = self.actor_size + sum(math.prod(shape) for shape in self.critic_shapes)
         self.flat = torch.zeros(size, device=self.device)
-        self.flat.grad = torch.zeros_like(self.flat)
+        self.flat_gradient = torch.zeros_like(self.flat)
+        self.flat.grad = self.flat_gradient
         shapes = self.actor_shapes + self.critic_shapes
-        views = zip(views_of(self.flat, shapes), views_of(self.flat.grad, shapes), strict=True)
+        views = zip(views_of(self.flat, shapes), views_of(self.flat_gradient, shapes), strict=True)
         self.parameters: list[Tensor] = []
         for view, gradient in views:
             parameter = view.detach().requires_grad_()
@@ -91,10 +92,18 @@ class MLPPolicy:
         entropy = (log_std + (0.5 + HALF_LOG_2PI)).sum().expand(obs.shape[0])
         return Evaluation(gaussian_logp(action, mean, log_std), entropy, value, mean, log_std)
 
-    def values(self, obs: Tensor) -> Tensor:
-        """V of raw observations [N, D]."""
+    @torch.no_grad()
+    def evaluate_now(self, obs: Tensor, action: Tensor) -> Evaluation:
+        """`evaluate` without gradient, as a record of this moment (nothing in it changes with the weights)."""
+        now = self.evaluate(obs, action)
+        return replace(now, log_std=now.log_std.clone())
+
+    @torch.no_grad()
+    def values_now(self, obs: Tensor) -> Tensor:
+        """V of raw observations [N, D], without gradient."""
         return network(self.parameters[len(self.actor_shapes) :], self.normalise(obs)).squeeze(-1)
 
+    @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
         mean, log_std = self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
