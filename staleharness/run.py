@@ -10,7 +10,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,13 @@ from . import checkpoint
 from .errors import Diverged, Interrupted, UserError
 from .fingerprint import fingerprint, same_bits
 from .files import write_json
+from .job import Job
 from .simulate import Simulation
 from .evaluation import Scores
 from .spec import RunSpec
 from .store import FORMAT, Store
 
 CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a worker is handed: names and plain data only."""
-
-    run_id: str
-    label: str
-    spec: dict[str, Any]
-    root: str
 
 
 def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:

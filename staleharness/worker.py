@@ -18,13 +18,14 @@ import torch
 from . import run
 from .errors import Interrupted
 from .files import write_json
+from .job import Job
 from .plugins import PATH_VARIABLE
 from .store import Store
 
 LOG_TAIL_LINES = 25
 
 
-def main(job: run.Job, plugin_path: str, channel: Connection) -> None:
+def main(job: Job, plugin_path: str, channel: Connection) -> None:
     """Run `job`, tell `channel` about every phase, and end with `done`, `failed` or `interrupted`.
 
     The process ends itself at the next phase boundary when the sweep that started it is gone.
