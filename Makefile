@@ -17,7 +17,7 @@ SETUP_VALUES = PY TORCH EXTRAS
 VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE KIND NAME FOLDER
 SWITCHES = DRY JSON
 
-given = $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v))
+given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z a-z)
 # `--env="$ARG_ENV"` for each value given, `--dry` for each switch that is on.
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \

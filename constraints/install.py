@@ -1,8 +1,8 @@
 """Make the virtual environment that every `make` target uses, or bring it up to date: what `make setup` runs.
 
-Standard library only, and readable by any Python 3.7, so that a too early `python3` is told so in one line. What
-was installed is written to a stamp inside the environment, last and atomically: a setup that was interrupted has no
-stamp and is finished by the next call; one whose inputs have not changed returns at once.
+Standard library only, and readable by any Python 3.7, so that a too early `python3` is told so in one line.
+What was installed is written to a stamp inside the environment, last and atomically: a setup that was
+interrupted has no stamp and is finished by the next call; one whose inputs have not changed returns at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +29,7 @@ SUITABLE = ("3.11", "3.12", "3.13")
 HINTS = [  # what pip said, and what it means to a user
     (r"No space left on device|Errno 28", "the disk is full; the environment needs 2 GB, with CUDA 8 GB"),
     (
-        r"NewConnectionError|Temporary failure in name resolution|Name or service not known|timed out|ProxyError",
+        r"NewConnectionError|Temporary failure in name|Name or service not known|timed out|ProxyError",
         "pip cannot reach its package index; for a machine without network see docs/install.md",
     ),
     (
@@ -49,7 +50,7 @@ def say(text: str) -> None:
 
 
 def find_python(asked: str) -> str:
-    """A Python 3.11 to 3.13 that can make environments: the one asked for, else `python3`, else the newest."""
+    """A Python 3.11 to 3.13 that can make environments: the one asked for; else `python3`, the newest."""
     unable = []
     for name in [asked] if asked else ["python3", "python3.13", "python3.12", "python3.11"]:
         found = shutil.which(name)
@@ -67,7 +68,7 @@ def find_python(asked: str) -> str:
             f"Python {unable[0]} cannot make virtual environments here: sudo apt-get install {package}"
         )
     raise SetupError(
-        f"{asked or 'python3'} is not a Python 3.11, 3.12 or 3.13; name one, e.g. make setup PY=/usr/bin/python3.12"
+        f"{asked or 'python3'} is no Python 3.11, 3.12 or 3.13; name one: make setup PY=/usr/bin/python3.12"
     )
 
 
@@ -92,7 +93,7 @@ def make_environment(venv: Path, python: str, moved: bool) -> None:
 def has_driver() -> bool:
     """Whether an NVIDIA driver answers."""
     smi = shutil.which("nvidia-smi")
-    return bool(smi) and subprocess.run([smi], capture_output=True).returncode == 0
+    return smi is not None and subprocess.run([smi], capture_output=True).returncode == 0
 
 
 def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
@@ -102,9 +103,7 @@ def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
     """
     if build == "auto":
         build = "cuda" if has_driver() else "cpu"
-        say(
-            f"torch for {'the NVIDIA driver found' if build == 'cuda' else 'the CPU: no NVIDIA driver answers'}"
-        )
+        say("torch with CUDA: an NVIDIA driver answers" if build == "cuda" else "torch for the CPU")
     pinned = re.search(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)
     version = pinned.group(1) if pinned else ""
     listing = subprocess.run(
@@ -146,7 +145,7 @@ def pip(python: Path, arguments: list[str], log: Path) -> None:
 
 
 def wanted_state(args: argparse.Namespace, before: dict[str, object], pins: Path) -> dict[str, object]:
-    """What the stamp will say: the choices (those not given now are kept from last time) and all that they rest on."""
+    """What the stamp will say: the choices (if not made now, last time's) and a digest of their inputs."""
     digest = hashlib.sha256()
     for file in (pins, ROOT / "pyproject.toml", Path(__file__)):
         digest.update(file.read_bytes())
@@ -168,10 +167,8 @@ def set_up(args: argparse.Namespace) -> None:
     moved = bool(before) and before.get("root") != str(ROOT)
     inner = venv / "bin" / "python"
     make_environment(venv, find_python(args.py), moved)
-    version = subprocess.run(
-        [str(inner), "-c", PROBE], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    pins = ROOT / "constraints" / f"py{version.replace('.', '')}.txt"
+    probe = subprocess.run([str(inner), "-c", PROBE], capture_output=True, text=True, check=True)
+    pins = ROOT / "constraints" / f"py{probe.stdout.strip().replace('.', '')}.txt"
     state = wanted_state(args, before, pins)
     if state == before:
         os.utime(stamp)  # make compares times: the inputs were touched, not changed
@@ -182,7 +179,7 @@ def set_up(args: argparse.Namespace) -> None:
     started = time.monotonic()
     extras = ",".join(["dev", *filter(None, re.split(r"[,\s]+", str(state["extras"])))])
     package = ["-e", f"{ROOT}[{extras}]"] if args.wheel is None else [str(args.wheel)]
-    say(f"installing into {venv} with the pins of {pins.relative_to(ROOT)} (some minutes the first time)")
+    say(f"installing into {venv} with constraints/{pins.name} (a minute or two, longer with CUDA)")
     arguments = ["-c", str(pins), *torch_arguments(inner, pins, str(state["torch"])), *package]
     pip(inner, arguments, venv / "setup.log")
     half = stamp.with_suffix(".tmp")
@@ -201,7 +198,7 @@ def remove(venv: Path) -> None:
 
 
 @contextlib.contextmanager
-def one_at_a_time():
+def one_at_a_time() -> Iterator[None]:
     """Two calls in the same checkout take turns (the kernel drops the lock with its holder)."""
     with (ROOT / "pyproject.toml").open() as file:
         with contextlib.suppress(ImportError, OSError):  # some network file systems have no locks

@@ -1,8 +1,8 @@
 """Resolve every dependency and extra of pyproject.toml and write the exact pins for the running Python.
 
-`make lock`, or `/path/to/python3.12 constraints/lock.py` for another Python (it needs pip, and installs nothing).
-pip resolves against a stand-in for torch, which asks for what torch asks for apart from the CUDA libraries: so the
-pins are the same on every machine, and gigabytes need not be fetched to read a list of names.
+`make lock`, or `/path/to/python3.12 constraints/lock.py` for another Python (it needs pip; installs nothing).
+pip resolves against a stand-in for torch, which asks for what torch asks for apart from the CUDA libraries:
+so the pins are the same on every machine, and gigabytes need not be fetched to read a list of names.
 """
 
 from __future__ import annotations
