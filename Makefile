@@ -80,7 +80,7 @@ bench: $(STAMP) ## speed, as ratios
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .
 	@$(PYTHON) -m ruff format --check --quiet .
-	@$(VENV)/bin/lint-imports --quiet
+	@$(VENV)/bin/lint-imports --no-logo
 
 type: $(STAMP) ## types
 	@$(PYTHON) -m mypy staleharness $(wildcard algorithms/*.py envs/*.py)

@@ -97,24 +97,22 @@ def has_driver() -> bool:
 
 
 def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
-    """What pip needs to be told so that it picks the CPU or the CUDA build of the pinned torch.
+    """What pip must be told to install the CPU or the CUDA build of the pinned torch, also over the other.
 
-    A `+cpu` build sorts above the plain one of the same version, so being able to see it is enough to get it.
+    The CUDA build is the one without a local version (`===` matches no other), as PyPI has it for Linux.
     """
     if build == "auto":
         build = "cuda" if has_driver() else "cpu"
         say("torch with CUDA: an NVIDIA driver answers" if build == "cuda" else "torch for the CPU")
-    pinned = re.search(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)
-    version = pinned.group(1) if pinned else ""
-    listing = subprocess.run(
-        [str(python), "-m", "pip", "index", "versions", "torch"], capture_output=True, text=True
-    )
-    sees_cpu_build = f"{version}+cpu" in listing.stdout
+    version = re.findall(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)[0]
+    command = [str(python), "-m", "pip", "index", "versions", "torch"]
+    visible = re.split(r"[,\s]+", subprocess.run(command, capture_output=True, text=True).stdout)
     if build == "cuda":
-        return [f"torch==={version}"] if sees_cpu_build else []  # `===` does not match a local version
-    if sees_cpu_build or sys.platform == "darwin":
-        return []
-    return ["--extra-index-url", TORCH_CPU_INDEX]
+        return [f"torch==={version}"] if version in visible else []
+    if sys.platform == "darwin":
+        return []  # has one build only
+    index = [] if f"{version}+cpu" in visible else ["--extra-index-url", TORCH_CPU_INDEX]
+    return [f"torch=={version}+cpu", *index]
 
 
 def pip(python: Path, arguments: list[str], log: Path) -> None:
