@@ -5,7 +5,6 @@
 # that spaces, brackets, quotes, `;` and `$(...)` mean nothing to make or to the shell.
 
 SHELL = /bin/sh
-MAKEFLAGS += --no-print-directory
 
 VENV = .venv
 PYTHON = $(VENV)/bin/python
