@@ -1,0 +1,98 @@
+# Everything runs from the environment in $(VENV), which the first target that needs it makes (constraints/install.py).
+#
+# Only variables written on make's command line count: the same names in the user's shell (ENV, K, JOBS, ...) are
+# ignored. Their values reach the program as data, through the environment and never through the text of a recipe, so
+# that spaces, brackets, quotes, `;` and `$(...)` mean nothing to make or to the shell.
+
+SHELL = /bin/sh
+
+VENV = .venv
+PYTHON = $(VENV)/bin/python
+STALEHARNESS = $(PYTHON) -m staleharness
+STAMP = $(VENV)/staleharness-setup.json
+ARGS =
+
+SETUP_VALUES = PY TORCH EXTRAS
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE KIND NAME FOLDER
+SWITCHES = DRY JSON
+
+given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
+lower = $(shell printf '%s' '$(1)' | tr A-Z a-z)
+# `--env="$ARG_ENV"` for each value given, `--dry` for each switch that is on.
+flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
+	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out 0 no off false,$(value $v)),--$(call lower,$v)))
+
+unexport $(VALUES) $(SWITCHES) $(SETUP_VALUES) VENV ARGS STALEHARNESS
+define pass
+ARG_$(1) := $$(value $(1))
+export ARG_$(1)
+endef
+$(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
+
+.PHONY: help setup sweep status report list new test slow bench lint type fix check lock clean distclean FORCE
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+# The sweep ------------------------------------------------------------------------------------------------------------
+
+sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE DRY JSON)
+
+status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
+	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
+
+report: $(STAMP) ## table and figures again from stored results: OUT= NORMALISE= SCORE= JSON=1
+	@exec $(STALEHARNESS) report $(call flags,OUT NORMALISE SCORE JSON)
+
+list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
+	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
+
+new: $(STAMP) ## a working plugin to start from: NAME=my_idea KIND=algorithm FOLDER=
+	@exec $(STALEHARNESS) new "$${ARG_KIND-algorithm}" "$${ARG_NAME-}" $(call flags,FOLDER)
+
+# The environment ------------------------------------------------------------------------------------------------------
+
+INSTALL = python3 constraints/install.py --venv="$(VENV)" $(call flags,PY TORCH EXTRAS) >&2
+
+setup: ## make or update .venv, nothing else: TORCH=auto|cpu|cuda EXTRAS=ray,llm PY=python3.12 VENV=.venv
+	@$(INSTALL)
+
+# A new time on an input asks install.py, which compares contents; so does a choice made on the command line.
+$(STAMP): pyproject.toml $(wildcard constraints/*) $(if $(call given,$(SETUP_VALUES)),FORCE)
+	@$(INSTALL)
+
+lock: $(STAMP) ## new pins for this Python in constraints/
+	@$(PYTHON) constraints/lock.py
+
+# The checks -----------------------------------------------------------------------------------------------------------
+
+test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
+	@$(PYTHON) -m pytest -q -n auto --maxprocesses 8 -m "not slow and not gpu" $(ARGS)
+
+slow: $(STAMP) ## the slow tests, and those that want a GPU
+	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
+
+bench: $(STAMP) ## speed, as ratios
+	@$(PYTHON) -m pytest -q -s -p no:xdist tests/benchmarks $(ARGS)
+
+lint: $(STAMP) ## style, layout and who imports whom
+	@$(PYTHON) -m ruff check --quiet .
+	@$(PYTHON) -m ruff format --check --quiet .
+	@$(VENV)/bin/lint-imports --no-logo
+
+type: $(STAMP) ## types
+	@$(PYTHON) -m mypy staleharness $(wildcard algorithms/*.py envs/*.py)
+
+fix: $(STAMP) ## repair style and layout
+	@$(PYTHON) -m ruff check --fix .
+	@$(PYTHON) -m ruff format .
+
+check: lint type test ## lint, type and test
+
+clean: ## caches and built files; never results
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find staleharness algorithms envs tests constraints -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## and the environment
+	@python3 constraints/install.py --venv="$(VENV)" --remove

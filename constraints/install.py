@@ -1,0 +1,231 @@
+"""Make the virtual environment that every `make` target uses, or bring it up to date: what `make setup` runs.
+
+Standard library only, and readable by any Python 3.7, so that a too early `python3` is told so in one line.
+What was installed is written to a stamp inside the environment, last and atomically: a setup that was
+interrupted has no stamp and is finished by the next call; one whose inputs have not changed returns at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STAMP = "staleharness-setup.json"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PROBE = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
+SUITABLE = ("3.11", "3.12", "3.13")
+
+HINTS = [  # what pip said, and what it means to a user
+    (r"No space left on device|Errno 28", "the disk is full; the environment needs 2 GB, with CUDA 8 GB"),
+    (
+        r"NewConnectionError|Temporary failure in name|Name or service not known|timed out|ProxyError",
+        "pip cannot reach its package index; for a machine without network see docs/install.md",
+    ),
+    (
+        r"No matching distribution found|Could not find a version",
+        "pip's indexes do not hold a pinned version for this Python; see docs/install.md",
+    ),
+    (r"ResolutionImpossible", "a pin contradicts a requirement: `make lock` makes new pins"),
+]
+
+
+class SetupError(Exception):
+    """Setting up cannot go on; the message is one line for the user."""
+
+
+def say(text: str) -> None:
+    """To stderr: stdout belongs to the program that runs after the setup."""
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def find_python(asked: str) -> str:
+    """A Python 3.11 to 3.13 that can make environments: the one asked for; else `python3`, the newest."""
+    unable = []
+    for name in [asked] if asked else ["python3", "python3.13", "python3.12", "python3.11"]:
+        found = shutil.which(name)
+        if not found:
+            continue
+        answer = subprocess.run([found, "-c", PROBE], capture_output=True, text=True)
+        version = answer.stdout.strip()
+        if version in SUITABLE and answer.returncode == 0:
+            return found
+        if version in SUITABLE:
+            unable.append(version)
+    if unable:
+        package = f"python{unable[0]}-venv"
+        raise SetupError(
+            f"Python {unable[0]} cannot make virtual environments here: sudo apt-get install {package}"
+        )
+    raise SetupError(
+        f"{asked or 'python3'} is no Python 3.11, 3.12 or 3.13; name one: make setup PY=/usr/bin/python3.12"
+    )
+
+
+def make_environment(venv: Path, python: str, moved: bool) -> None:
+    """Create `venv`, or make it anew when it is half there, was moved, or is of an unsuitable Python."""
+    inner = venv / "bin" / "python"
+    if venv.exists():
+        if not (venv / "pyvenv.cfg").is_file() and any(venv.iterdir()):
+            raise SetupError(f"VENV={venv} exists and is not a virtual environment; name another folder")
+        works = subprocess.run(
+            [str(inner), "-c", PROBE + ", pip"], capture_output=True, text=True
+        ) if inner.exists() else None  # fmt: skip
+        if works and works.returncode == 0 and works.stdout.strip() in SUITABLE and not moved:
+            return
+    say(f"making {venv} with {python}")
+    made = subprocess.run([python, "-m", "venv", "--clear", str(venv)], capture_output=True, text=True)
+    if made.returncode:
+        last = (made.stderr or made.stdout).strip().splitlines()[-1:]
+        raise SetupError(f"{python} -m venv {venv} failed: {' '.join(last)}")
+
+
+def has_driver() -> bool:
+    """Whether an NVIDIA driver answers."""
+    smi = shutil.which("nvidia-smi")
+    return smi is not None and subprocess.run([smi], capture_output=True).returncode == 0
+
+
+def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
+    """What pip must be told to install the CPU or the CUDA build of the pinned torch, also over the other.
+
+    The CUDA build is the one without a local version (`===` matches no other), as PyPI has it for Linux.
+    """
+    if build == "auto":
+        build = "cuda" if has_driver() else "cpu"
+        say("torch with CUDA: an NVIDIA driver answers" if build == "cuda" else "torch for the CPU")
+    version = re.findall(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)[0]
+    command = [str(python), "-m", "pip", "index", "versions", "torch"]
+    visible = re.split(r"[,\s]+", subprocess.run(command, capture_output=True, text=True).stdout)
+    if build == "cuda":
+        return [f"torch==={version}"] if version in visible else []
+    if sys.platform == "darwin":
+        return []  # has one build only
+    index = [] if f"{version}+cpu" in visible else ["--extra-index-url", TORCH_CPU_INDEX]
+    return [f"torch=={version}+cpu", *index]
+
+
+def pip(python: Path, arguments: list[str], log: Path) -> None:
+    """`pip install`: its words go to `log`, what it is doing now to the terminal. Raises with a hint."""
+    command = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *arguments]
+    with log.open("w", encoding="utf-8") as out:
+        out.write(" ".join(command) + "\n")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in process.stdout or ():
+            out.write(line)
+            if sys.stderr.isatty() and re.match(
+                r"\s*(Collecting|Downloading|Processing|Installing|Building)", line
+            ):
+                width = shutil.get_terminal_size().columns - 1
+                print("\r\033[K" + f"  {line.strip()}"[:width], end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    if process.wait() == 0:
+        return
+    text = log.read_text(encoding="utf-8")
+    errors = [line.strip() for line in text.splitlines() if line.startswith("ERROR:")]
+    for line in errors[:3]:
+        say(line)
+    for pattern, hint in HINTS:
+        if re.search(pattern, text):
+            raise SetupError(f"{hint} (all that pip said: {log})")
+    raise SetupError(f"pip failed; all that it said: {log}")
+
+
+def wanted_state(args: argparse.Namespace, before: dict[str, object], pins: Path) -> dict[str, object]:
+    """What the stamp will say: the choices (if not made now, last time's) and a digest of their inputs."""
+    digest = hashlib.sha256()
+    for file in (pins, ROOT / "pyproject.toml", Path(__file__)):
+        digest.update(file.read_bytes())
+    return {
+        "torch": args.torch or before.get("torch", "auto"),
+        "extras": args.extras if args.extras is not None else before.get("extras", ""),
+        "python": pins.stem,
+        "root": str(ROOT),
+        "digest": digest.hexdigest(),
+    }
+
+
+def set_up(args: argparse.Namespace) -> None:
+    """Bring the environment to the state that the arguments and the checkout's files ask for."""
+    venv, stamp = args.venv, args.venv / STAMP
+    before: dict[str, object] = {}
+    with contextlib.suppress(OSError, ValueError):
+        before = json.loads(stamp.read_text())
+    moved = bool(before) and before.get("root") != str(ROOT)
+    inner = venv / "bin" / "python"
+    make_environment(venv, find_python(args.py), moved)
+    probe = subprocess.run([str(inner), "-c", PROBE], capture_output=True, text=True, check=True)
+    pins = ROOT / "constraints" / f"py{probe.stdout.strip().replace('.', '')}.txt"
+    state = wanted_state(args, before, pins)
+    if state == before:
+        os.utime(stamp)  # make compares times: the inputs were touched, not changed
+        say(f"{venv} is up to date")
+        return
+    if stamp.exists():
+        stamp.unlink()
+    started = time.monotonic()
+    extras = ",".join(["dev", *filter(None, re.split(r"[,\s]+", str(state["extras"])))])
+    package = ["-e", f"{ROOT}[{extras}]"] if args.wheel is None else [str(args.wheel)]
+    say(f"installing into {venv} with constraints/{pins.name} (a minute or two, longer with CUDA)")
+    arguments = ["-c", str(pins), *torch_arguments(inner, pins, str(state["torch"])), *package]
+    pip(inner, arguments, venv / "setup.log")
+    half = stamp.with_suffix(".tmp")
+    half.write_text(json.dumps(state))
+    half.replace(stamp)
+    say(f"done in {time.monotonic() - started:.0f} s")
+
+
+def remove(venv: Path) -> None:
+    """Delete the environment, if it is one that was set up here."""
+    if (venv / STAMP).is_file() or (venv / "setup.log").is_file():
+        shutil.rmtree(venv)
+        say(f"{venv} deleted")
+    elif venv.exists():
+        raise SetupError(f"{venv} was not made by `make setup`; delete it yourself")
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two calls in the same checkout take turns (the kernel drops the lock with its holder)."""
+    with (ROOT / "pyproject.toml").open() as file:
+        with contextlib.suppress(ImportError, OSError):  # some network file systems have no locks
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="the environment's folder")
+    parser.add_argument("--py", default="", help="the Python to make it with")
+    parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), help="which build of torch")
+    parser.add_argument("--extras", help="extras to install as well, e.g. ray,llm")
+    parser.add_argument("--wheel", type=Path, help="install this wheel, not the checkout")
+    parser.add_argument("--remove", action="store_true", help="delete the environment")
+    args = parser.parse_args()
+    try:
+        with one_at_a_time():
+            if args.remove:
+                remove(args.venv)
+            else:
+                set_up(args)
+    except SetupError as error:
+        say(str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""What a fresh clone promises: pins, make targets, and values that reach the program as they were typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PYTHONS = ("3.11", "3.12", "3.13")
+ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+NAMES = re.findall(
+    r"\w+", "ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE"
+)
+
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+
+
+def pins(python: str) -> dict[str, str]:
+    file = ROOT / "constraints" / f"py{python.replace('.', '')}.txt"
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return dict(line.split("==") for line in lines)
+
+
+def make(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")  # of the `make test` that runs this
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
+    command = ["make", "-f", str(ROOT / "Makefile"), *arguments]
+    return subprocess.run(command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Runs `make` with a stand-in for staleharness, as if set up; gives its argv and environment."""
+    echo = tmp_path / "echo.py"
+    echo.write_text(ECHO)
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "staleharness-setup.json").touch()
+    overrides = [f"STALEHARNESS={sys.executable} {echo}", f"VENV={tmp_path / 'venv'}"]
+
+    def run(*arguments: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+        done = make(*overrides, *arguments, **environment)
+        assert done.returncode == 0, done.stderr
+        argv, environ = json.loads(done.stdout)  # nothing but the program's own output may be on stdout
+        return argv, environ
+
+    return run
+
+
+@needs_make
+def test_plain_make_lists_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()
+    listed = re.findall(r"^  make (\S+) ", make().stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(set(phony) - {"FORCE"})
+
+
+@needs_make
+def test_a_make_variable_is_the_flag_of_the_same_name(program):
+    assert program("sweep", "ENV=Hopper", "K=8")[0] == ["sweep", "--env=Hopper", "--k=8"]
+    argv, _ = program("sweep", *(f"{name}={name.title()}" for name in NAMES))
+    assert argv == ["sweep", *(f"--{name.lower()}={name.title()}" for name in NAMES)]
+
+
+@needs_make
+def test_a_variable_that_is_not_set_passes_no_flag(program):
+    assert program("sweep")[0] == ["sweep"]
+    assert program("list", "JSON=1", "K=8")[0] == ["list", "--json"]  # list has no K
+
+
+@needs_make
+@pytest.mark.parametrize("off", ["0", "no", "off", "false", ""])
+def test_a_switch_is_on_unless_it_says_off(program, off):
+    assert program("sweep", "DRY=1", "JSON=1")[0] == ["sweep", "--dry", "--json"]
+    assert program("sweep", f"DRY={off}")[0] == ["sweep"]
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "value",
+    [
+        "vaco[delta=0.1]",
+        "Hopper Walker2d,Ant",
+        "-1",
+        "",
+        "$(touch pwned)",
+        "$(shell touch pwned)",
+        "${shell touch pwned}",
+        "`touch pwned`",
+        "; touch pwned",
+        "'; touch pwned; '",
+        '"; touch pwned; "',
+        "a\ntouch pwned",
+        "a \\",
+        "#not a comment",
+        "$HOME $$ $(HOME) %",
+        "*",
+        "--env=Ant",
+        "ρ̄ = 1",
+    ],
+)
+def test_any_value_reaches_the_program_as_it_was_typed(program, value, tmp_path):
+    pwned = ROOT / "pwned"
+    pwned.unlink(missing_ok=True)
+    argv, _ = program("sweep", f"ALGO={value}", f"OUT={tmp_path}/{value}")
+    assert not pwned.exists()
+    assert argv == ["sweep", f"--algo={value}", f"--out={tmp_path}/{value}"]
+
+
+@needs_make
+def test_names_in_the_users_shell_do_not_leak_in(program):
+    names = [*NAMES, *(f"ARG_{name}" for name in NAMES), "DRY", "JSON", "ARGS"]
+    names += ["VENV", "PY", "TORCH", "EXTRAS", "PYTHON", "STALEHARNESS"]
+    shell = dict.fromkeys(names, "leaked")
+    assert program("sweep", "K=4", **shell)[0] == ["sweep", "--k=4"]
+
+
+@needs_make
+def test_other_variables_of_the_users_shell_reach_the_program(program):
+    assert program("sweep", STALEHARNESS_PLUGINS="/x", MUJOCO_GL="egl")[1].items() >= {
+        ("STALEHARNESS_PLUGINS", "/x"),
+        ("MUJOCO_GL", "egl"),
+    }
+
+
+@needs_make
+def test_new_passes_kind_and_name_by_position(program):
+    assert program("new", "NAME=my idea")[0] == ["new", "algorithm", "my idea"]
+    assert program("new", "KIND=env", "NAME=x", "FOLDER=/a b")[0] == ["new", "env", "x", "--folder=/a b"]
+
+
+@needs_make
+def test_a_failing_program_fails_make_and_its_line_comes_first(tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "staleharness-setup.json").touch()
+    fail = tmp_path / "fail.py"
+    fail.write_text("import sys; sys.exit('no env is called Hoper')")
+    done = make(f"STALEHARNESS={sys.executable} {fail}", f"VENV={tmp_path / 'venv'}", "sweep", "ENV=Hoper")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[0] == "no env is called Hoper" and len(done.stderr.splitlines()) == 2
+
+
+@needs_make
+def test_clean_leaves_results_alone(tmp_path):
+    for name in ("results/keep", "build/gone", "staleharness/__pycache__/gone"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    assert make("clean", cwd=tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["keep"]
+
+
+def install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "constraints" / "install.py"), *arguments]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def test_setup_leaves_a_folder_alone_that_is_no_environment(tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.touch()
+    for arguments in ([], ["--remove"]):
+        done = install("--venv", str(tmp_path), *arguments)
+        assert done.returncode == 2 and str(tmp_path) in done.stderr and done.stdout == ""
+    assert precious.exists()
+
+
+def test_setup_says_which_pythons_will_do(tmp_path):
+    done = install("--venv", str(tmp_path / "v"), "--py", "/no/python2.4")
+    assert done.returncode == 2 and "3.11, 3.12 or 3.13" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_setup_names_the_package_that_debian_leaves_out(tmp_path):
+    fake = tmp_path / "python3.12"
+    fake.write_text("#!/bin/sh\necho 3.12\necho 'No module named ensurepip' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    done = install("--venv", str(tmp_path / "v"), "--py", str(fake))
+    assert done.returncode == 2 and "sudo apt-get install python3.12-venv" in done.stderr
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_versions_that_move_results_are_pinned(python):
+    assert pins(python).items() >= {("torch", "2.13.0"), ("mujoco", "3.17.0")}
+    assert Version(pins(python)["pandas"]) < Version("3")
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_requirement_has_a_pin_within_its_range(python):
+    project = PYPROJECT["project"]
+    requirements = [*project["dependencies"], *PYPROJECT["build-system"]["requires"]]
+    requirements += [item for extra in project["optional-dependencies"].values() for item in extra]
+    for requirement in map(Requirement, requirements):
+        pinned = pins(python)[requirement.name.lower()]
+        assert requirement.specifier.contains(pinned), f"{requirement} but {pinned} in constraints"
+
+
+def test_the_pythons_of_pyproject_are_those_with_pins():
+    files = {path.name for path in (ROOT / "constraints").glob("py*.txt")}
+    assert files == {f"py{python.replace('.', '')}.txt" for python in PYTHONS}
+    allowed = Requirement(f"x{PYPROJECT['project']['requires-python']}").specifier
+    assert [minor for minor in range(8, 20) if allowed.contains(f"3.{minor}")] == [11, 12, 13]
+
+
+def test_plugin_folders_are_not_packages():
+    assert not [folder for folder in ("algorithms", "envs") if (ROOT / folder / "__init__.py").exists()]
+
+
+def test_the_import_of_staleharness_brings_no_heavy_library():
+    heavy = ("torch", "gymnasium", "mujoco", "matplotlib", "pandas", "rliable", "pyarrow")
+    script = f"import staleharness, sys; sys.exit(' '.join(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.strip() == ""
+
+
+def test_the_citation_names_the_version_that_is_installed():
+    import staleharness
+
+    assert f"\nversion: {staleharness.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
