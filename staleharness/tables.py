@@ -74,7 +74,8 @@ def plain(table: Table, width: int = 120) -> str:
         text.append("  ".join([line[0].ljust(widths[0]), *right]).rstrip())
     if hidden:
         text.append(f"no room for {', '.join(hidden)}: they are in the report and in table.csv")
-    return "\n".join([*text, *(f"note: {note}" for note in table.notes)])
+    text += (f"note: {note}" for note in table.notes)
+    return "\n".join(map(printable, text))
 
 
 def to_csv(table: Table) -> str:
@@ -125,6 +126,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
+def printable(text: str) -> str:
+    """A line without control characters: a name or an error message cannot steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def shorten(text: str, width: int) -> str:
     """At most `width` characters, the cut marked with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"
@@ -169,10 +175,9 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     ]
     lines = []
     for row in table.rows:
-        name = "".join(c if c.isprintable() else "?" for c in row["algorithm"])
         clipped = None if row["clipped"] is None else 100 * row["clipped"]
         lines.append([
-            name, str(row["capacity"]), interval(row, "iqm"), number(row["median"]), number(row["mean"]),
+            printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]), number(row["mean"]),
             number(row["optimality_gap"]), number(row["raw_mean"], 1), number(row["lag_mean"]),
             number(row["tv"], 3),
             number(row["ess"]), number(clipped, 1), count(row), duration(row["seconds"]),
