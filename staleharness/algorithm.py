@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from . import objectives
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
+from .errors import UserError, nearest
 from .plugins import Registry
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
@@ -16,18 +18,29 @@ Realign = Literal["phase", "epoch", "step"]
 
 @dataclass(frozen=True)
 class Algorithm:
-    """How stale decisions become a loss. Subclass as a frozen dataclass; its fields are the method's own
-    hyper-parameters. γ, λ, critic, entropy bonus, optimiser, epochs and minibatches belong to the run and are the
-    same for every method, so that a difference in the results is a difference between methods.
+    """How stale decisions become a loss.
+
+    Subclass as a frozen dataclass; its fields are the method's own hyper-parameters. γ, λ, critic, entropy
+    bonus, optimiser, epochs and minibatches belong to the run and are the same for every method, so that a
+    difference in the results is a difference between methods.
+
+    A question below is a property with a default; a hyper-parameter of the same name answers it
+    (`realign_every: Realign = "step"`). Fields are `bool`, `int`, `float`, `str` or a `Literal`, each with a
+    default. Making an instance checks them: `UserError` names the field and what would be right.
     """
 
     name: ClassVar[str] = ""  # set by registration
     paper: ClassVar[str] = ""  # authors, year, identifier
+    policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
+
+    def __post_init__(self) -> None:
+        for key, hint in type(self).hyper_parameter_types().items():
+            _check_type(f"{self.name or type(self).__name__}: {key}", getattr(self, key), hint)
 
     @property
     def proximal(self) -> Proximal:
-        """The anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at the
-        start of the phase) or `ewma` (a shadow of the learner; give `ewma_decay`)."""
+        """The anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at
+        the start of the phase) or `ewma` (a shadow of the learner; give `ewma_decay`)."""
         return "behaviour"
 
     @property
@@ -70,6 +83,37 @@ class Algorithm:
     def hyper_parameters(cls) -> dict[str, Any]:
         """Name -> default of each of the method's own hyper-parameters."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """Name -> `bool`, `int`, `float`, `str` or `Literal[...]` of each hyper-parameter."""
+        hints = get_type_hints(cls)
+        return {f.name: hints[f.name] for f in fields(cls)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """An instance with some hyper-parameters changed. Raises `UserError` for a bad name or value."""
+        known = cls.hyper_parameters()
+        for key in options:
+            if key not in known:
+                raise UserError(f"{cls.name} has no hyper-parameter {key!r}; {nearest(key, known)}")
+        return cls(**options)
+
+    def require(self, key: str, holds: bool, condition: str) -> None:
+        """Raise `UserError` unless the hyper-parameter `key` is as `condition` says; for `__post_init__`."""
+        if not holds:
+            raise UserError(f"{self.name}: {key} must be {condition}, not {getattr(self, key)!r}")
+
+
+def _check_type(where: str, value: Any, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, not {value!r}")
+    elif hint is float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise UserError(f"{where} must be a number, not {value!r}")
+    elif type(value) is not hint:
+        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms")

@@ -1,8 +1,8 @@
 """The records that travel: what the collector wrote down, what an algorithm is asked, what it answers.
 
 A *decision* is one sampled action with a log-probability: a simulator step, or a token. Rows are what was
-acted by one actor in one phase (or one completion); every tensor is [B, T] with a mask. A shuffled minibatch of
-control data is [N, 1]. Nothing past the collector asks which of the two kinds it is looking at.
+acted by one actor in one phase (or one completion); every tensor is [B, T] with a mask. A shuffled minibatch
+of control data is [N, 1]. Nothing past the collector asks which of the two kinds it is looking at.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Rows of decisions in time order, as `Algorithm.targets` sees them. All tensors [B, T], without gradient.
+    """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 
     The two ends of an episode are kept apart: `discount` is zero only where the world ended (terminated);
     `continues` is zero wherever the next decision is not this one's successor (terminated or truncated).
@@ -56,7 +56,7 @@ class Trajectories:
     value: Tensor  # V(s_t) of the learner's critic at the moment of asking
     next_value: Tensor  # V of the true next observation (the final one where the episode ended), same critic
     behaviour_logp: Tensor  # log μ(a_t|s_t), recorded when sampled, never recomputed
-    target_logp: Tensor  # log π(a_t|s_t) of the learner at the moment of asking (π_T when asked once per phase)
+    target_logp: Tensor  # log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)
     lag: Tensor  # version(target) − version(behaviour), in phases
     mask: Tensor  # 1 for a decision, 0 for padding
     gae_lambda: float  # λ
@@ -72,27 +72,30 @@ class Targets:
 
 @dataclass(frozen=True)
 class Decisions:
-    """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows through `target_logp`
-    (and through what `analytic_kl` returns) only.
+    """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
+    `target_logp` and what `analytic_kl` returns.
     """
 
     target_logp: Tensor  # log π_θ(a|s), with gradient
     behaviour_logp: Tensor  # log μ(a|s), recorded when sampled, never recomputed
-    proximal_logp: Tensor  # log of the trust region's anchor, as `Algorithm.proximal` asks; behaviour by default
+    proximal_logp: Tensor  # log of the anchor that `Algorithm.proximal` asks for; behaviour by default
     advantage: Tensor  # exactly as it stands in the loss (normalised if the run normalises)
     lag: Tensor  # backward lag d in phases (float)
     gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
     mask: Tensor  # 1 for a decision, 0 for padding
     state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
-    analytic_kl: Callable[[str], Tensor] | None = None  # "behaviour"|"proximal" -> KL[anchor ‖ π_θ] per decision;
-    # None where the policy has no closed form at hand (tokens)
+    # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
+    analytic_kl: Callable[[str], Tensor] | None = None
 
 
 @dataclass(frozen=True)
 class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
-    The learner masks and averages both, so that aggregation is a setting of the run, not of a method.
+    The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
+    detaches the diagnostics. One name is shared by all methods: `clipped` is 1 where the method's trust
+    region (PPO's clip, VACO's filter, a mask) took a decision's gradient away; report it where there is such
+    a thing.
     """
 
     loss: Tensor
