@@ -38,6 +38,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
     attempt.mkdir(parents=True, exist_ok=True)
     with _only_writer(attempt):
         (attempt / "failure.json").unlink(missing_ok=True)
+        write_json(attempt / "job.json", {"label": job.label, "spec": job.spec})
         made_with = fingerprint(spec)
         simulation = Simulation(spec)
         try:

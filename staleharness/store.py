@@ -6,7 +6,7 @@
         metrics.jsonl             one line per phase; deterministic columns only
         metrics.parquet           the same as a table
         timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
-        log.txt                   what the run printed
+        job.json, log.txt         what was asked, and what the run printed
         manifest.json             sha256 of each file above
     <root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
     <root>/reports/<name>/        index.html, figures, tables
