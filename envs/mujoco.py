@@ -1,13 +1,13 @@
 """MuJoCo control: gymnasium's v5 robots, the same numbers to the last bit, physics on threads.
 
-First each robot's observation, reward and termination (`Formulas`), then the table of ids. The constants come from
-gymnasium's own object; the order of the operations is gymnasium's, and so is their precision: the control cost is
-computed in the precision of the actions (float32 from a policy), everything else in float64.
+First each robot's observation, reward and termination (`Formulas`), then the table of ids. The constants come
+from gymnasium's own object; the order of the operations is gymnasium's, and so is their precision: the
+control cost is computed in the precision of the actions (float32 from a policy), everything else in float64.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,13 +124,17 @@ class Humanoid(Formulas):
     def observe(self, d: Any) -> Floats:
         flat = [field[:, 1:].reshape(len(d.qpos), -1) for field in (d.cinert, d.cvel, d.cfrc_ext)]
         inertia, velocity, forces = flat
-        return np.concatenate((d.qpos[:, 2:], d.qvel, inertia, velocity, d.qfrc_actuator[:, 6:], forces), axis=1)
+        return np.concatenate(
+            (d.qpos[:, 2:], d.qvel, inertia, velocity, d.qfrc_actuator[:, 6:], forces), axis=1
+        )
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         low, high = self.env._healthy_z_range
         healthy = (low < d.qpos[:, 2]) & (d.qpos[:, 2] < high)
         rewards = self.env._forward_reward_weight * velocity[:, 0] + healthy * self.env._healthy_reward
-        contact_cost = np.clip(self.env._contact_cost_weight * squares(d.cfrc_ext), *self.env._contact_cost_range)
+        contact_cost = np.clip(
+            self.env._contact_cost_weight * squares(d.cfrc_ext), *self.env._contact_cost_range
+        )
         costs = self.env._ctrl_cost_weight * squares(d.ctrl) + contact_cost
         return rewards - costs, ~healthy & self.env._terminate_when_unhealthy
 
@@ -143,7 +147,9 @@ class HumanoidStandup(Humanoid):
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         height = d.qpos[:, 2] / self.env.model.opt.timestep
-        impact_cost = np.clip(self.env._impact_cost_weight * squares(d.cfrc_ext), *self.env._impact_cost_range)
+        impact_cost = np.clip(
+            self.env._impact_cost_weight * squares(d.cfrc_ext), *self.env._impact_cost_range
+        )
         return height - self.env._ctrl_cost_weight * squares(d.ctrl) - impact_cost + 1, never(d)
 
 
@@ -166,13 +172,15 @@ class InvertedDoublePendulum(Formulas):
 
     def observe(self, d: Any) -> Floats:
         angles, force = np.ascontiguousarray(d.qpos[:, 1:]), np.clip(d.qfrc_constraint[:, :1], -10, 10)
-        return np.concatenate((d.qpos[:, :1], np.sin(angles), np.cos(angles), np.clip(d.qvel, -10, 10), force), axis=1)
+        return np.concatenate(
+            (d.qpos[:, :1], np.sin(angles), np.cos(angles), np.clip(d.qvel, -10, 10), force), axis=1
+        )
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         x, y = d.site_xpos[:, 0, 0], d.site_xpos[:, 0, 2]
         fallen = y <= 1
-        # float_power and not **: gymnasium squares scalars, which goes through the C library's pow; an array's ** 2
-        # is a multiplication, and differs in the last bit about once in a thousand times
+        # float_power and not **: gymnasium squares scalars, which goes through the C library's pow; the ** 2
+        # of an array is a multiplication, and differs in the last bit about once in a thousand times
         distance_penalty = 0.01 * np.float_power(x, 2) + np.float_power(y - 2, 2)
         velocity_penalty = 1e-3 * np.float_power(d.qvel[:, 1], 2) + 5e-3 * np.float_power(d.qvel[:, 2], 2)
         return self.env._healthy_reward * ~fallen - distance_penalty - velocity_penalty, fallen
@@ -228,7 +236,7 @@ class Mujoco(Task):
     """Robots from gymnasium's MuJoCo suite; the physics runs on threads, the numbers are gymnasium's own."""
 
     paper = "Todorov, Erez & Tassa 2012 (MuJoCo); Towers et al. 2024 (gymnasium)"
-    ids = {
+    ids: ClassVar[dict[str, str]] = {
         "Hopper-v5": "a leg that hops, 11 observations, 3 actions",
         "Walker2d-v5": "two legs in the plane, 17 observations, 6 actions",
         "HalfCheetah-v5": "a planar runner that cannot fall, 17 observations, 6 actions",
@@ -241,16 +249,16 @@ class Mujoco(Task):
         "Reacher-v5": "a two-link arm that reaches a target, 10 observations, 2 actions, 50 steps",
         "Pusher-v5": "an arm that pushes a cylinder, 23 observations, 7 actions, 100 steps",
     }
-    aliases = {id.removesuffix("-v5"): id for id in ids}
+    aliases: ClassVar[dict[str, str]] = {id.removesuffix("-v5"): id for id in ids}
 
     def make(self, env: str, num_envs: int, threads: int) -> MujocoVector:
         """See `Task.make` and `staleharness.mujoco_vector.MujocoVector`."""
         import gymnasium
 
-        from staleharness.mujoco_physics import keep_warnings_out_of_the_log
+        from staleharness.mujoco_physics import log_warnings
         from staleharness.mujoco_vector import MujocoVector
 
-        keep_warnings_out_of_the_log()
+        log_warnings()
         robot: Any = gymnasium.make(env, disable_env_checker=True).unwrapped
         limit = gymnasium.spec(env).max_episode_steps
         return MujocoVector(robot, FORMULAS[env](robot), num_envs, threads, max_episode_steps=limit)

@@ -1,4 +1,4 @@
-"""NumPy generators as plain bytes, so that a checkpoint of arrays can hold them."""
+"""The states of NumPy generators as plain bytes, so that a checkpoint of arrays can hold them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
-def pack_generators(generators: Sequence[np.random.Generator | None]) -> NDArray[np.uint8]:
-    """The states of PCG64 generators (gymnasium's kind) as JSON in a uint8 array; None stays None.
-
-    Raises `TypeError` for another kind of bit generator, whose state JSON cannot hold exactly.
-    """
-    states: list[dict[str, Any] | None] = []
-    for generator in generators:
-        if generator is not None and not isinstance(generator.bit_generator, np.random.PCG64):
-            raise TypeError(f"only PCG64 generators can be packed, not {type(generator.bit_generator).__name__}")
-        states.append(None if generator is None else dict(generator.bit_generator.state))
-    return np.frombuffer(json.dumps(states).encode(), dtype=np.uint8).copy()
+State = dict[str, Any]  # what `Generator.bit_generator.state` reads and writes
 
 
-def unpack_generators(packed: NDArray[np.uint8]) -> list[np.random.Generator | None]:
-    """New generators in the states that `pack_generators` wrote down."""
-    states = json.loads(np.asarray(packed, dtype=np.uint8).tobytes())
-    return [None if state is None else _generator(state) for state in states]
+def state_of(generator: np.random.Generator | None) -> State | None:
+    """The generator's state; None for None. Raises `TypeError` for other than PCG64, gymnasium's kind."""
+    if generator is None:
+        return None
+    if not isinstance(generator.bit_generator, np.random.PCG64):
+        raise TypeError(
+            f"only PCG64 generators can be written down, not {type(generator.bit_generator).__name__}"
+        )
+    return dict(generator.bit_generator.state)
 
 
-def _generator(state: dict[str, Any]) -> np.random.Generator:
-    bits = np.random.PCG64()
-    bits.state = state
+def generator_from(state: State | None) -> np.random.Generator | None:
+    """A new generator in that state; None for None."""
+    if state is None:
+        return None
+    bits = np.random.PCG64(0)
+    bits.state = state  # type: ignore[assignment]  # numpy types it more narrowly than it documents it
     return np.random.Generator(bits)
+
+
+def pack(states: Sequence[State | None]) -> NDArray[np.uint8]:
+    """The states as JSON (the integers have 128 bits, more than any array type) in an array of bytes."""
+    return np.frombuffer(json.dumps(list(states)).encode(), dtype=np.uint8).copy()
+
+
+def unpack(packed: NDArray[np.uint8]) -> list[State | None]:
+    """The inverse of `pack`."""
+    states: list[State | None] = json.loads(np.asarray(packed, dtype=np.uint8).tobytes())
+    return states

@@ -1,19 +1,22 @@
 """Many MuJoCo simulations of one model, stepped on threads, bit for bit like one MjData each.
 
 A simulation between two calls is one row of numbers, MuJoCo's integration state (time, positions, velocities,
-warm start, controls, ...). A call loads the row into an MjData that its thread owns, computes, and writes the row
-back: the working memory stays in the cache, and results cannot depend on the number of threads.
+warm start, controls, ...). A call loads the row into an MjData that its thread owns, computes, and writes the
+row back: the working memory stays in the cache, and results cannot depend on the number of threads.
 
-Two ways of doing that share one face. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does the same
-from Python threads and can call `mj_rnePostConstraint` after the last substep, which the batch has no call for and
-without which the contact forces `cfrc_ext` do not exist (https://github.com/openai/gym/issues/1541).
+Two ways of doing that share one face. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does
+the same from Python threads and can call `mj_rnePostConstraint` after the last substep, which the batch has
+no call for and without which the contact forces `cfrc_ext` do not exist
+(https://github.com/openai/gym/issues/1541).
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -30,11 +33,13 @@ STATE_FIELDS = {
 class Physics:
     """`count` simulations of `model`.
 
-    rows: [count, state size], the integration states; writing to it (or to a state field) writes the simulations.
-    fields: `qpos`, `qvel`, `ctrl` as views of the rows, and the derived MjData fields asked for, each [count, ...],
-        as the last call on that simulation left them (after a step they describe the state before the last
-        substep, as after `mj_step`).
-    warnings: [count, kinds] of int, what MuJoCo complained about in the last call on each simulation (`mjtWarning`).
+    rows: [count, state size], the integration states; writing to it (or to a state field) writes the
+        simulations.
+    fields: `qpos`, `qvel`, `ctrl` as views of the rows, and the derived MjData fields asked for, each [count,
+        ...], as the last call on that simulation left them (after a step they describe the state before the
+        last substep, as after `mj_step`).
+    warnings: [count, kinds] of int, what MuJoCo complained about in the last call on each simulation
+        (`mjtWarning`).
     """
 
     rows: NDArray[np.float64]
@@ -44,7 +49,8 @@ class Physics:
         self.rows = rows
         self.fields: dict[str, NDArray[np.float64]] = {}
         for name, bit in STATE_FIELDS.items():
-            start = mujoco.mj_stateSize(model, INTEGRATION & (bit - 1))  # components lie in the order of their bits
+            # components lie in the order of their bits
+            start = mujoco.mj_stateSize(model, INTEGRATION & (bit - 1))
             self.fields[name] = rows[:, start : start + mujoco.mj_stateSize(model, bit)]
         blank = mujoco.MjData(model)
         self.initial_row = np.empty(rows.shape[1])
@@ -108,14 +114,17 @@ class PoolPhysics(Physics):
         if self._executor is None:
             self._work(simulations, substeps)
             return
-        # several shares per thread: a robot on the ground costs more than one in the air, so halves are unequal
+        # several shares per thread: a robot on the ground costs more than one in the air, so halves are
+        # unequal
         shares = np.array_split(simulations, min(len(simulations), 8 * self._threads) or 1)
         for done in [self._executor.submit(self._work, share, substeps) for share in shares]:
             done.result()
 
     def _work(self, simulations: NDArray[np.intp], substeps: int) -> None:
         model, rows, data = self._model, self.rows, self._idle.get()
-        sources = [(self.fields[name], getattr(data, name)) for name in self._derived]
+        sources: list[tuple[NDArray[Any], Any]] = [
+            (self.fields[name], getattr(data, name)) for name in self._derived
+        ]
         sources.append((self.warnings, data.warning.number))
         try:
             for i in simulations.tolist():
@@ -139,11 +148,15 @@ class PoolPhysics(Physics):
             self._executor.shutdown()
 
 
-def keep_warnings_out_of_the_log() -> None:
-    """Stop MuJoCo from writing MUJOCO_LOG.TXT into the current folder; callers read `Physics.warnings` instead."""
+def log_warnings() -> None:
+    """Send MuJoCo's warnings to the logger "mujoco" instead of a file MUJOCO_LOG.TXT in the current
+    folder.
+    """
     if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_swallow)
+        mujoco.set_mju_user_warning(_log)
 
 
-def _swallow(text: str) -> None:
-    """A warning handler for C code, possibly on a foreign thread: the counters already hold what it says."""
+def _log(text: str) -> None:
+    # what goes wrong in a simulation names its time; the rest are remarks of the compiler on a model file
+    level = logging.WARNING if "Time = " in text else logging.INFO
+    logging.getLogger("mujoco").log(level, text)
