@@ -35,7 +35,10 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         for key, hint in type(self).hyper_parameter_types().items():
-            _check_type(f"{self.name or type(self).__name__}: {key}", getattr(self, key), hint)
+            value = getattr(self, key)
+            _check_type(f"{self.name or type(self).__name__}: {key}", value, hint)
+            if hint is float:
+                object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
 
     @property
     def proximal(self) -> Proximal:
