@@ -29,6 +29,10 @@ SUITABLE = ("3.11", "3.12", "3.13")
 HINTS = [  # what pip said, and what it means to a user
     (r"No space left on device|Errno 28", "the disk is full; the environment needs 2 GB, with CUDA 8 GB"),
     (
+        r"No matching distribution found for torch==[\d.]+\+cpu",
+        "no CPU build of torch is within reach; TORCH=cuda takes the plain build, docs/install.md says more",
+    ),
+    (
         r"NewConnectionError|Temporary failure in name|Name or service not known|timed out|ProxyError",
         "pip cannot reach its package index; for a machine without network see docs/install.md",
     ),
@@ -178,8 +182,10 @@ def set_up(args: argparse.Namespace) -> None:
     extras = ",".join(["dev", *filter(None, re.split(r"[,\s]+", str(state["extras"])))])
     package = ["-e", f"{ROOT}[{extras}]"] if args.wheel is None else [str(args.wheel)]
     say(f"installing into {venv} with constraints/{pins.name} (a minute or two, longer with CUDA)")
-    arguments = ["-c", str(pins), *torch_arguments(inner, pins, str(state["torch"])), *package]
-    pip(inner, arguments, venv / "setup.log")
+    torch = torch_arguments(inner, pins, str(state["torch"]))
+    if torch:  # alone, so that the extra index is asked for nothing else
+        pip(inner, ["--no-deps", *torch], venv / "setup.log")
+    pip(inner, ["-c", str(pins), *package], venv / "setup.log")
     half = stamp.with_suffix(".tmp")
     half.write_text(json.dumps(state))
     half.replace(stamp)
