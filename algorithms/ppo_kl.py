@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import Anchor, KLEstimator, clipped_surrogate, importance_ratio, kl_divergence
+
+
+@ALGORITHMS.register("ppo_kl")
+@dataclass(frozen=True)
+class PPOKL(Algorithm):
+    """PPO with a KL penalty beside the clip, with a fixed or an adaptive coefficient.
+
+    Maximises  min(wA, clip(w, 1 − ε, 1 + ε)A) − κ KL[reference ‖ π],  w = π/μ.
+
+    VACO (arXiv:2603.01365) labels this baseline by κ and calls κ = 0 PPO-Clip, so the penalty is added to
+    the clipped objective; its estimator is not given. `clip = 0` takes the clip away: with `reference =
+    behaviour` that is the penalty of Schulman et al. 2017 (eq. 8), with `reference = proximal` the penalised
+    form of decoupled PPO (Hilton et al. 2022, whose code penalises ½ (log π/π_prox)², k2, although the paper
+    writes KL).
+
+    `adaptive` multiplies κ by 1.5 after a phase whose mean KL was above twice `target`, by 0.5 below half of
+    it: RLlib's rule and target. The 2017 paper's own uses 2 and ½ beyond 1.5 times the target.
+    """
+
+    paper = "Schulman et al. 2017, arXiv:1707.06347"
+
+    clip: float = 0.2  # ε; 0 is no clip
+    kl_coef: float = 1.0  # κ, where it starts if it adapts
+    estimator: KLEstimator = "analytic"  # k2 and k3 also serve policies without a closed form
+    reference: Anchor = "behaviour"
+    adaptive: bool = False
+    target: float = 0.01  # KL per decision, in nats
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("clip", self.clip >= 0, "0 (no clip) or above")
+        self.require("kl_coef", self.kl_coef >= 0, "0 or above")
+        self.require("target", self.target > 0, "above 0")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.reference == "proximal" else "behaviour"
+
+    def init_state(self) -> dict[str, float]:
+        return {"kl_coef": self.kl_coef}
+
+    def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
+        kl, factor = diagnostics[f"kl_{self.estimator}"], 1.0
+        if self.adaptive and kl > 2.0 * self.target:
+            factor = 1.5
+        elif self.adaptive and kl < 0.5 * self.target:
+            factor = 0.5
+        return {"kl_coef": factor * state["kl_coef"]}
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp)
+        kl = kl_divergence(d, self.reference, self.estimator)
+        objective, diagnostics = ratio * d.advantage, {f"kl_{self.estimator}": kl}
+        if self.clip:
+            objective, diagnostics["clipped"] = clipped_surrogate(ratio, d.advantage, self.clip)
+        return PolicyLoss(d.state["kl_coef"] * kl - objective, diagnostics)

@@ -1,0 +1,122 @@
+"""What an algorithm plugin answers: at most four questions, with defaults for three of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+from . import objectives
+from .batch import Decisions, PolicyLoss, Targets, Trajectories
+from .errors import UserError, nearest
+from .plugins import Registry
+
+Proximal = Literal["behaviour", "recompute", "ewma"]
+Realign = Literal["phase", "epoch", "step"]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How stale decisions become a loss.
+
+    Subclass as a frozen dataclass; its fields are the method's own hyper-parameters. γ, λ, critic, entropy
+    bonus, optimiser, epochs and minibatches belong to the run and are the same for every method, so that a
+    difference in the results is a difference between methods.
+
+    A question below is a property with a default; a hyper-parameter of the same name answers it
+    (`realign_every: Realign = "step"`). Fields are `bool`, `int`, `float`, `str` or a `Literal`, each with a
+    default. Making an instance checks them: `UserError` names the field and what would be right.
+    """
+
+    name: ClassVar[str] = ""  # set by registration
+    paper: ClassVar[str] = ""  # authors, year, identifier
+    policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
+
+    def __post_init__(self) -> None:
+        for key, hint in type(self).hyper_parameter_types().items():
+            value = getattr(self, key)
+            _check_type(f"{self.name or type(self).__name__}: {key}", value, hint)
+            if hint is float:
+                object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
+
+    @property
+    def proximal(self) -> Proximal:
+        """The anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at
+        the start of the phase) or `ewma` (a shadow of the learner; give `ewma_decay`)."""
+        return "behaviour"
+
+    @property
+    def ewma_decay(self) -> float:
+        """Decay of the shadow per gradient step, used when `proximal` is `ewma` (Hilton et al. 2022)."""
+        return 0.889
+
+    @property
+    def realign_every(self) -> Realign:
+        """How often `targets` is asked: once per phase, once per epoch, or at every gradient step (then
+        minibatches are whole rows, so that time order is kept)."""
+        return "phase"
+
+    @property
+    def normalise_advantage(self) -> bool:
+        """Whether the learner normalises advantages per minibatch (the run may switch it off for all)."""
+        return True
+
+    def init_state(self) -> dict[str, float]:
+        """The method's own state at phase 0 (an adaptive coefficient, say)."""
+        return {}
+
+    def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
+        """The state after a phase; `diagnostics` are the phase's means of what `policy_loss` reported."""
+        return dict(state)
+
+    def targets(self, trajectories: Trajectories) -> Targets:
+        """Advantages and value targets; GAE(γ, λ) under the learner's critic by default."""
+        return objectives.gae(trajectories)
+
+    def policy_loss(self, decisions: Decisions) -> PolicyLoss:
+        """Loss per decision, to be minimised."""
+        raise NotImplementedError(f"{type(self).__name__} must define policy_loss(decisions)")
+
+    def step_scale(self, decisions: Decisions) -> float:
+        """Factor on the step size of the coming gradient step."""
+        return 1.0
+
+    @classmethod
+    def hyper_parameters(cls) -> dict[str, Any]:
+        """Name -> default of each of the method's own hyper-parameters."""
+        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+    @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """Name -> `bool`, `int`, `float`, `str` or `Literal[...]` of each hyper-parameter."""
+        hints = get_type_hints(cls)
+        return {f.name: hints[f.name] for f in fields(cls)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """An instance with some hyper-parameters changed. Raises `UserError` for a bad name or value."""
+        known = cls.hyper_parameters()
+        for key in options:
+            if key not in known:
+                raise UserError(f"{cls.name} has no hyper-parameter {key!r}; {nearest(key, known)}")
+        return cls(**options)
+
+    def require(self, key: str, holds: bool, condition: str) -> None:
+        """Raise `UserError` unless the hyper-parameter `key` is as `condition` says; for `__post_init__`."""
+        if not holds:
+            raise UserError(f"{self.name}: {key} must be {condition}, not {getattr(self, key)!r}")
+
+
+def _check_type(where: str, value: Any, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, not {value!r}")
+    elif hint is float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise UserError(f"{where} must be a number, not {value!r}")
+    elif type(value) is not hint:
+        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+
+
+ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms")

@@ -1,0 +1,102 @@
+"""The records that travel: what the collector wrote down, what an algorithm is asked, what it answers.
+
+A *decision* is one sampled action with a log-probability: a simulator step, or a token. Rows are what was
+acted by one actor in one phase (or one completion); every tensor is [B, T] with a mask. A shuffled minibatch
+of control data is [N, 1]. Nothing past the collector asks which of the two kinds it is looking at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
+
+    obs: Tensor  # [B, T, D] raw observations, float32
+    action: Tensor  # [B, T, A] as sampled, before the environment clips it
+    behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
+    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted
+    behaviour_log_std: Tensor  # [B, T, A]
+    version: Tensor  # [B, T] int64, phases done when the acting version was stored
+    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
+    reward: Tensor  # [B, T] raw, float64
+    terminated: Tensor  # [B, T] bool
+    truncated: Tensor  # [B, T] bool
+    # The true next observation wherever it is not the next column: at episode ends and at the end of each row.
+    final_obs: Tensor  # [M, D]
+    final_row: Tensor  # [M] int64
+    final_step: Tensor  # [M] int64
+
+    def rows(self, index: Tensor) -> Rollout:
+        """The rows at `index` [R] (sorted), in that order."""
+        keep = (self.final_row[:, None] == index[None, :]).nonzero()
+        cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step")}
+        dense = {f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")}
+        return Rollout(**dense, **cut, final_row=keep[:, 1])
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
+
+    The two ends of an episode are kept apart: `discount` is zero only where the world ended (terminated);
+    `continues` is zero wherever the next decision is not this one's successor (terminated or truncated).
+    """
+
+    reward: Tensor  # r_t, scaled by the run's shared return statistic
+    discount: Tensor  # γ, and 0 where terminated
+    continues: Tensor  # 1, and 0 where terminated or truncated
+    value: Tensor  # V(s_t) of the learner's critic at the moment of asking
+    next_value: Tensor  # V of the true next observation (the final one where the episode ended), same critic
+    behaviour_logp: Tensor  # log μ(a_t|s_t), recorded when sampled, never recomputed
+    target_logp: Tensor  # log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)
+    lag: Tensor  # version(target) − version(behaviour), in phases
+    mask: Tensor  # 1 for a decision, 0 for padding
+    gae_lambda: float  # λ
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a batch teaches: one advantage and one value target per decision, both [B, T]."""
+
+    advantage: Tensor
+    value_target: Tensor
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
+    `target_logp` and what `analytic_kl` returns.
+    """
+
+    target_logp: Tensor  # log π_θ(a|s), with gradient
+    behaviour_logp: Tensor  # log μ(a|s), recorded when sampled, never recomputed
+    proximal_logp: Tensor  # log of the anchor that `Algorithm.proximal` asks for; behaviour by default
+    advantage: Tensor  # exactly as it stands in the loss (normalised if the run normalises)
+    lag: Tensor  # backward lag d in phases (float)
+    gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
+    mask: Tensor  # 1 for a decision, 0 for padding
+    state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
+    # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
+    analytic_kl: Callable[[str], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
+
+    The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
+    detaches the diagnostics. One name is shared by all methods: `clipped` is 1 where the method's trust
+    region (PPO's clip, VACO's filter, a mask) took a decision's gradient away; report it where there is such
+    a thing.
+    """
+
+    loss: Tensor
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""Aggregate scores and their 95 % stratified bootstrap intervals: the one room that knows rliable.
+
+Scores come as one column per task, `columns[t]` of shape [..., runs of task t]: runs are always the last
+axis, tasks are always the sequence, so the two cannot be swapped and tasks may have unequal numbers of runs.
+A stratified bootstrap resamples the runs of each task independently (Agarwal et al., 2021).
+
+rliable draws from the *global* NumPy generator whatever `random_state` it is given. Here that generator is
+seeded from the name of the cell and put back afterwards, so that an interval depends on its own scores and
+name only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+AGGREGATES = ("iqm", "median", "mean", "optimality_gap")
+LEVEL = 0.95  # of every interval
+
+
+def iqm(scores: Array) -> Array:
+    """Mean of the middle half of the last axis: a quarter (rounded down) is cut from each end."""
+    count = scores.shape[-1]
+    cut = count // 4
+    return np.asarray(np.sort(scores, axis=-1)[..., cut : count - cut].mean(axis=-1))
+
+
+def aggregates(*columns: Array) -> Array:
+    """IQM, median, mean and optimality gap, stacked on a new last axis: columns [..., runs_t] -> [..., 4].
+
+    IQM pools all runs of all tasks; median and mean are over the tasks' means; the optimality gap is how far
+    scores stay below 1 on average, scores above 1 counting as 1.
+    """
+    means = np.stack([c.mean(axis=-1) for c in columns], axis=-1)
+    capped = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
+    pooled = np.concatenate(columns, axis=-1)
+    parts = [iqm(pooled), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - capped.mean(axis=-1)]
+    return np.stack(parts, axis=-1)
+
+
+def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
+    """P(a run of x scores higher than a run of y), ties counting half, averaged over tasks: [...]."""
+    chances = []
+    for a, b in zip(x, y, strict=True):
+        difference = a[..., :, None] - b[..., None, :]
+        chances.append(((difference > 0) + 0.5 * (difference == 0)).mean(axis=(-2, -1)))
+    return np.asarray(np.stack(chances, axis=-1).mean(axis=-1))
+
+
+def stable_seed(*name: Any) -> int:
+    """A 32-bit seed from a cell's name, the same in every process and on every machine."""
+    text = json.dumps(name, sort_keys=True)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+@contextlib.contextmanager
+def global_numpy_seed(seed: int) -> Iterator[None]:
+    """Seed NumPy's global generator inside the block and restore its state afterwards, whatever happens."""
+    state = np.random.get_state()  # noqa: NPY002  rliable offers no other way in
+    try:
+        np.random.seed(seed)  # noqa: NPY002
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+def rliable_interval(
+    statistic: Callable[..., Array], columns: Sequence[Array], *, name: tuple[Any, ...], reps: int
+) -> tuple[Array, Array]:
+    """Low and high end of `statistic(*columns) -> [m]` by rliable's stratified percentile bootstrap, each
+    [m].
+
+    `name` identifies the cell (metric, algorithm, capacity) and seeds the resampling.
+    """
+    from rliable import library
+
+    def of_strata(*strata: Array) -> Array:
+        return statistic(*(s[:, 0] for s in strata))
+
+    def of_matrix(matrix: Array) -> Array:
+        return statistic(*matrix.T)
+
+    equal = len({len(c) for c in columns}) == 1
+    # A list of [runs, 1] arrays is rliable's form for strata of unequal size.
+    scores = np.stack(columns, axis=1) if equal else [c[:, None] for c in columns]
+    with global_numpy_seed(stable_seed(*name)):
+        _, intervals = library.get_interval_estimates(
+            {"cell": scores}, of_matrix if equal else of_strata, reps=reps, confidence_interval_size=LEVEL
+        )
+    low, high = intervals["cell"]
+    return low, high
+
+
+def point_estimates(columns: Sequence[Array]) -> Array:
+    """IQM, median, mean, optimality gap as `rliable.metrics` defines them: [4].
+
+    Where tasks have unequal numbers of runs rliable has no matrix to work on; the same definitions, column by
+    column.
+    """
+    from rliable import metrics
+
+    if len({len(c) for c in columns}) > 1:
+        return aggregates(*columns)
+    matrix = np.stack(columns, axis=1)  # [runs, tasks]
+    functions = [getattr(metrics, f"aggregate_{name}") for name in AGGREGATES]
+    return np.array([f(matrix) for f in functions], dtype=np.float64)
+
+
+def resample(columns: Sequence[Array], reps: int, rng: np.random.Generator) -> list[Array]:
+    """Stratified resamples of columns [runs_t] -> [reps, runs_t], all at once."""
+    return [c[rng.integers(len(c), size=(reps, len(c)))] for c in columns]
+
+
+def fast_interval(
+    statistic: Callable[..., Array], columns: Sequence[Array], *, name: tuple[Any, ...], reps: int
+) -> tuple[Array, Array]:
+    """As `rliable_interval`, vectorised and without rliable: for live previews and as a cross-check."""
+    rng = np.random.default_rng(stable_seed(*name))
+    return percentiles(statistic(*resample(columns, reps, rng)))
+
+
+def curve_band(curves: Array, *, name: tuple[Any, ...], reps: int) -> tuple[Array, Array, Array]:
+    """IQM over runs of curves [runs, points] and its pointwise interval, each [points]. Whole runs are
+    resampled.
+    """
+    rng = np.random.default_rng(stable_seed(*name))
+    drawn = curves[rng.integers(len(curves), size=(reps, len(curves)))]  # [reps, runs, points]
+    low, high = percentiles(iqm(np.swapaxes(drawn, 1, 2)))
+    return iqm(curves.T), low, high
+
+
+def percentiles(replicates: Array) -> tuple[Array, Array]:
+    """The two ends of the percentile interval over the first axis."""
+    tail = 50 * (1 - LEVEL)
+    low, high = np.percentile(replicates, [tail, 100 - tail], axis=0)
+    return low, high

@@ -1,0 +1,54 @@
+"""The policy buffer: the newest K versions of the policy, each with the statistics it acted with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Version:
+    """One past policy: weights **and** observation statistics, frozen when it was stored."""
+
+    phase: int  # training phases done when it was stored: its version
+    gradient_step: int  # optimiser steps done when it was stored
+    tensors: dict[str, Tensor]  # whatever the policy family needs to act again
+
+
+class PolicyBuffer:
+    """First in, first out, `capacity` versions. The newest is always inside, so lag 0 has a place."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._versions: dict[int, Version] = {}
+
+    def push(self, version: Version) -> None:
+        """Store a version; the one stored earliest leaves when the buffer is full."""
+        self._versions[version.phase] = version
+        while len(self._versions) > self.capacity:
+            del self._versions[min(self._versions)]
+
+    def __getitem__(self, phase: int) -> Version:
+        return self._versions[phase]
+
+    def __contains__(self, phase: int) -> bool:
+        return phase in self._versions
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    @property
+    def newest(self) -> Version:
+        return self._versions[max(self._versions)]
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        return [
+            {"phase": v.phase, "gradient_step": v.gradient_step, "tensors": dict(v.tensors)}
+            for _, v in sorted(self._versions.items())
+        ]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        self._versions = {item["phase"]: Version(**item) for item in state}

@@ -1,0 +1,76 @@
+"""What a sweep will cost, before it starts: time from stored runs like it or from a short probe, and disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .plan import PlannedRun
+from .spec import RunSpec
+from .store import Store
+from .tables import duration
+
+PROBE_STEPS = 4_096
+BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
+BYTES_PER_RUN = 40_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float
+    bytes: int
+    source: str  # where the speed comes from
+
+    @property
+    def text(self) -> str:
+        if not self.seconds:
+            return "nothing to do: every run is stored"
+        return f"about {duration(self.seconds)} ({self.source}) and {max(1, round(self.bytes / 1e6))} MB of disk"
+
+
+def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate:
+    """Wall time of the missing runs at `jobs` at a time."""
+    seconds, sources = 0.0, set()
+    speeds: dict[str, tuple[float, str]] = {}
+    for run in missing:
+        if run.spec.env not in speeds:
+            speeds[run.spec.env] = _speed(run.spec, store)
+        rate, source = speeds[run.spec.env]
+        seconds += run.spec.phases * run.spec.batch_size / rate
+        sources.add(source)
+    space = sum(run.spec.phases * BYTES_PER_PHASE + BYTES_PER_RUN for run in missing)
+    return Estimate(seconds / min(jobs, max(1, len(missing))), space, " and ".join(sorted(sources)))
+
+
+def _speed(spec: RunSpec, store: Store) -> tuple[float, str]:
+    """Environment steps per second of one run, evaluation included, and where that comes from."""
+    alike = ("env", "num_envs", "num_steps", "epochs", "minibatches", "threads", "device")
+    rates = [
+        run.record["steps"] / run.record["seconds"]["total"]
+        for run in store.read_all()
+        if all(run.spec[key] == getattr(spec, key) for key in alike)
+    ]
+    if rates:
+        return sum(rates) / len(rates), f"as {len(rates)} stored runs like these took"
+    return _probe(spec), "from a probe of a few seconds"
+
+
+def _probe(spec: RunSpec) -> float:
+    """Train a few phases here, with rows as wide as asked but no longer than needed."""
+    import torch
+
+    from .simulate import Simulation
+
+    torch.set_num_threads(spec.threads)
+    length = max(1, min(spec.num_steps, PROBE_STEPS // spec.num_envs))
+    small = min(spec.minibatches, spec.num_envs * length)
+    probe = replace(spec, num_steps=length, steps=3 * spec.num_envs * length, minibatches=small, evaluations=1)
+    simulation = Simulation(probe)
+    try:
+        simulation.advance()  # the first phase pays for what is loaded once
+        begin = time.perf_counter()
+        simulation.advance()
+        return spec.num_envs * length / (time.perf_counter() - begin)
+    finally:
+        simulation.close()

@@ -1,0 +1,62 @@
+"""Scores: the newest policy with frozen statistics on fixed seeds, acting by sampling and by its mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from .buffer import Version
+from .policies.mlp import Actors, MLPPolicy
+from .spec import RunSpec
+from .streams import integer, stream
+from .task import Task
+
+SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Undiscounted raw returns and lengths of the evaluation episodes, per way of acting."""
+
+    returns: dict[str, list[float]]  # "sampled" | "deterministic" -> one return per episode
+    lengths: dict[str, list[int]]
+    steps: int  # environment steps that belonged to an episode
+
+    def mean(self, how: str) -> float:
+        return float(np.mean(self.returns[how]))
+
+
+def evaluate(spec: RunSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
+    """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state."""
+    env = task.make(spec.env, 2 * episodes, spec.threads)
+    try:
+        seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
+        obs, _ = env.reset(seed=seeds + seeds)
+        actors = Actors(policy, [version], np.zeros(2 * episodes, dtype=np.int64))
+        rng = stream(SEED, "evaluation")
+        low, high = env.single_action_space.low, env.single_action_space.high
+        returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
+        alive = np.ones(2 * episodes, dtype=bool)
+        noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
+        while alive.any():
+            noise[:episodes] = rng.standard_normal((episodes, policy.act_dim), np.float32)
+            raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
+            with torch.no_grad():
+                action, _, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
+            obs, reward, terminated, truncated, _ = env.step(np.clip(action.cpu().numpy(), low, high))
+            returns[alive] += reward[alive]
+            lengths[alive] += 1
+            done = terminated | truncated
+            alive &= ~done
+            if done.any() and alive.any():
+                obs, _ = env.reset(options={"reset_mask": done})
+    finally:
+        env.close()
+    halves = {"sampled": slice(0, episodes), "deterministic": slice(episodes, None)}
+    return Scores(
+        {how: returns[part].tolist() for how, part in halves.items()},
+        {how: lengths[part].tolist() for how, part in halves.items()},
+        int(lengths.sum()),
+    )

@@ -1,0 +1,16 @@
+"""What a worker is handed: names and plain data, never plugin objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to execute."""
+
+    run_id: str
+    label: str  # the algorithm as the user named it
+    spec: dict[str, Any]  # `RunSpec.to_dict()`
+    root: str  # the results folder, absolute

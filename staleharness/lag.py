@@ -1,0 +1,66 @@
+"""Lag models: which past version each actor uses. `(phase, slots, rng) -> versions`, and nothing else.
+
+The version of the policy at the start of phase t is t, and the buffer holds the newest K of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UserError
+
+
+class LagModel(Protocol):
+    """A rule that assigns versions. `probabilities` says what mixture it draws from."""
+
+    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Versions [slots], each in the buffer at `phase`."""
+        ...
+
+    def probabilities(self, phase: int) -> dict[int, float]:
+        """Version -> probability of being assigned at `phase`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every version in the buffer is equally likely (VACO, arXiv 2603.01365, Algorithm 1); mean lag (K − 1)/2."""
+
+    capacity: int
+
+    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        return phase - rng.integers(0, min(phase + 1, self.capacity), size=slots)
+
+    def probabilities(self, phase: int) -> dict[int, float]:
+        held = min(phase + 1, self.capacity)
+        return {version: 1.0 / held for version in range(phase - held + 1, phase + 1)}
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Always `lag` phases behind, as far as that many phases have passed (Cleanba is `fixed:1`)."""
+
+    lag: int
+
+    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        return np.full(slots, phase - min(self.lag, phase), dtype=np.int64)
+
+    def probabilities(self, phase: int) -> dict[int, float]:
+        return {phase - min(self.lag, phase): 1.0}
+
+
+def parse_lag(text: str, capacity: int) -> LagModel:
+    """`uniform` or `fixed:<l>` with l < capacity. Raises `UserError`."""
+    if text == "uniform":
+        return Uniform(capacity)
+    if match := re.fullmatch(r"fixed:(\d+)", text):
+        lag = int(match.group(1))
+        if lag >= capacity:
+            raise UserError(f"LAG=fixed:{lag} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}")
+        return Fixed(lag)
+    raise UserError(f"LAG={text!r} is not a lag model; give uniform or fixed:<phases>")

@@ -1,0 +1,85 @@
+"""Running mean and variance, and the two things a run scales with them: observations and rewards.
+
+Both change only between phases; a change of observation statistics is itself a change of the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CLIP = 10.0  # after scaling, as in CleanRL's wrappers
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance per feature [D] in float64, with the number of samples they stand on."""
+
+    count: float
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def initial(cls, size: int) -> Moments:
+        return cls(0.0, torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64))
+
+    def updated(self, samples: Tensor) -> Moments:
+        """With `samples` [N, D] added (Chan et al. 1979, parallel update)."""
+        batch = samples.double()
+        n = float(batch.shape[0])
+        mean, variance = batch.mean(0), batch.var(0, correction=0)
+        if self.count == 0:
+            return Moments(n, mean, variance)
+        total = self.count + n
+        shift = mean - self.mean
+        spread = self.variance * self.count + variance * n + shift.square() * (self.count * n / total)
+        return Moments(total, self.mean + shift * (n / total), spread / total)
+
+    def scaling(self) -> tuple[Tensor, Tensor]:
+        """(mean, 1/std) in float32, both [D]."""
+        return self.mean.float(), (self.variance + EPSILON).rsqrt().float()
+
+    def state_dict(self) -> dict[str, float | Tensor]:
+        return {"count": self.count, "mean": self.mean, "variance": self.variance}
+
+
+class RewardScale:
+    """Divides rewards by the running standard deviation of the discounted return, one statistic for all
+    environments, applied to a whole phase at once.
+
+    The accumulator starts anew with every episode. (CleanRL keeps one statistic per environment, changes it at
+    every step, and lets the accumulator run on across truncations.)
+    """
+
+    def __init__(self, num_envs: int, discount: float) -> None:
+        self.discount = discount
+        self.moments = Moments.initial(1)
+        self.carry = torch.zeros(num_envs, dtype=torch.float64)
+
+    def update(self, reward: Tensor, done: Tensor) -> None:
+        """Take in one phase of raw rewards and episode ends, both [B, T]."""
+        returns = torch.empty_like(reward, dtype=torch.float64).t().contiguous()
+        carry = self.carry
+        keep = (~done).double().t().contiguous()
+        for t, step in enumerate(reward.double().t().contiguous()):
+            returns[t] = carry = carry * self.discount + step
+            carry = carry * keep[t]
+        self.carry = carry
+        self.moments = self.moments.updated(returns.reshape(-1, 1))
+
+    def __call__(self, reward: Tensor) -> Tensor:
+        """Scaled and clipped rewards, float32, any shape."""
+        if self.moments.count == 0:
+            return reward.float()
+        scale = (self.moments.variance + EPSILON).rsqrt()
+        return (reward.double() * scale).clamp(-CLIP, CLIP).float()
+
+    def state_dict(self) -> dict[str, object]:
+        return {"moments": self.moments.state_dict(), "carry": self.carry}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        self.moments = Moments(**state["moments"])  # type: ignore[arg-type]
+        self.carry = state["carry"]  # type: ignore[assignment]

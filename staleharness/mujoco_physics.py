@@ -1,0 +1,162 @@
+"""Many MuJoCo simulations of one model, stepped on threads, bit for bit like one MjData each.
+
+A simulation between two calls is one row of numbers, MuJoCo's integration state (time, positions, velocities,
+warm start, controls, ...). A call loads the row into an MjData that its thread owns, computes, and writes the
+row back: the working memory stays in the cache, and results cannot depend on the number of threads.
+
+Two ways of doing that share one face. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does
+the same from Python threads and can call `mj_rnePostConstraint` after the last substep, which the batch has
+no call for and without which the contact forces `cfrc_ext` do not exist
+(https://github.com/openai/gym/issues/1541).
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+STATE_FIELDS = {
+    "qpos": int(mujoco.mjtState.mjSTATE_QPOS),
+    "qvel": int(mujoco.mjtState.mjSTATE_QVEL),
+    "ctrl": int(mujoco.mjtState.mjSTATE_CTRL),
+}
+
+
+class Physics:
+    """`count` simulations of `model`.
+
+    rows: [count, state size], the integration states; writing to it (or to a state field) writes the
+        simulations.
+    fields: `qpos`, `qvel`, `ctrl` as views of the rows, and the derived MjData fields asked for, each [count,
+        ...], as the last call on that simulation left them (after a step they describe the state before the
+        last substep, as after `mj_step`).
+    warnings: [count, kinds] of int, what MuJoCo complained about in the last call on each simulation
+        (`mjtWarning`).
+    """
+
+    rows: NDArray[np.float64]
+    warnings: NDArray[np.int32]
+
+    def __init__(self, model: mujoco.MjModel, rows: NDArray[np.float64]) -> None:
+        self.rows = rows
+        self.fields: dict[str, NDArray[np.float64]] = {}
+        for name, bit in STATE_FIELDS.items():
+            # components lie in the order of their bits
+            start = mujoco.mj_stateSize(model, INTEGRATION & (bit - 1))
+            self.fields[name] = rows[:, start : start + mujoco.mj_stateSize(model, bit)]
+        blank = mujoco.MjData(model)
+        self.initial_row = np.empty(rows.shape[1])
+        mujoco.mj_getState(model, blank, self.initial_row, INTEGRATION)
+
+    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+        """`mj_step` `substeps` times on the given simulations (sorted, unique)."""
+        raise NotImplementedError
+
+    def forward(self, simulations: NDArray[np.intp]) -> None:
+        """`mj_forward` on the given simulations, as after `mj_resetData` and a write to the state."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let the threads go."""
+
+
+class BatchPhysics(Physics):
+    """MuJoCo's own batch: the fastest, for every field that `mj_step` computes itself."""
+
+    def __init__(self, model: mujoco.MjModel, count: int, threads: int, derived: Sequence[str]) -> None:
+        from mujoco.batch import Batch
+
+        self._batch = Batch(model, count, threads)
+        super().__init__(model, self._batch.state)
+        self.fields.update({name: self._batch.bind(name) for name in derived})
+        self.warnings = self._batch.warning[:, :, 1]  # pairs of (last info, number of times)
+
+    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+        self.warnings[simulations] = 0
+        self._batch.step(simulations, nstep=substeps)
+
+    def forward(self, simulations: NDArray[np.intp]) -> None:
+        self.warnings[simulations] = 0
+        self._batch.forward(simulations)
+
+
+class PoolPhysics(Physics):
+    """Python threads around `mj_step`, which releases the interpreter lock; contact forces included."""
+
+    def __init__(self, model: mujoco.MjModel, count: int, threads: int, derived: Sequence[str]) -> None:
+        super().__init__(model, np.zeros((count, mujoco.mj_stateSize(model, INTEGRATION))))
+        self._model = model
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="mujoco") if threads > 1 else None
+        self._idle: queue.SimpleQueue[mujoco.MjData] = queue.SimpleQueue()
+        for _ in range(threads):
+            self._idle.put(mujoco.MjData(model))
+        sample = mujoco.MjData(model)
+        self._derived = tuple(derived)
+        self.fields.update({name: np.zeros((count, *getattr(sample, name).shape)) for name in derived})
+        self.warnings = np.zeros((count, len(sample.warning.number)), dtype=np.int32)
+
+    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+        self._share_out(simulations, substeps)
+
+    def forward(self, simulations: NDArray[np.intp]) -> None:
+        self._share_out(simulations, 0)
+
+    def _share_out(self, simulations: NDArray[np.intp], substeps: int) -> None:
+        if self._executor is None:
+            self._work(simulations, substeps)
+            return
+        # several shares per thread: a robot on the ground costs more than one in the air, so halves are
+        # unequal
+        shares = np.array_split(simulations, min(len(simulations), 8 * self._threads) or 1)
+        for done in [self._executor.submit(self._work, share, substeps) for share in shares]:
+            done.result()
+
+    def _work(self, simulations: NDArray[np.intp], substeps: int) -> None:
+        model, rows, data = self._model, self.rows, self._idle.get()
+        sources: list[tuple[NDArray[Any], Any]] = [
+            (self.fields[name], getattr(data, name)) for name in self._derived
+        ]
+        sources.append((self.warnings, data.warning.number))
+        try:
+            for i in simulations.tolist():
+                if substeps:
+                    data.warning.number[:] = 0
+                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_step(model, data, substeps)
+                    mujoco.mj_rnePostConstraint(model, data)
+                else:
+                    mujoco.mj_resetData(model, data)  # the last simulation's contact forces must not stay
+                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_forward(model, data)
+                mujoco.mj_getState(model, data, rows[i], INTEGRATION)
+                for target, source in sources:
+                    target[i] = source
+        finally:
+            self._idle.put(data)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown()
+
+
+def log_warnings() -> None:
+    """Send MuJoCo's warnings to the logger "mujoco" instead of a file MUJOCO_LOG.TXT in the current
+    folder.
+    """
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log)
+
+
+def _log(text: str) -> None:
+    # what goes wrong in a simulation names its time; the rest are remarks of the compiler on a model file
+    level = logging.WARNING if "Time = " in text else logging.INFO
+    logging.getLogger("mujoco").log(level, text)

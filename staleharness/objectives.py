@@ -1,0 +1,160 @@
+"""The shared mathematics: ratios, divergences, surrogates, advantages. Pure functions of tensors [B, T].
+
+Nothing here imports torch: the tensors that come in bring their methods with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from .batch import Decisions, Targets, Trajectories
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AdvantageForm = Literal["lambda_mix", "vs"]
+KLEstimator = Literal["analytic", "k2", "k3"]
+Anchor = Literal["behaviour", "proximal"]
+
+LOG_RATIO_LIMIT = 20.0  # e²⁰ ≈ 5·10⁸, whose square fits in float32; a ratio beyond it carries no gradient
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean of `x` over the decisions where `mask` is 1 (a scalar)."""
+    return (x * mask).sum() / mask.sum().clamp(min=1.0)
+
+
+# --- ratios and divergences -------------------------------------------------------------------------------
+
+
+def log_ratio(target_logp: Tensor, anchor_logp: Tensor, limit: float = LOG_RATIO_LIMIT) -> Tensor:
+    """log π − log of the anchor, from joint log-probabilities, clamped to ±`limit`."""
+    return (target_logp - anchor_logp).clamp(-limit, limit)
+
+
+def importance_ratio(target_logp: Tensor, behaviour_logp: Tensor, limit: float = LOG_RATIO_LIMIT) -> Tensor:
+    """w = π/μ per decision, from joint log-probabilities; the log-ratio is clamped to ±`limit` before exp."""
+    return log_ratio(target_logp, behaviour_logp, limit).exp()
+
+
+def total_variation(ratio: Tensor, mask: Tensor) -> Tensor:
+    """D_TV(π, μ) = ½ E_μ|w − 1|, estimated on the sample (Achiam et al. 2017)."""
+    return 0.5 * masked_mean((ratio - 1.0).abs(), mask)
+
+
+def effective_sample_size(ratio: Tensor, mask: Tensor) -> Tensor:
+    """(Σw)² / (n Σw²), as a fraction in (0, 1]."""
+    weights = ratio * mask
+    return weights.sum().square() / (mask.sum() * weights.square().sum()).clamp(min=1e-30)
+
+
+def kl_k1(target_logp: Tensor, anchor_logp: Tensor) -> Tensor:
+    """−log w: unbiased for KL[anchor ‖ π] under the anchor's samples, of either sign (Schulman 2020)."""
+    return -log_ratio(target_logp, anchor_logp)
+
+
+def kl_k2(target_logp: Tensor, anchor_logp: Tensor) -> Tensor:
+    """½ (log w)²: never negative, biased, and what PPO-EWMA's code penalises (Schulman 2020)."""
+    return 0.5 * log_ratio(target_logp, anchor_logp).square()
+
+
+def kl_k3(target_logp: Tensor, anchor_logp: Tensor) -> Tensor:
+    """w − 1 − log w: unbiased for KL[anchor ‖ π] under its samples, never negative (Schulman 2020)."""
+    log_w = log_ratio(target_logp, anchor_logp)
+    return log_w.exp() - 1.0 - log_w
+
+
+def kl_divergence(d: Decisions, anchor: Anchor, estimator: KLEstimator) -> Tensor:
+    """KL[anchor ‖ π_θ] per decision, with gradient.
+
+    Samples are always the behaviour policy's, so k2 and k3 against the proximal policy leave that mismatch
+    uncorrected, as PPO-EWMA's code does. Raises `UserError` for `analytic` where the policy has no closed
+    form.
+    """
+    if estimator == "analytic":
+        if d.analytic_kl is None:
+            raise UserError("the analytic KL needs a policy with a closed form; use k2 or k3 for this one")
+        return d.analytic_kl(anchor)
+    anchor_logp = d.behaviour_logp if anchor == "behaviour" else d.proximal_logp
+    return (kl_k2 if estimator == "k2" else kl_k3)(d.target_logp, anchor_logp)
+
+
+# --- surrogates, to be maximised ---------------------------------------------------------------------------
+
+
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """min(rA, clip(r, 1 − ε, 1 + ε)A) (Schulman et al. 2017, eq. 7); 1 where the clip ends the gradient."""
+    objective = (ratio * advantage).minimum(ratio.clamp(1.0 - epsilon, 1.0 + epsilon) * advantage)
+    outside = ((advantage > 0) & (ratio > 1.0 + epsilon)) | ((advantage < 0) & (ratio < 1.0 - epsilon))
+    return objective, outside.to(ratio.dtype)
+
+
+def spo_surrogate(ratio: Tensor, advantage: Tensor, epsilon: float) -> Tensor:
+    """rA − |A|(r − 1)²/2ε (Xie et al. 2025, Algorithm 1): largest at r = 1 + ε sign(A)."""
+    return ratio * advantage - advantage.abs() * (ratio - 1.0).square() / (2.0 * epsilon)
+
+
+def outward(ratio: Tensor, advantage: Tensor) -> Tensor:
+    """1 where ascending wA moves w further from 1, that is where A·sign(w − 1) > 0."""
+    return (advantage * (ratio - 1.0).sign() > 0).to(ratio.dtype)
+
+
+# --- advantages and value targets --------------------------------------------------------------------------
+
+
+def gae(t: Trajectories) -> Targets:
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 16), with bootstrapping at truncation."""
+    delta = t.reward + t.discount * t.next_value - t.value
+    advantage = sum_backwards(delta, t.discount * t.gae_lambda * _successor(t)) * t.mask
+    return Targets(advantage, advantage + t.value)
+
+
+def vtrace(
+    t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: AdvantageForm = "lambda_mix"
+) -> Targets:
+    """V-trace (Espeholt et al. 2018, eq. 1, remarks 1 and 2): value targets v and the advantages they imply.
+
+    With w = π/μ, ρ = min(ρ̄, w) and c = λ min(c̄, w) (λ slows the trace only; it never touches ρ):
+
+        v_t − V(s_t) = ρ_t (r_t + γ V(s_{t+1}) − V(s_t)) + γ c_t (v_{t+1} − V(s_{t+1}))
+
+    `vs`          A = r + γ v_{t+1} − V(s_t), the papers' q − V; on-policy this is GAE(λ) only at λ = 1
+    `lambda_mix`  A = r + γ [λ v_{t+1} + (1 − λ) V(s_{t+1})] − V(s_t), rlax's form; on-policy this is GAE(λ)
+
+    The advantage carries no factor ρ_t: the loss brings the importance weight. Nothing crosses an end: where
+    the next column is no successor (terminated, truncated, padding, the row's end) v_{t+1} is V(s_{t+1}).
+    """
+    ratio = importance_ratio(t.target_logp, t.behaviour_logp)
+    delta = t.reward + t.discount * t.next_value - t.value
+    successor = t.discount * _successor(t)
+    trace = successor * t.gae_lambda * ratio.clamp(max=c_bar)
+    excess = sum_backwards(ratio.clamp(max=rho_bar) * delta, trace) * t.mask  # v − V
+    next_excess = excess.new_zeros(excess.shape)
+    next_excess[:, :-1] = excess[:, 1:]
+    mix = t.gae_lambda if form == "lambda_mix" else 1.0
+    advantage = (delta + successor * mix * next_excess) * t.mask
+    return Targets(advantage, excess + t.value)
+
+
+def sum_backwards(x: Tensor, decay: Tensor) -> Tensor:
+    """y_t = x_t + decay_t · y_{t+1} along each row, with nothing beyond the last column. All [B, T].
+
+    Runs over rows of a time-major copy, through NumPy's cheaper small operations where memory is shared with
+    it; a multiplication and an addition each rounded, so that bits equal those of the textbook loop.
+    """
+    out, factors = x.detach().t().clone().contiguous(), decay.detach().t().contiguous()
+    shared = out.device.type == "cpu"
+    y, d = (list(out.numpy()), list(factors.numpy())) if shared else (out.unbind(0), factors.unbind(0))
+    for s in range(len(y) - 2, -1, -1):
+        row = y[s]
+        row += d[s] * y[s + 1]
+    return out.t().contiguous()
+
+
+def _successor(t: Trajectories) -> Tensor:
+    """1 where the next column is this decision's successor: no end of an episode, of the row, no padding."""
+    link = t.continues.clone()
+    link[:, :-1] *= t.mask[:, 1:]
+    link[:, -1] = 0.0
+    return link

@@ -1,0 +1,148 @@
+"""State for environments that cannot tell theirs: remember how each episode began and what was done since.
+
+An episode is a function of the generator its environment held when it was reset and of the actions since
+then. So the generator's state, the seed of that reset and the actions are the state; going back is doing it
+all again. Exact, slow (it costs as many steps as the longest running episode has had) and general: it serves
+`SyncVectorEnv` and `AsyncVectorEnv` over any deterministic environment, and notices one that is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from .generators import State, generator_from, pack, state_of, unpack
+
+
+class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Gives a gymnasium vector of environments `get_state` and `set_state` by replay.
+
+    env: a vector with auto-reset DISABLED, array observations and actions, and one generator per environment
+        behind `get_attr("np_random")`. Raises `ValueError` otherwise.
+
+    What must hold: an environment draws only from its `np_random`, and carries nothing from one episode to
+    the next but that generator. `set_state` compares the observations and the generators at the end of the
+    replay with those of `get_state` and raises `RuntimeError` when they differ.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self.env: Any  # gymnasium's annotations know neither lists of seeds nor get_attr
+        if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
+            raise ValueError("replay needs a vector with autoreset_mode=AutoresetMode.DISABLED")
+        if not hasattr(env, "get_attr"):
+            raise ValueError(f"{type(env).__name__} has no get_attr, so its generators cannot be read")
+        self._began: list[State | None] = [None] * self.num_envs  # generators before the last reset
+        self._seeds: list[int | None] = [None] * self.num_envs  # the seeds of the last reset
+        self._age = np.zeros(self.num_envs, dtype=np.int64)  # steps since then
+        self._actions: list[NDArray[Any]] = []  # the last max(age) steps' actions, of all environments
+        self._observations: NDArray[Any] | None = None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """As the vector's own; notes the generators of the environments that are reset."""
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_)).copy()
+        seeds: Any = [None] * self.num_envs if seed is None else seed
+        if not isinstance(seeds, (list, tuple, np.ndarray)):
+            seeds = [int(seeds) + i for i in range(self.num_envs)]
+        seeds = [None if s is None else int(s) for s in seeds]
+        generators = self._generators()
+        for i in np.flatnonzero(mask).tolist():
+            self._began[i], self._seeds[i] = state_of(generators[i]), seeds[i]
+        observations, infos = self.env.reset(seed=list(seeds), options=options and dict(options))
+        self._age[mask] = 0
+        self._forget()
+        self._observations = np.array(observations)
+        return observations, infos
+
+    def step(self, actions: NDArray[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As the vector's own; notes the actions."""
+        result = self.env.step(actions)
+        self._actions.append(np.array(actions))
+        self._age += 1
+        self._forget()
+        self._observations = np.array(result[0])
+        return result
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Arrays of plain numbers; `actions` grows with the age of the oldest running episode."""
+        if self._observations is None:
+            raise RuntimeError("there is no state before the first reset")
+        shape = (len(self._actions), *(self.action_space.shape or ()))
+        return {
+            "actions": np.array(self._actions, dtype=None if self._actions else np.float32).reshape(shape),
+            "age": self._age.copy(),
+            "seeds": np.array([-1 if seed is None else seed for seed in self._seeds], dtype=np.int64),
+            "began": pack(self._began),
+            "generators": pack([state_of(generator) for generator in self._generators()]),
+            "observations": self._observations.copy(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Replay the running episodes. Raises `RuntimeError` when they do not come out as they were."""
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        if arrays["age"].shape != self._age.shape:
+            raise ValueError(
+                f"the state is of {len(arrays['age'])} environments, this vector has {self.num_envs}"
+            )
+        began = unpack(arrays["began"])
+        seeds = [None if seed < 0 else seed for seed in arrays["seeds"].tolist()]
+        length, age = len(arrays["actions"]), arrays["age"]
+
+        # Environments are aligned at the end. Until its own episode begins, an environment runs through the
+        # end of # the one before, from anywhere: its steps are thrown away by the reset that begins its
+        # episode.
+        self.env.reset(seed=[0] * self.num_envs)
+        done = np.zeros(self.num_envs, dtype=np.bool_)
+        observations: NDArray[Any] = arrays["observations"]
+        for k in range(length + 1):
+            starting = age == length - k
+            if starting.any():
+                observations = self._restart(starting, began, seeds)
+                done &= ~starting
+            if k < length:
+                if done.any():
+                    self.env.reset(options={"reset_mask": done.copy()})
+                observations, _, terminated, truncated, _ = self.env.step(arrays["actions"][k])
+                done = np.asarray(terminated) | np.asarray(truncated)
+        self._began, self._seeds, self._age = began, seeds, age.copy()
+        self._actions = list(arrays["actions"])
+        self._observations = np.array(observations)
+
+        now, then = self._observations, arrays["observations"].astype(self._observations.dtype)
+        generators = [state_of(generator) for generator in self._generators()]
+        same = np.array([x.tobytes() == y.tobytes() for x, y in zip(now, then, strict=True)])  # NaN too
+        same &= [x == y for x, y in zip(generators, unpack(arrays["generators"]), strict=True)]
+        if not same.all():
+            raise RuntimeError(
+                "replaying the actions did not lead back to the saved state in environments "
+                f"{np.flatnonzero(~same).tolist()}: they are not a function of their np_random and the "
+                "actions, so the run cannot be resumed exactly"
+            )
+
+    def _restart(
+        self, starting: NDArray[np.bool_], began: list[State | None], seeds: list[int | None]
+    ) -> NDArray[Any]:
+        """Begin the recorded episodes in the environments `starting`; the observations of all."""
+        generators = [
+            generator_from(state) if start and state is not None else current
+            for start, state, current in zip(starting, began, self._generators(), strict=True)
+        ]
+        self.env.set_attr("np_random", generators)
+        observations: NDArray[Any]
+        observations, _ = self.env.reset(seed=list(seeds), options={"reset_mask": starting})
+        return observations
+
+    def _generators(self) -> tuple[np.random.Generator, ...]:
+        """The environments' generators; live objects of a `SyncVectorEnv`, copies from an
+        `AsyncVectorEnv`.
+        """
+        return tuple(self.env.get_attr("np_random"))
+
+    def _forget(self) -> None:
+        """Drop the actions that no running episode needs."""
+        del self._actions[: len(self._actions) - int(self._age.max())]

@@ -1,0 +1,173 @@
+"""One run from spec to published result: simulate, write each phase down, checkpoint, resume, publish."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from . import checkpoint
+from .errors import Diverged, Interrupted, UserError
+from .fingerprint import fingerprint, same_bits
+from .files import write_json
+from .job import Job
+from .simulate import Simulation
+from .evaluation import Scores
+from .spec import RunSpec
+from .store import FORMAT, Store
+
+CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
+
+
+def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:
+    """Run a job to its published directory, going on from its newest intact checkpoint.
+
+    `progress` hears of every phase; `should_stop` is asked after every phase. Raises `Interrupted` after writing a
+    checkpoint when told to stop, `Diverged` when training stops being finite, and lets other errors through.
+    """
+    spec = RunSpec.from_dict(job.spec)
+    store = Store(job.root)
+    attempt = store.attempt_dir(job.run_id)
+    attempt.mkdir(parents=True, exist_ok=True)
+    with _only_writer(attempt):
+        (attempt / "failure.json").unlink(missing_ok=True)
+        write_json(attempt / "job.json", {"label": job.label, "spec": job.spec})
+        made_with = fingerprint(spec)
+        simulation = Simulation(spec)
+        try:
+            lengths = _resume(attempt, simulation, made_with)
+            scores = _phases(attempt, simulation, lengths, made_with, progress, should_stop)
+        finally:
+            simulation.close()
+        _conclude(attempt, job, simulation, scores, made_with)
+        return store.publish(job.run_id)
+
+
+def _resume(attempt: Path, simulation: Simulation, made_with: dict[str, Any]) -> dict[str, int]:
+    """Restore the newest checkpoint and cut the logs back to it; returns their lengths in bytes."""
+    lengths = {"metrics.jsonl": 0, "timing.jsonl": 0}
+    state = checkpoint.load_newest(attempt)
+    if state is not None:
+        if changed := same_bits(json.loads(state["fingerprint"]), made_with):
+            print(f"starting over, the checkpoint was made with something else: {'; '.join(changed)}", flush=True)
+        else:
+            simulation.load_state_dict(state["simulation"])
+            lengths = state["lengths"]
+            print(f"resumed after phase {simulation.phase} of {simulation.spec.phases}", flush=True)
+    for name, length in lengths.items():
+        with open(attempt / name, "ab") as log:
+            log.truncate(length)
+    return lengths
+
+
+def _phases(
+    attempt: Path,
+    simulation: Simulation,
+    lengths: dict[str, int],
+    made_with: dict[str, Any],
+    progress: Callable[[dict[str, Any]], None],
+    should_stop: Callable[[], bool],
+) -> Scores:
+    """Write every remaining phase down; returns the final scores."""
+    scores: Scores | None = None
+    saved = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        logs = {name: stack.enter_context(open(attempt / name, "ab")) for name in lengths}
+        for record in simulation:
+            scores = record.scores or scores
+            for name, line in (("metrics.jsonl", record.metrics), ("timing.jsonl", record.seconds)):
+                logs[name].write(_json_line(line))
+                logs[name].flush()
+            last = simulation.phase == simulation.spec.phases
+            progress(_progress(simulation, record.metrics))
+            stop = should_stop() and not last
+            if stop or (time.monotonic() - saved > CHECKPOINT_SECONDS and not last):
+                lengths = {name: log.tell() for name, log in logs.items()}
+                state = {"simulation": simulation.state_dict(), "lengths": lengths, "fingerprint": json.dumps(made_with)}
+                checkpoint.save(attempt, simulation.phase, state)
+                saved = time.monotonic()
+            if stop:
+                raise Interrupted(f"stopped after phase {simulation.phase} of {simulation.spec.phases}")
+    assert scores is not None, "the last phase is always evaluated"
+    return scores
+
+
+def _progress(simulation: Simulation, metrics: dict[str, Any]) -> dict[str, Any]:
+    told = {key: metrics[key] for key in ("lag_mean", "tv_data", "eval_sampled", "rollout_return")}
+    return {"phase": simulation.phase, "phases": simulation.spec.phases, "steps": metrics["steps"], **told}
+
+
+def _json_line(content: dict[str, Any]) -> bytes:
+    for key, value in content.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Diverged(f"{key} is {value} in phase {content.get('phase')}")
+    return (json.dumps(content, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _conclude(attempt: Path, job: Job, simulation: Simulation, scores: Scores, made_with: dict[str, Any]) -> None:
+    """Write `metrics.parquet` and `run.json` from what the logs say, earlier sittings included."""
+    import pandas as pd
+
+    spec = simulation.spec
+    rows = [json.loads(line) for line in (attempt / "metrics.jsonl").read_text().splitlines()]
+    times = [json.loads(line) for line in (attempt / "timing.jsonl").read_text().splitlines()]
+    frame = pd.DataFrame(rows)
+    frame.to_parquet(attempt / "metrics.parquet", index=False)
+    numbers = frame.select_dtypes("number").drop(columns=["phase", "steps", "gradient_steps", "learning_rate"])
+    histogram: dict[str, int] = {}
+    for counts in frame["lag_histogram"]:
+        for lag, count in enumerate(counts):
+            histogram[str(lag)] = histogram.get(str(lag), 0) + int(count)
+    seconds = {key: sum(t[key] for t in times) for key in ("collect", "learn", "evaluate")}
+    how = {
+        way: {
+            "mean": scores.mean(way),
+            "std": float(pd.Series(scores.returns[way]).std(ddof=1)) if len(scores.returns[way]) > 1 else 0.0,
+            "returns": scores.returns[way],
+            "lengths": scores.lengths[way],
+        }
+        for way in scores.returns
+    }
+    record = {
+        "format": FORMAT,
+        "id": job.run_id,
+        "label": job.label,
+        "spec": spec.to_dict(),
+        "fingerprint": made_with,
+        "scores": how,
+        "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
+        "lag_histogram": histogram,
+        "steps": spec.phases * spec.batch_size,
+        "phases": spec.phases,
+        "gradient_steps": simulation.learner.gradient_steps,
+        "evaluation_steps": simulation.evaluation_steps,
+        "seconds": {"total": sum(seconds.values()), **seconds},
+        "date": datetime.date.today().isoformat(),
+    }
+    write_json(attempt / "run.json", record)
+
+
+@contextlib.contextmanager
+def _only_writer(attempt: Path) -> Iterator[None]:
+    """One process writes to an attempt; a worker left over from a killed sweep lets go within a phase or two."""
+    handle = os.open(attempt / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise UserError(f"another process is still writing to {attempt}; end it and try again") from error
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,177 @@
+"""From stored runs to normalised scores: one column per environment, one entry per seed, in sorted order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UserError, nearest
+from .store import StoredRun
+
+Array = NDArray[np.float64]
+SCORES = ("sampled", "deterministic")
+NORMALISATIONS = ("minmax", "ppo", "frozen")
+BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
+CONSTANTS = Path(__file__).with_name("normalisation.json")
+
+
+class Cell(NamedTuple):
+    """What a run is one seed of."""
+
+    label: str  # the algorithm as the user named it
+    capacity: int
+    env: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs by cell, each cell sorted by seed; cells sorted by capacity, label, environment."""
+
+    cells: dict[Cell, list[StoredRun]]
+
+    @property
+    def labels(self) -> list[str]:
+        return sorted({c.label for c in self.cells})
+
+    @property
+    def capacities(self) -> list[int]:
+        return sorted({c.capacity for c in self.cells})
+
+    @property
+    def envs(self) -> list[str]:
+        return sorted({c.env for c in self.cells})
+
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        """(label, capacity) of every row of a table."""
+        return list(dict.fromkeys((c.label, c.capacity) for c in self.cells))
+
+
+def cell_of(run: StoredRun) -> Cell:
+    spec = run.record["spec"]
+    return Cell(str(run.record["label"]), int(spec["capacity"]), str(spec["env"]))
+
+
+def grid(runs: Iterable[StoredRun]) -> Grid:
+    """Sort runs into cells. Raises `UserError` where two runs claim the same seed of the same cell."""
+    cells: dict[Cell, dict[int, StoredRun]] = {}
+    for run in sorted(runs, key=lambda r: r.id):
+        seeds = cells.setdefault(cell_of(run), {})
+        seed = int(run.record["spec"]["seed"])
+        if (other := seeds.get(seed)) is not None and other.id != run.id:
+            a, b = other.record["spec"], run.record["spec"]
+            differ = ", ".join(
+                f"{k}={a.get(k)!r} or {b.get(k)!r}" for k in sorted(a | b) if a.get(k) != b.get(k)
+            )
+            raise UserError(
+                f"two runs are {where(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
+                f"{differ or 'code or versions'}; a table can hold one of them"
+            )
+        seeds[seed] = run
+    order = sorted(cells, key=lambda c: (c.capacity, c.label, c.env))
+    return Grid({c: [cells[c][s] for s in sorted(cells[c])] for c in order})
+
+
+def where(cell: Cell) -> str:
+    """A cell in words, for messages."""
+    return f"{cell.label} on {cell.env} at K={cell.capacity}"
+
+
+def final_score(run: StoredRun, score: str) -> float:
+    """Mean return of the final policy over its evaluation episodes."""
+    if score not in SCORES:
+        raise UserError(f"score={score!r} is not known; {nearest(score, SCORES)}")
+    value = run.record["scores"].get(score)
+    if value is None:
+        raise UserError(f"run {run.id} ({where(cell_of(run))}) has no {score} score")
+    return float(value["mean"])
+
+
+def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
+    """(environment steps [points], mean return of the newest policy [points])."""
+    rows = run.metrics()[["steps", f"eval_{score}"]].dropna()
+    return rows["steps"].to_numpy(np.float64), rows[f"eval_{score}"].to_numpy(np.float64)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """score -> (score - low) / (high - low), the two constants per environment."""
+
+    kind: str
+    low: dict[str, float]
+    high: dict[str, float]
+    note: str  # which constants these are, in words
+
+    def __call__(self, env: str, values: Array | float) -> Array:
+        values = np.asarray(values, dtype=np.float64)
+        span = self.high[env] - self.low[env]
+        # Where every run scored the same, none is better: all sit in the middle, and the table says so.
+        return (values - self.low[env]) / span if span > 0 else np.full_like(values, 0.5)
+
+    @property
+    def degenerate(self) -> list[str]:
+        """Environments where low = high."""
+        return [e for e in sorted(self.low) if self.low[e] == self.high[e]]
+
+
+def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
+    """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
+    (SPO). `frozen`: the constants of `normalisation.json`. Raises `UserError` where the constants cannot be
+    had.
+    """
+    if kind == "minmax":
+        return _from_runs(kind, runs, score, "worst and best run of this table per environment")
+    if kind == "ppo":
+        base = Grid({c: r for c, r in runs.cells.items() if c.label == BASELINE and c.capacity == 1})
+        if absent := sorted(set(runs.envs) - set(base.envs)):
+            raise UserError(
+                f"normalise=ppo needs runs of {BASELINE} at K=1 on {', '.join(absent)} in the table; "
+                "add them or use minmax"
+            )
+        made = _from_runs(kind, base, score, f"worst and best run of {BASELINE} at K=1 per environment")
+        if made.degenerate:
+            raise UserError(
+                f"normalise=ppo: all runs of {BASELINE} at K=1 on {', '.join(made.degenerate)} have the same "
+                "score; it needs at least two different ones"
+            )
+        return made
+    if kind == "frozen":
+        return _frozen(runs.envs, score)
+    raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
+
+
+def _from_runs(kind: str, runs: Grid, score: str, note: str) -> Normaliser:
+    values: dict[str, list[float]] = {}
+    for cell, members in runs.cells.items():
+        values.setdefault(cell.env, []).extend(final_score(r, score) for r in members)
+    return Normaliser(
+        kind, {e: min(v) for e, v in values.items()}, {e: max(v) for e, v in values.items()}, note
+    )
+
+
+def constants() -> dict[str, Any]:
+    """The frozen constants, {version, about, envs: {name: {random, reference}}}; the file explains itself."""
+    return dict(json.loads(CONSTANTS.read_text()))
+
+
+def _frozen(envs: Sequence[str], score: str) -> Normaliser:
+    held = constants()
+    usable = {
+        name: (float(entry["random"][score]["return"]), float(entry["reference"]["return"]))
+        for name, entry in held["envs"].items()
+        if entry.get("reference") and entry.get("random", {}).get(score)
+    }
+    for env in envs:
+        if env not in usable:
+            raise UserError(
+                f"normalise=frozen has no constants for {env} ({score}), version {held['version']}; "
+                f"it has them for: {', '.join(sorted(usable))}"
+            )
+    note = f"random policy = 0, reference = 1, constants version {held['version']}"
+    return Normaliser("frozen", {e: usable[e][0] for e in envs}, {e: usable[e][1] for e in envs}, note)

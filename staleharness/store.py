@@ -1,0 +1,177 @@
+"""Results on disk: a run is a directory that is complete or absent. No torch, no simulator, no plugin here.
+
+    <root>/staleharness.json      marks the folder as ours
+    <root>/runs/<id>/             one finished run; appears by one rename and never changes again
+        run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
+        metrics.jsonl             one line per phase; deterministic columns only
+        metrics.parquet           the same as a table
+        timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
+        job.json, log.txt         what was asked, and what the run printed
+        manifest.json             sha256 of each file above
+    <root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
+    <root>/reports/<name>/        index.html, figures, tables
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UserError
+from .files import digest, sync_directory, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+MARKER = "staleharness.json"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One finished run, read from its directory."""
+
+    path: Path
+    record: dict[str, Any]  # run.json
+
+    @property
+    def id(self) -> str:
+        return str(self.record["id"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return dict(self.record["spec"])
+
+    def metrics(self) -> pd.DataFrame:
+        """One row per phase (`metrics.parquet`)."""
+        import pandas as pd
+
+        return pd.read_parquet(self.path / "metrics.parquet")
+
+
+class Store:
+    """The results folder. Creating it is the only thing `open_for_writing` writes."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.root / "runs" / run_id
+
+    def attempt_dir(self, run_id: str) -> Path:
+        return self.root / "attempts" / run_id
+
+    def check(self) -> None:
+        """Raise `UserError` where results cannot go, without writing anything."""
+        root = self.root
+        if root.exists() and not root.is_dir():
+            raise UserError(f"OUT={root} is a file; give a folder for results")
+        if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
+            raise UserError(f"OUT={root} holds something else than staleharness results; give a new or empty folder")
+        existing = next(p for p in (root, *root.absolute().parents) if p.exists())
+        if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+            raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
+
+    def open_for_writing(self) -> None:
+        """Create the folder and its marker."""
+        self.check()
+        try:
+            (self.root / "runs").mkdir(parents=True, exist_ok=True)
+            (self.root / "attempts").mkdir(exist_ok=True)
+            if not (self.root / MARKER).exists():
+                write_json(self.root / MARKER, {"format": FORMAT, "holds": "staleharness results"})
+        except OSError as error:
+            raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one sweep. The kernel releases the lock however the holder dies."""
+        import fcntl
+
+        path = self.root / ".lock"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
+                raise UserError(
+                    f"another sweep (process {holder}) is writing to OUT={self.root}; wait for it or give another OUT"
+                ) from error
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    def is_done(self, run_id: str) -> bool:
+        return (self.run_dir(run_id) / "run.json").is_file()
+
+    def read(self, run_id: str) -> StoredRun | None:
+        """The finished run, or None. A damaged one is moved aside (`damaged/<id>`) and counts as absent."""
+        path = self.run_dir(run_id)
+        if not path.is_dir():
+            return None
+        if (problem := damage(path)) is not None:
+            aside = self.root / "damaged" / run_id
+            aside.parent.mkdir(exist_ok=True)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            print(f"run {run_id} is damaged ({problem}); moved to {aside}, it will be run again", flush=True)
+            return None
+        return StoredRun(path, json.loads((path / "run.json").read_text()))
+
+    def read_all(self, run_ids: Iterable[str] | None = None) -> list[StoredRun]:
+        """Finished runs, sorted by id: those asked for, or all there are."""
+        runs = self.root / "runs"
+        found = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
+        wanted = sorted(set(run_ids)) if run_ids is not None else found
+        return [run for run_id in wanted if (run := self.read(run_id)) is not None]
+
+    def failure(self, run_id: str) -> dict[str, Any] | None:
+        """`failure.json` of an attempt: {class, message, log_tail, phase}, or None."""
+        path = self.attempt_dir(run_id) / "failure.json"
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def publish(self, run_id: str) -> Path:
+        """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice."""
+        attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
+        for leftover in (*attempt.glob("checkpoint*"), *attempt.glob(".lock"), *attempt.glob("failure.json")):
+            leftover.unlink()
+        files = {p.name: digest(p) for p in sorted(attempt.iterdir()) if p.name != "manifest.json"}
+        write_json(attempt / "manifest.json", files)
+        try:
+            attempt.rename(final)
+        except OSError:
+            if not final.is_dir():
+                raise
+            mine, theirs = (digest(d / "metrics.jsonl") for d in (attempt, final))
+            if mine != theirs:
+                raise RuntimeError(f"run {run_id} finished twice with different metrics: {attempt} and {final}") from None
+            shutil.rmtree(attempt)
+        sync_directory(final.parent)
+        return final
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a run's directory, or None: every file must match the manifest."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        for name, expected in sorted(manifest.items()):
+            if digest(path / name) != expected:
+                return f"{name} differs from the manifest"
+        json.loads((path / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _only_reference(root: Path) -> bool:
+    """A fresh checkout's `results/` holds the published bundles and its README, and is ours all the same."""
+    return {p.name for p in root.iterdir()} <= {"reference", "README.md", ".gitkeep"}

@@ -1,0 +1,397 @@
+"""What a plugin author tests with: small records to try an algorithm on, and the contract to keep.
+
+    @parametrize_with_checks([MyIdea])
+    def test_my_idea_keeps_the_contract(algorithm, check):
+        check(algorithm)
+
+The contract does not know what a method means; add a truth table of a few lines worked out by hand:
+
+    d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
+    assert gradient_coefficients(PPOClip(), d).tolist() == [[2.0, 0.0]]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .algorithm import ALGORITHMS, Algorithm, Proximal, Realign
+from .batch import Decisions, PolicyLoss, Targets, Trajectories
+from .errors import UserError
+from .plugins import summary
+
+Record = TypeVar("Record", Decisions, Trajectories)
+Check = Callable[[Algorithm], None]
+
+
+# --- records to try an algorithm on -----------------------------------------------------------------------
+
+
+def decisions(
+    ratio: Any,
+    advantage: Any,
+    *,
+    proximal_ratio: Any = 1.0,
+    lag: Any = 0.0,
+    gradient_lag: Any = 0.0,
+    target_logp: Any = -1.0,
+    mask: Any = 1.0,
+    dtype: torch.dtype = torch.float64,
+) -> Decisions:
+    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ. Nested lists or tensors,
+    broadcast to [B, T]. Their `analytic_kl` is a stand-in, ½ (log π − log anchor)².
+    """
+    given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
+    tensors = [torch.as_tensor(x, dtype=dtype) for x in given]
+    shape = torch.broadcast_shapes(*(x.shape for x in tensors))
+    w, a, u, d, steps, logp, valid = (x.expand(shape).clone() for x in tensors)
+    behaviour_logp = logp - w.log()
+    return _with_gradient(Decisions(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid))
+
+
+def example_decisions(
+    rows: int = 4,
+    steps: int = 6,
+    *,
+    seed: int = 0,
+    on_policy: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Decisions:
+    """Random decisions with lags 0 to 5 and ratios to match (all 1 if `on_policy`), rows of unequal length."""
+    g = torch.Generator().manual_seed(seed)
+    lag = torch.randint(0, 6, (rows, steps), generator=g).double()
+    spread = torch.zeros_like(lag) if on_policy else 0.3 * lag + 0.1
+    log_w, log_u = (spread * torch.randn(rows, steps, generator=g) for _ in range(2))
+    return decisions(
+        ratio=log_w.exp(),
+        advantage=torch.randn(rows, steps, generator=g),
+        proximal_ratio=log_u.exp(),
+        lag=lag * (not on_policy),
+        gradient_lag=(40.0 * lag + 7.0) * (not on_policy),
+        target_logp=-3.0 * torch.rand(rows, steps, generator=g),
+        mask=_lengths(rows, steps, g),
+        dtype=dtype,
+    )
+
+
+def example_trajectories(
+    rows: int = 4,
+    steps: int = 8,
+    *,
+    seed: int = 0,
+    on_policy: bool = False,
+    discount: float = 0.9,
+    gae_lambda: float = 0.8,
+    dtype: torch.dtype = torch.float32,
+) -> Trajectories:
+    """Random rows of unequal length with terminations and truncations, and ratios from near 0 to 20."""
+    g = torch.Generator().manual_seed(seed)
+
+    def noise() -> Tensor:
+        return torch.randn(rows, steps, generator=g, dtype=torch.float64)
+
+    end = torch.randint(0, 6, (rows, steps), generator=g)  # 0 terminated, 1 truncated
+    value, final_value = noise(), noise()
+    next_value = torch.where(end <= 1, final_value, value.roll(-1, dims=1))
+    next_value[:, -1] = final_value[:, -1]
+    behaviour_logp = -3.0 * torch.rand(rows, steps, generator=g, dtype=torch.float64)
+    log_w = torch.zeros_like(value) if on_policy else noise().clamp(-4.0, 3.0)
+    return Trajectories(
+        reward=noise().to(dtype),
+        discount=(discount * (end != 0)).to(dtype),
+        continues=(end > 1).to(dtype),
+        value=value.to(dtype),
+        next_value=next_value.to(dtype),
+        behaviour_logp=behaviour_logp.to(dtype),
+        target_logp=(behaviour_logp + log_w).to(dtype),
+        lag=torch.randint(0, 6, (rows, steps), generator=g).to(dtype) * (not on_policy),
+        mask=_lengths(rows, steps, g).to(dtype),
+        gae_lambda=gae_lambda,
+    )
+
+
+def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
+    """−∂(Σ loss)/∂ log π per decision [B, T]: what the decision's ∇log π is multiplied with when ascending.
+
+    Where a method is plain importance weighting it is wA. The state is `init_state()` unless `d` has one.
+    """
+    if not d.state:
+        d = replace(d, state=algorithm.init_state())
+    total = (algorithm.policy_loss(d).loss * d.mask).sum()
+    (gradient,) = torch.autograd.grad(total, d.target_logp)
+    return -gradient
+
+
+def variants(cls: type[Algorithm]) -> list[Algorithm]:
+    """The defaults, and every algorithm that differs from them in one `Literal` or `bool` option."""
+    found, defaults = [cls()], cls.hyper_parameters()
+    for key, hint in cls.hyper_parameter_types().items():
+        options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
+        found += [cls(**{key: option}) for option in options if option != defaults[key]]
+    return found
+
+
+# --- the contract -----------------------------------------------------------------------------------------
+
+
+def is_named_and_explained(algorithm: Algorithm) -> None:
+    """It is registered under its name, and has a first docstring line and a paper for `staleharness list`."""
+    cls = type(algorithm)
+    assert cls.name, "register it with @ALGORITHMS.register('name')"
+    assert cls.name in ALGORITHMS and ALGORITHMS[cls.name] is cls, "register the class itself"
+    assert summary(cls) and cls.__doc__ != Algorithm.__doc__, "the first docstring line is what `list` shows"
+    assert cls.paper, "say where the method comes from: paper = 'authors, year, identifier'"
+
+
+def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
+    """A frozen dataclass whose fields have defaults, survive JSON, and refuse what is not a number."""
+    cls = type(algorithm)
+    assert is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    defaults, hints = cls.hyper_parameters(), cls.hyper_parameter_types()
+    assert set(defaults) == {f.name for f in fields(cls)} == set(hints), (
+        "every hyper-parameter needs a default"
+    )
+    assert cls.from_options(json.loads(json.dumps(defaults))) == cls()
+    for key, hint in hints.items():
+        assert hint in (bool, int, float, str) or get_origin(hint) is Literal, f"{key}: {hint} is not checked"
+        if hint is float:
+            _refuses(cls, {key: math.nan})
+    _refuses(cls, {"no_such_hyper_parameter": 1})
+
+
+def answers_the_learner(algorithm: Algorithm) -> None:
+    """`proximal`, `ewma_decay`, `realign_every` and `normalise_advantage` are what the learner understands."""
+    assert algorithm.proximal in get_args(Proximal)
+    assert algorithm.realign_every in get_args(Realign)
+    assert 0.0 <= algorithm.ewma_decay < 1.0
+    assert isinstance(algorithm.normalise_advantage, bool)
+    scale = algorithm.step_scale(_ready(algorithm, example_decisions()))
+    assert isinstance(scale, float) and math.isfinite(scale) and scale >= 0.0
+
+
+def has_a_loss_per_decision(algorithm: Algorithm) -> None:
+    """Loss and diagnostics are finite [B, T] of the inputs' type, for whole rows and shuffled minibatches."""
+    for dtype in (torch.float32, torch.float64):
+        for rows, steps in ((4, 6), (7, 1), (1, 1)):
+            d = _ready(algorithm, example_decisions(rows, steps, dtype=dtype))
+            answer = algorithm.policy_loss(d)
+            assert isinstance(answer, PolicyLoss)
+            for name, x in {"loss": answer.loss, **answer.diagnostics}.items():
+                assert x.shape == (rows, steps) and x.dtype == dtype, f"{name} is {tuple(x.shape)} {x.dtype}"
+                assert x.isfinite().all(), name
+            clipped = answer.diagnostics.get("clipped", torch.zeros(()))
+            assert ((clipped == 0) | (clipped == 1)).all(), "`clipped` is 0 or 1"
+
+
+def pulls_on_the_policy(algorithm: Algorithm) -> None:
+    """Gradient reaches `target_logp`, is finite, and is not zero everywhere."""
+    coefficients = gradient_coefficients(algorithm, example_decisions())
+    assert coefficients.isfinite().all() and (coefficients != 0).any()
+
+
+def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
+    """At w = 1, lag 0 each decision pulls with its advantage, unless `policy_gradient = False`."""
+    if algorithm.policy_gradient:
+        d = example_decisions(on_policy=True)
+        torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)
+
+
+def survives_extreme_ratios(algorithm: Algorithm) -> None:
+    """Log-ratios of ±60 give a finite loss and a finite gradient."""
+    d = example_decisions()
+    for shift in (-60.0, 60.0):
+        far = _with_gradient(replace(d, behaviour_logp=d.behaviour_logp + shift))
+        assert algorithm.policy_loss(_ready(algorithm, far)).loss.isfinite().all()
+        assert gradient_coefficients(algorithm, far).isfinite().all()
+
+
+def ignores_padding(algorithm: Algorithm) -> None:
+    """What stands in padding changes nothing elsewhere."""
+    d, t = example_decisions(), example_trajectories()
+    spoiled_d, spoiled_t = _spoil(d, d.mask == 0), _spoil(t, t.mask == 0)
+    losses = [algorithm.policy_loss(_ready(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
+    torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
+    pulls = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
+    torch.testing.assert_close(*pulls, rtol=0.0, atol=0.0)
+    for before, after in zip(_targets(algorithm, t), _targets(algorithm, spoiled_t), strict=True):
+        torch.testing.assert_close(before * t.mask, after * t.mask, rtol=0.0, atol=0.0)
+
+
+def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
+    """Nothing that comes in is modified."""
+    d, t = _ready(algorithm, example_decisions()), example_trajectories()
+    before_d, before_t = _copy(d), _copy(t)
+    algorithm.policy_loss(d)
+    algorithm.step_scale(d)
+    algorithm.targets(t)
+    for before, after in ((before_d, d), (before_t, t)):
+        for key, x in _tensors(before).items():
+            assert torch.equal(x, getattr(after, key)), f"{key} was modified"
+
+
+def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
+    """Asked twice it says the same, and no global random generator moved."""
+    before = _global_generators()
+    d, t = _ready(algorithm, example_decisions()), example_trajectories()
+    assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
+    for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
+        assert torch.equal(first, second)
+    assert before == _global_generators(), "a global random generator moved; draw from one of your own"
+
+
+def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
+    """Rows in another order give the same answers in that order."""
+    order = torch.tensor([2, 0, 3, 1])
+    d, t = example_decisions(), example_trajectories()
+    there, back = (_ready(algorithm, x) for x in (d, _rows(d, order)))
+    torch.testing.assert_close(algorithm.policy_loss(there).loss[order], algorithm.policy_loss(back).loss)
+    for one, other in zip(_targets(algorithm, t), _targets(algorithm, _rows(t, order)), strict=True):
+        torch.testing.assert_close(one[order], other)
+
+
+def has_targets_per_decision(algorithm: Algorithm) -> None:
+    """Advantages and value targets are finite [B, T] without gradient, also for rows of one decision."""
+    for dtype in (torch.float32, torch.float64):
+        for rows, steps in ((4, 8), (1, 1)):
+            for x in _targets(algorithm, example_trajectories(rows, steps, dtype=dtype)):
+                assert x.shape == (rows, steps) and x.dtype == dtype and x.isfinite().all()
+                assert not x.requires_grad
+
+
+def does_not_look_across_an_end(algorithm: Algorithm) -> None:
+    """What comes after a termination or truncation changes nothing before it."""
+    t = example_trajectories()
+    after_end = (1.0 - t.continues).cumsum(dim=1) - (1.0 - t.continues) > 0
+    before_end = (~after_end) * t.mask
+    for one, other in zip(_targets(algorithm, t), _targets(algorithm, _spoil(t, after_end)), strict=True):
+        torch.testing.assert_close(one * before_end, other * before_end, rtol=0.0, atol=0.0)
+
+
+def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
+    """`init_state` and `next_state` give finite floats under the same keys; `next_state` changes nothing."""
+    state = algorithm.init_state()
+    answer = algorithm.policy_loss(_ready(algorithm, example_decisions()))
+    means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
+    after = algorithm.next_state(MappingProxyType(state), means)
+    assert set(state) == set(after)
+    for x in (*state.values(), *after.values()):
+        assert type(x) is float and math.isfinite(x)
+    assert json.loads(json.dumps(after)) == after
+
+
+CHECKS: tuple[Check, ...] = (
+    is_named_and_explained,
+    has_checked_hyper_parameters,
+    answers_the_learner,
+    has_a_loss_per_decision,
+    pulls_on_the_policy,
+    is_a_policy_gradient_on_policy,
+    survives_extreme_ratios,
+    ignores_padding,
+    leaves_its_inputs_alone,
+    is_deterministic_and_draws_nothing,
+    does_not_see_the_order_of_rows,
+    has_targets_per_decision,
+    does_not_look_across_an_end,
+    keeps_its_state_in_floats,
+)
+
+
+def check_algorithm(cls: type[Algorithm]) -> None:
+    """Every check on the defaults and on each variant. Raises `AssertionError` that names both."""
+    for algorithm in variants(cls):
+        for check in CHECKS:
+            try:
+                check(algorithm)
+            except Exception as error:
+                raise AssertionError(f"{algorithm}: {check.__name__}: {check.__doc__} {error}") from error
+
+
+def parametrize_with_checks(classes: Iterable[type[Algorithm]]) -> Any:
+    """A pytest decorator: one test `(algorithm, check)` for each check on each variant of each class."""
+    import pytest
+
+    cases = [(algorithm, check) for cls in classes for algorithm in variants(cls) for check in CHECKS]
+    ids = [f"{_label(algorithm)}-{check.__name__}" for algorithm, check in cases]
+    return pytest.mark.parametrize(("algorithm", "check"), cases, ids=ids)
+
+
+# --- small tools ------------------------------------------------------------------------------------------
+
+
+def _label(algorithm: Algorithm) -> str:
+    values = (
+        (key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items()
+    )
+    changed = [f"{key}={value}" for key, value, default in values if value != default]
+    return "-".join([algorithm.name or type(algorithm).__name__, *changed])
+
+
+def _global_generators() -> tuple[bytes, bytes, bytes]:
+    numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
+    return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())
+
+
+def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
+    """A mask of rows with 1 to `steps` decisions; the first row is full."""
+    lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
+    lengths[0] = steps
+    return (torch.arange(steps) < lengths).double()
+
+
+def _tensors(record: Decisions | Trajectories | Targets) -> dict[str, Tensor]:
+    return {f.name: x for f in fields(record) if isinstance(x := getattr(record, f.name), Tensor)}
+
+
+def _with_gradient(d: Decisions) -> Decisions:
+    """The same decisions with a fresh leaf for `target_logp`, which `analytic_kl` depends on too."""
+    d = replace(d, target_logp=d.target_logp.detach().clone().requires_grad_())
+    anchors = {"behaviour": d.behaviour_logp.clone(), "proximal": d.proximal_logp.clone()}
+    return replace(d, analytic_kl=lambda anchor: 0.5 * (d.target_logp - anchors[anchor]).square())
+
+
+def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    changes: dict[str, Any] = {key: change(x.detach()) for key, x in _tensors(record).items()}
+    changed: Any = replace(record, **changes)
+    return _with_gradient(changed) if isinstance(changed, Decisions) else changed  # type: ignore[return-value]
+
+
+def _copy(record: Record) -> Record:
+    return _map(record, lambda x: x.clone())
+
+
+def _rows(record: Record, order: Tensor) -> Record:
+    return _map(record, lambda x: x[order])
+
+
+def _spoil(record: Record, where: Tensor) -> Record:
+    """The record with other finite numbers at `where`, except in the mask."""
+    return replace(_map(record, lambda x: torch.where(where, x * -1.7 + 0.3, x)), mask=record.mask)
+
+
+def _ready(algorithm: Algorithm, d: Decisions) -> Decisions:
+    return replace(d, state=MappingProxyType(algorithm.init_state()))
+
+
+def _targets(algorithm: Algorithm, t: Trajectories) -> tuple[Tensor, Tensor]:
+    targets = algorithm.targets(t)
+    return targets.advantage, targets.value_target
+
+
+def _refuses(cls: type[Algorithm], options: dict[str, Any]) -> None:
+    try:
+        cls.from_options(options)
+    except UserError as error:
+        assert "\n" not in str(error)
+    else:
+        raise AssertionError(f"{options} was accepted; call super().__post_init__() in yours")

@@ -1,0 +1,332 @@
+"""The MuJoCo family against gymnasium's own environments, bit for bit, and against gymnasium's
+conventions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from staleharness.errors import UserError
+from staleharness.task import ENVS, find_env
+
+IDS = sorted(ENVS["mujoco"].ids)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ours(env: str, num_envs: int, threads: int = 2) -> Any:
+    found, family = find_env(env)
+    return family().make(found, num_envs, threads)
+
+
+def theirs(env: str, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda: gymnasium.make(env)] * num_envs, autoreset_mode=mode)
+
+
+def with_mode(env: str, num_envs: int, mode: AutoresetMode) -> Any:
+    from staleharness.mujoco_vector import MujocoVector
+
+    plain = ours(env, num_envs)
+    limit = gymnasium.spec(env).max_episode_steps
+    robot = gymnasium.make(env).unwrapped
+    return MujocoVector(
+        robot, type(plain._formulas)(robot), num_envs, 2, max_episode_steps=limit, autoreset_mode=mode
+    )
+
+
+def actions_for(vector: Any, steps: int, seed: int = 0, dtype: Any = np.float32) -> Any:
+    """Uniform actions whose scale goes up and down, so that some episodes are long and some end at once."""
+    rng = np.random.default_rng(seed)
+    scale = np.abs(np.sin(np.arange(steps) / 40))[:, None, None] * vector.single_action_space.high * 1.2
+    return (rng.uniform(-1, 1, (steps, *vector.action_space.shape)) * scale).astype(dtype)
+
+
+def rollout(vector: Any, actions: Any) -> list[tuple[Any, ...]]:
+    """Every array of every step, and of the partial reset after it where an episode ended."""
+    arrays = []
+    for action in actions:
+        observation, reward, terminated, truncated, _ = vector.step(action)
+        arrays.append((observation, reward, terminated, truncated))
+        if (done := terminated | truncated).any():
+            arrays.append((vector.reset(options={"reset_mask": done})[0],))
+    return arrays
+
+
+def assert_identical(xs: list[tuple[Any, ...]], ys: list[tuple[Any, ...]]) -> None:
+    assert len(xs) == len(ys)
+    for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        for a, b in zip(x, y, strict=True):
+            assert a.dtype == b.dtype and a.tobytes() == b.tobytes(), f"differ at record {t}: {a} {b}"
+
+
+@pytest.mark.parametrize("env", IDS)
+def test_a_thousand_steps_with_resets_equal_gymnasium_bit_for_bit(env: str) -> None:
+    vector, reference = ours(env, 2), theirs(env, 2)
+    assert (
+        vector.observation_space == reference.observation_space
+        and vector.action_space == reference.action_space
+    )
+    assert_identical([vector.reset(seed=11)[:1]], [reference.reset(seed=11)[:1]])
+    actions = actions_for(vector, 1003)
+    records = rollout(vector, actions)
+    assert_identical(records, rollout(reference, actions))
+    assert any(len(record) == 1 for record in records), "no episode ended, so no reset was tested"
+    vector.close()
+    reference.close()
+
+
+@pytest.mark.parametrize("env", ["HalfCheetah-v5", "Ant-v5"])
+def test_double_precision_actions_are_rewarded_in_double_precision_as_in_gymnasium(env: str) -> None:
+    vector, reference = ours(env, 3), theirs(env, 3)
+    vector.reset(seed=0), reference.reset(seed=0)
+    actions = actions_for(vector, 40, dtype=np.float64)
+    assert_identical(rollout(vector, actions), rollout(reference, actions))
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "Humanoid-v5"])
+def test_results_do_not_depend_on_the_number_of_threads(env: str) -> None:
+    records = []
+    for threads in (1, 2, 5):
+        vector = ours(env, 7, threads)
+        records.append([vector.reset(seed=3)[:1], *rollout(vector, actions_for(vector, 60))])
+        vector.close()
+    assert_identical(records[0], records[1])
+    assert_identical(records[0], records[2])
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("env", ["Hopper-v5", "Reacher-v5"])
+def test_the_other_autoreset_modes_equal_gymnasiums(env: str, mode: AutoresetMode) -> None:
+    vector, reference = with_mode(env, 3, mode), theirs(env, 3, mode)
+    assert vector.metadata["autoreset_mode"] is mode
+    assert_identical([vector.reset(seed=5)[:1]], [reference.reset(seed=5)[:1]])
+    ended = 0
+    for action in actions_for(vector, 120):
+        *x, infos = vector.step(action)
+        *y, expected = reference.step(action)
+        assert_identical([tuple(x)], [tuple(y)])
+        assert ("final_obs" in infos) == ("final_obs" in expected)
+        ended += int((x[2] | x[3]).any())
+        if "final_obs" in infos:
+            np.testing.assert_array_equal(infos["_final_obs"], expected["_final_obs"])
+            for a, b in zip(infos["final_obs"], expected["final_obs"], strict=True):
+                np.testing.assert_array_equal(a, b)
+    assert ended > 1
+
+
+def test_seeds_may_be_an_integer_or_a_list_with_gaps() -> None:
+    vector, reference = ours("Hopper", 3), theirs("Hopper-v5", 3)
+    for seed in (4, [9, None, 7], np.int64(2), None):
+        expected = reference.reset(seed=int(seed) if isinstance(seed, np.int64) else seed)[0]
+        np.testing.assert_array_equal(vector.reset(seed=seed)[0], expected)
+    with pytest.raises(ValueError, match="2 seeds for 3 environments"):
+        vector.reset(seed=[1, 2])
+
+
+def test_without_a_seed_two_vectors_differ() -> None:
+    assert (ours("Hopper", 2).reset()[0] != ours("Hopper", 2).reset()[0]).any()
+
+
+def test_a_partial_reset_touches_the_chosen_environments_only() -> None:
+    vector = ours("Ant", 3)
+    vector.reset(seed=0)
+    before = vector.step(actions_for(vector, 1)[0])[0]
+    physics = vector.get_state()["physics"]
+    mask = np.array([False, True, False])
+    after = vector.reset(options={"reset_mask": mask})[0]
+    np.testing.assert_array_equal(after[~mask], before[~mask])
+    assert (after[mask] != before[mask]).any()
+    np.testing.assert_array_equal(vector.get_state()["physics"][~mask], physics[~mask])
+    assert mask.tolist() == [False, True, False]
+    np.testing.assert_array_equal(vector.get_state()["elapsed"], [1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        ([True, False], TypeError),
+        (np.array([1, 0]), TypeError),
+        (np.ones(3, bool), TypeError),
+        (np.zeros(2, bool), ValueError),
+    ],
+)
+def test_a_bad_reset_mask_is_refused(mask: Any, error: type[Exception]) -> None:
+    vector = ours("Hopper", 2)
+    with pytest.raises(error, match="reset_mask"):
+        vector.reset(options={"reset_mask": mask})
+
+
+def test_a_finished_or_unborn_environment_refuses_to_step() -> None:
+    vector = ours("InvertedPendulum", 2)
+    push = np.full((2, 1), 3.0, np.float32)
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"\[0, 1\]"):
+        vector.step(push)
+    vector.reset(seed=0)
+    while not (vector.step(push)[2]).any():
+        pass
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        vector.step(push)
+
+
+def test_actions_of_a_wrong_shape_are_refused() -> None:
+    vector = ours("Hopper", 2)
+    vector.reset(seed=0)
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
+        vector.step(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("env", ["Hopper", "Humanoid"])
+def test_returned_arrays_belong_to_the_caller(env: str) -> None:
+    vector = ours(env, 2)
+    first = vector.reset(seed=0)[0]
+    state = vector.get_state()
+    kept, kept_state = first.copy(), {name: array.copy() for name, array in state.items()}
+    actions = actions_for(vector, 6)
+    records = [vector.step(action)[:4] for action in actions[:3]]
+    copies = [tuple(array.copy() for array in record) for record in records]
+    for action in actions[3:]:
+        vector.step(action)
+    vector.reset()
+    np.testing.assert_array_equal(first, kept)
+    assert_identical(records, copies)
+    for name, array in kept_state.items():
+        np.testing.assert_array_equal(state[name], array)
+    records[0][0][:] = np.nan  # and what the caller does to them does not come back
+    assert np.isfinite(vector.step(actions[0])[0]).all()
+
+
+@pytest.mark.parametrize("env", ["Hopper", "InvertedDoublePendulum", "Ant", "Humanoid"])
+def test_a_restored_vector_goes_on_bit_for_bit_with_other_threads(env: str) -> None:
+    vector = ours(env, 3, threads=2)
+    vector.reset(seed=1)
+    actions = actions_for(vector, 360)
+    rollout(vector, actions[:60])
+    state = vector.get_state()
+    assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in state.values())
+    expected = rollout(vector, actions[60:])
+    assert any(len(record) == 1 for record in expected), "no reset: the generators were not tested"
+    for threads in (1, 3):
+        other = ours(env, 3, threads)
+        other.set_state(state)
+        assert_identical(rollout(other, actions[60:]), expected)
+    vector.set_state(state)  # an object that has already moved on
+    assert_identical(rollout(vector, actions[60:]), expected)
+
+
+def test_a_state_in_which_an_episode_has_just_ended_is_restored_as_such() -> None:
+    vector = ours("InvertedPendulum", 2)
+    vector.reset(seed=0)
+    push = np.array([[3.0], [0.0]], np.float32)
+    while not (vector.step(push)[2]).any():
+        pass
+    other = ours("InvertedPendulum", 2)
+    other.set_state(vector.get_state())
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"\[0\]"):
+        other.step(push)
+    mask = {"reset_mask": np.array([True, False])}
+    np.testing.assert_array_equal(other.reset(options=dict(mask))[0], vector.reset(options=dict(mask))[0])
+
+
+def test_a_state_of_another_size_is_refused_and_changes_nothing() -> None:
+    vector, other = ours("Hopper", 2), ours("Hopper", 3)
+    vector.reset(seed=0), other.reset(seed=0)
+    before = other.get_state()
+    with pytest.raises(ValueError, match="physics has shape"):
+        other.set_state(vector.get_state())
+    for name, array in other.get_state().items():
+        np.testing.assert_array_equal(array, before[name])
+    with pytest.raises(RuntimeError, match="before the first reset"):
+        ours("Hopper", 2).get_state()
+
+
+FORKED = """
+import os, sys, numpy as np
+from staleharness.task import find_env
+env, family = find_env("{env}")
+vector = family().make(env, 3, 2)
+if (child := os.fork()) == 0:  # the vector was built before the fork, its threads start after
+    vector.set_state(dict(np.load("{file}")))
+    np.save("{out}", vector.step(np.full(vector.action_space.shape, 0.1, np.float32))[0])
+    vector.close()
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.parametrize("env", ["Hopper", "Ant"])
+def test_a_saved_state_goes_on_in_a_forked_child_of_a_fresh_process(env: str, tmp_path: Path) -> None:
+    vector = ours(env, 3)
+    vector.reset(seed=1)
+    rollout(vector, actions_for(vector, 20))
+    np.savez(tmp_path / "state.npz", **vector.get_state())
+    expected = vector.step(np.full(vector.action_space.shape, 0.1, np.float32))[0]
+    script = FORKED.format(env=env, file=tmp_path / "state.npz", out=tmp_path / "out.npy")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert run.returncode == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "Humanoid-v5"])
+def test_unstable_physics_is_gymnasiums_and_is_not_silent(
+    env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vector, reference = ours(env, 6), theirs(env, 6)
+    vector.reset(seed=0), reference.reset(seed=0)
+    for i in (1, 2, 3, 5):
+        vector._physics.fields["qvel"][i, 1] = 1e12
+        reference.envs[i].unwrapped.data.qvel[1] = 1e12  # type: ignore[attr-defined]
+    action = np.zeros(vector.action_space.shape, np.float32)
+    with caplog.at_level(logging.WARNING, logger="mujoco"):
+        *x, infos = vector.step(action)
+    *y, _ = reference.step(action)
+    assert_identical([tuple(x)], [tuple(y)])
+    assert infos["mujoco_warning"].tolist() == [False, True, True, True, False, True]
+    assert "unstable" in caplog.text
+    mask = {"reset_mask": infos["mujoco_warning"]}
+    np.testing.assert_array_equal(vector.reset(options=dict(mask))[0], reference.reset(options=dict(mask))[0])
+    if not (x[2] & ~infos["mujoco_warning"]).any():
+        assert "mujoco_warning" not in vector.step(action)[4], "the complaint must not stay"
+    assert not list(tmp_path.iterdir()), "MuJoCo wrote a log file"
+
+
+def test_close_may_be_called_twice_and_ends_the_threads() -> None:
+    before = set(threading.enumerate())
+    vector = ours("Ant", 8, threads=3)
+    vector.reset(seed=0)
+    started = set(threading.enumerate()) - before
+    assert started
+    vector.close()
+    vector.close()
+    assert not any(thread.is_alive() for thread in started)
+
+
+def test_short_names_in_any_case_lead_to_the_id_and_typos_to_the_nearest_name() -> None:
+    assert find_env("halfcheetah")[0] == "HalfCheetah-v5"
+    assert find_env("Hopper")[1] is ENVS["mujoco"]
+    with pytest.raises(UserError, match="Hopper"):
+        find_env("Hoper")
+
+
+def test_listed_ids_are_found_without_importing_a_simulator() -> None:
+    script = "import sys; from staleharness.task import find_env; find_env('Hopper'); find_env('Pendulum'); "
+    script += "sys.exit(bool({'gymnasium', 'mujoco', 'torch'} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
+        == 0
+    )
