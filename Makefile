@@ -82,7 +82,7 @@ lint: $(STAMP) ## style, layout and who imports whom
 	@$(VENV)/bin/lint-imports --no-logo
 
 type: $(STAMP) ## types
-	@$(PYTHON) -m mypy staleharness $(wildcard algorithms/*.py envs/*.py)
+	@$(PYTHON) -m mypy
 
 fix: $(STAMP) ## repair style and layout
 	@$(PYTHON) -m ruff check --fix .

@@ -138,7 +138,7 @@ def pip(python: Path, arguments: list[str], log: Path) -> None:
         return
     text = log.read_text(encoding="utf-8")
     errors = [line.strip() for line in text.splitlines() if line.startswith("ERROR:")]
-    for line in errors[:3]:
+    for line in errors[-1:]:
         say(line)
     for pattern, hint in HINTS:
         if re.search(pattern, text):
