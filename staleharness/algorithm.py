@@ -11,6 +11,7 @@ from . import objectives
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
 from .errors import UserError, nearest
 from .plugins import Registry
+from .spec import RunSpec
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
@@ -117,6 +118,15 @@ def _check_type(where: str, value: Any, hint: Any) -> None:
             raise UserError(f"{where} must be a number, not {value!r}")
     elif type(value) is not hint:
         raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+
+
+def check(algorithm: Algorithm, spec: RunSpec) -> None:
+    """Raise `UserError` where the method cannot work with the run's settings."""
+    if algorithm.realign_every == "step" and spec.num_envs < spec.minibatches:
+        raise UserError(
+            f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: "
+            f"num_envs={spec.num_envs} must be at least minibatches={spec.minibatches}"
+        )
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms")

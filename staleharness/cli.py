@@ -211,13 +211,13 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
-    from .plan import _integer, usable_cores
+    from .plan import whole_number, usable_cores
     from .store import Store
 
     _check_shown(command)
     planned = _planned(command)
     threads = planned.runs[0].spec.threads
-    jobs = _integer(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
+    jobs = whole_number(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
     if jobs < 1:
         raise UserError(f"JOBS={jobs} must be at least 1")
     store = Store(command.out)
@@ -230,11 +230,11 @@ def _sweep(command: Sweep) -> int:
 def _run(command: Run) -> int:
     from dataclasses import replace
 
-    from .plan import Plan, _integer
+    from .plan import Plan, whole_number
     from .store import Store
 
     _check_shown(command)
-    seed = _integer(command.seed, "SEED")
+    seed = whole_number(command.seed, "SEED")
     if seed < 0:
         raise UserError(f"SEED={seed} must not be negative")
     planned = _planned(replace(command, seeds=str(seed + 1)))
@@ -405,7 +405,7 @@ def _status(command: Status) -> int:
 
 
 def _report(command: Report) -> int:
-    from .plan import _integer
+    from .plan import whole_number
     from .spec import split_list
     from .store import Store
     from .task import find_env
@@ -414,7 +414,7 @@ def _report(command: Report) -> int:
     store = _existing(Store(command.out))
     stored = store.read_all()
     envs = {find_env(env)[0] for env in split_list(command.env or "")}
-    capacities = {_integer(k, "K") for k in split_list(command.k or "")}
+    capacities = {whole_number(k, "K") for k in split_list(command.k or "")}
     labels = set(split_list(command.algo or ""))
     chosen = [
         run

@@ -16,6 +16,7 @@ from .lag import LagModel
 from .policies.mlp import Actors, MLPPolicy, mixture_logp
 from .spec import RunSpec
 from .streams import integer, stream
+from .task import action_bounds
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,7 +35,7 @@ class Collector:
 
     def __init__(self, spec: RunSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel) -> None:
         self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
-        self.low, self.high = env.single_action_space.low, env.single_action_space.high
+        self.low, self.high = action_bounds(env)
         self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
         self.episode_return = np.zeros(spec.num_envs)
         self.episode_length = np.zeros(spec.num_envs, dtype=np.int64)
@@ -73,9 +74,9 @@ class Collector:
                         rng = stream(spec.seed, "assignment", phase, t + 1)
                         self.assigned[done] = self._draw(phase, rng)[done]
                         actors = self._actors(buffer)
-            logp = self._mixture(buffer, phase, record) if spec.density == "mixture" else None
+            mixture = self._mixture(buffer, phase, record) if spec.density == "mixture" else None
         steps = {v: buffer[v].gradient_step for v in np.unique(record.version).tolist()}
-        return record.rollout(steps, logp), episodes
+        return record.rollout(steps, mixture), episodes
 
     def _draw(self, phase: int, rng: np.random.Generator) -> NDArray[np.int64]:
         if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data

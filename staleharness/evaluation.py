@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from .buffer import Version
 from .policies.mlp import Actors, MLPPolicy
 from .spec import RunSpec
 from .streams import integer, stream
-from .task import Task
+from .task import Task, action_bounds
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 
@@ -30,13 +31,13 @@ class Scores:
 
 def evaluate(spec: RunSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state."""
-    env = task.make(spec.env, 2 * episodes, spec.threads)
+    env: Any = task.make(spec.env, 2 * episodes, spec.threads)
     try:
         seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
         obs, _ = env.reset(seed=seeds + seeds)
         actors = Actors(policy, [version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
-        low, high = env.single_action_space.low, env.single_action_space.high
+        low, high = action_bounds(env)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)

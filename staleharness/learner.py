@@ -10,7 +10,8 @@ from torch import Tensor
 from .algorithm import Algorithm
 from .batch import Decisions, Rollout, Targets
 from .diagnostics import after_training, explained_variance, lag_of, staleness_of_data
-from .errors import Diverged, UserError
+from .errors import Diverged
+from .ewma import ewma_update
 from .objectives import masked_mean
 from .phase_batch import PhaseBatch
 from .policies.mlp import Evaluation, MLPPolicy, gaussian_kl
@@ -22,7 +23,6 @@ class Learner:
     """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow."""
 
     def __init__(self, spec: RunSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
-        check(spec, algorithm)
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
         self.optimizer = torch.optim.Adam([policy.flat], lr=spec.learning_rate, eps=spec.adam_epsilon, fused=True)
         self.gradient_steps = 0
@@ -142,15 +142,14 @@ class Learner:
     def _optimise(self, rate: float) -> Tensor:
         """Clip the joint gradient norm, step Adam, update the shadow; returns the norm before clipping."""
         gradient = self.policy.flat_gradient
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         gradient.mul_((self.spec.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
         self.gradient_steps += 1
-        if self.algorithm.proximal == "ewma":  # bias-corrected mean of the weights (Hilton et al. 2022, app. A)
-            decayed = self.algorithm.ewma_decay * self.shadow_weight
-            self.shadow_weight = decayed + 1.0
-            self.shadow.mul_(decayed / self.shadow_weight).add_(self.policy.actor_flat, alpha=1.0 / self.shadow_weight)
+        if self.algorithm.proximal == "ewma":
+            decay = self.algorithm.ewma_decay
+            self.shadow_weight = ewma_update([self.shadow], [self.policy.actor_flat], self.shadow_weight, decay)
         return norm
 
     def _summarise(self, log: list[dict[str, Tensor]], phase: int) -> dict[str, float]:
@@ -182,15 +181,6 @@ class Learner:
         self.shadow.copy_(state["shadow"])
         self.gradient_steps, self.state = state["gradient_steps"], state["state"]
         self.shadow_weight = state["shadow_weight"]
-
-
-def check(spec: RunSpec, algorithm: Algorithm) -> None:
-    """Raise `UserError` where the method cannot work with the run's settings."""
-    if algorithm.realign_every == "step" and spec.num_envs < spec.minibatches:
-        raise UserError(
-            f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: "
-            f"num_envs={spec.num_envs} must be at least minibatches={spec.minibatches}"
-        )
 
 
 def normalise(advantage: Tensor, mask: Tensor) -> Tensor:

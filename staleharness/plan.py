@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .algorithm import ALGORITHMS
+from .algorithm import ALGORITHMS, Algorithm, check
 from .errors import UserError, nearest
+from .lag import parse_lag
 from .plugins import source_hash
 from .spec import (
     PRESETS,
@@ -97,9 +98,9 @@ def ask(
     if algo is not None:
         asked["algorithm"] = () if algo.strip() == "all" else tuple(split_list(algo))
     if k is not None:
-        asked["capacity"] = tuple(_integer(part, "K") for part in split_list(k))
+        asked["capacity"] = tuple(whole_number(part, "K") for part in split_list(k))
     if seeds is not None:
-        asked["seeds"] = _integer(seeds, "SEEDS")
+        asked["seeds"] = whole_number(seeds, "SEEDS")
     if preset is not None:
         asked["preset"] = preset
     if lag is not None:
@@ -108,7 +109,7 @@ def ask(
     if settings is not None:
         extra |= dict(parse_assignment(part, "SET") for part in split_list(settings))
     if steps is not None:
-        extra["steps"] = _integer(steps, "STEPS")
+        extra["steps"] = whole_number(steps, "STEPS")
     if device is not None:
         extra["device"] = device
     asked["settings"] = extra
@@ -146,27 +147,17 @@ def plan(question: Question) -> Plan:
                     content = {"env": env, "algorithm": choice.name, "hyper": hyper, "capacity": capacity}
                     content |= {"lag": question.lag, "seed": seed, **settings}
                     spec = RunSpec.from_dict(content, "SET")
-                    _check_run(spec, algorithm)
+                    parse_lag(spec.lag, spec.capacity)
+                    check(algorithm, spec)
                     runs.append(PlannedRun(spec.run_id(source_hash(type(algorithm)), source_hash(family)), choice.label, spec))
     return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
 
 
-def _hyper(choice: AlgorithmChoice) -> tuple[dict[str, Any], Any]:
+def _hyper(choice: AlgorithmChoice) -> tuple[dict[str, Any], Algorithm]:
     """All hyper-parameters of the method, defaults filled in, and the method itself."""
     cls = ALGORITHMS[choice.name]
     algorithm = build(cls, choice.options, f"ALGO={choice.name}")
     return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}, algorithm
-
-
-def _check_run(spec: RunSpec, algorithm: Any) -> None:
-    from .lag import parse_lag
-
-    parse_lag(spec.lag, spec.capacity)
-    if algorithm.realign_every == "step" and spec.num_envs < spec.minibatches:
-        raise UserError(
-            f"ALGO={spec.algorithm} realigns at every gradient step, so its minibatches are whole rows: "
-            f"num_envs={spec.num_envs} must be at least minibatches={spec.minibatches}"
-        )
 
 
 def _check_device(device: str) -> None:
@@ -182,7 +173,7 @@ def _check_device(device: str) -> None:
         raise UserError(f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s)")
 
 
-def _integer(text: str, what: str) -> int:
+def whole_number(text: str, what: str) -> int:
     cleaned = text.strip().replace("_", "")
     if not re.fullmatch(r"[+-]?\d+", cleaned):
         raise UserError(f"{what}={text!r} is not a whole number")

@@ -23,7 +23,7 @@ from .evaluation import Scores
 from .spec import RunSpec
 from .store import FORMAT, Store
 
-CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
+CHECKPOINT_SECONDS = float(os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30"))  # a killed run loses about this
 
 
 def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:

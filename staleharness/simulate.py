@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .algorithm import ALGORITHMS, Algorithm
+from .algorithm import ALGORITHMS, Algorithm, check
 from .buffer import PolicyBuffer
 from .collector import Collector
 from .errors import Diverged
@@ -52,7 +52,9 @@ class Simulation:
         obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))
         self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
-        self.learner = Learner(spec, self.policy, make_algorithm(spec))
+        algorithm = make_algorithm(spec)
+        check(algorithm, spec)
+        self.learner = Learner(spec, self.policy, algorithm)
         self.lag_model = parse_lag(spec.lag, spec.capacity)
         self.buffer = PolicyBuffer(spec.capacity)
         self.rollouts = RolloutStore(spec.capacity)

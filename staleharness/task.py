@@ -43,6 +43,12 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
+def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
+    space: Any = env.single_action_space
+    return space.low, space.high
+
+
 class Restorable(Protocol):
     """A vector of environments whose complete state can be read and written back, bit for bit."""
 

@@ -1,0 +1,122 @@
+"""A user's mistake gets one clear line and exit code 2, and nothing is written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from staleharness import cli
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    captured = capsys.readouterr()
+    code = ended.value.code
+    return (code if isinstance(code, int) else 1), captured.out, captured.err
+
+
+HOPPER = ["sweep", "--env", "Hopper"]
+
+MISTAKES = {
+    "an unknown environment": (["sweep", "--env", "Hoper", "--k", "8"], ["'Hoper'", "did you mean 'Hopper'"]),
+    "an unknown algorithm": ([*HOPPER, "--algo", "ppo_clap"], ["'ppo_clap'", "'ppo_clip'"]),
+    "an unknown hyper-parameter": ([*HOPPER, "--algo", "vaco[dleta=1]"], ["'dleta'", "'delta'"]),
+    "a hyper-parameter of the wrong type": ([*HOPPER, "--algo", "vaco[delta=big]"], ["delta", "big"]),
+    "a hyper-parameter out of range": ([*HOPPER, "--algo", "ppo_clip[clip=-1]"], ["clip", "-1"]),
+    "a hyper-parameter of the wrong name": ([*HOPPER, "--algo", "ppo_clip[anchor=prox]"], ["anchor", "proximal"]),
+    "a broken algorithm": ([*HOPPER, "--algo", "vaco[delta"], ["vaco[delta"]),
+    "an algorithm twice": ([*HOPPER, "--algo", "spo,spo"], ["spo", "more than once"]),
+    "an unknown option": ([*HOPPER, "--setes", "3"], ["setes", "did you mean"]),
+    "an unknown setting": ([*HOPPER, "--set", "learning_rat=1"], ["'learning_rat'", "'learning_rate'"]),
+    "a setting of the wrong type": ([*HOPPER, "--set", "epochs=1.5"], ["epochs", "1.5", "int"]),
+    "a setting of the wrong choice": ([*HOPPER, "--set", "density=mix"], ["density", "mixture"]),
+    "capacity 0": ([*HOPPER, "--k", "0"], ["K=0"]),
+    "capacity -1": ([*HOPPER, "--k=-1"], ["K=-1"]),
+    "capacity abc": ([*HOPPER, "--k", "abc"], ["K='abc'", "whole number"]),
+    "capacity 1.5": ([*HOPPER, "--k", "1.5"], ["K='1.5'"]),
+    "capacities twice": ([*HOPPER, "--k", "1,4,4"], ["K", "4", "more than once"]),
+    "an environment twice": (["sweep", "--env", "Hopper,Hopper-v5"], ["Hopper-v5", "more than once"]),
+    "no environment": (["sweep", "--k", "8"], ["ENV"]),
+    "steps below one phase": ([*HOPPER, "--steps", "100"], ["STEPS=100", "2048"]),
+    "no jobs": ([*HOPPER, "--jobs", "0"], ["JOBS=0"]),
+    "no seeds": ([*HOPPER, "--seeds", "0"], ["SEEDS=0"]),
+    "an unknown preset": ([*HOPPER, "--preset", "papr"], ["'papr'", "'paper'"]),
+    "an unknown lag model": ([*HOPPER, "--lag", "gauss"], ["'gauss'", "uniform"]),
+    "a lag that the buffer does not hold": ([*HOPPER, "--k", "4", "--lag", "fixed:4"], ["fixed:4", "K=5"]),
+    "an unknown device": ([*HOPPER, "--device", "tpu"], ["'tpu'", "cuda"]),
+    "an unknown normalisation": ([*HOPPER, "--normalise", "minmx"], ["'minmx'", "'minmax'"]),
+    "an unknown score": ([*HOPPER, "--score", "best"], ["'best'"]),
+    "an unknown command": (["swep"], ["'swep'", "'sweep'"]),
+    "a missing spec file": ([*HOPPER, "--spec", "nowhere.toml"], ["nowhere.toml"]),
+    "a missing plugin": ([*HOPPER, "--plugin", "nowhere.py"], ["nowhere.py", "does not exist"]),
+    "no results": (["report", "--out", "nowhere"], ["nowhere"]),
+    "rows too few for the minibatches": (
+        [*HOPPER, "--algo", "impala", "--set", "num_envs=4,minibatches=8"],
+        ["impala", "num_envs=4", "minibatches=8"],
+    ),
+    "an unknown kind of plugin": (["new", "algorthm", "x"], ["algorthm"]),
+    "a bad plugin name": (["new", "algorithm", "My-Idea"], ["My-Idea"]),
+    "a taken plugin name": (["new", "algorithm", "spo"], ["'spo'", "exists already"]),
+    "a non-box environment": (["sweep", "--env", "CartPole-v1"], ["CartPole-v1"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_writes_nothing(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = MISTAKES[mistake]
+    code, out, err = ask(monkeypatch, capsys, *arguments)
+    assert code == 2, (out, err)
+    assert out == ""
+    assert err.startswith("staleharness: ") and err.count("\n") == 1, err
+    for word in words:
+        assert word in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cuda_without_a_gpu_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--device", "cuda")
+    assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.tex").write_text("do not touch")
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path))
+    assert code == 2 and "holds something else" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path / "thesis.tex"))
+    assert code == 2 and "is a file" in err
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path / "thesis.tex" / "results"))
+    assert code == 2 and err.count("\n") == 1
+
+
+def test_a_spec_file_with_an_unknown_key_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.toml"
+    for text, words in {
+        'env = "Hopper"\ncapcity = [1, 4]\n': ["capcity", "capacity", "spec.toml"],
+        'env = "Hopper"\n[settings]\nlearning_rat = 0.1\n': ["learning_rat", "learning_rate"],
+        'env = "Hopper"\nseeds = "three"\n': ["seeds", "three"],
+        "env = \n": ["not TOML"],
+    }.items():
+        spec.write_text(text)
+        code, _, err = ask(monkeypatch, capsys, "sweep", "--spec", str(spec), "--out", str(tmp_path / "out"))
+        assert code == 2 and err.count("\n") == 1, err
+        for word in words:
+            assert word in err
+        assert not (tmp_path / "out").exists()

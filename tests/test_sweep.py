@@ -1,0 +1,212 @@
+"""Sweeps as a user runs them: whole processes, real failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TINY = "num_envs=2,num_steps=32,epochs=2,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
+
+FAILING = '''
+import os, signal
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+from staleharness.objectives import importance_ratio
+
+@ALGORITHMS.register("failing")
+@dataclass(frozen=True)
+class Failing(Algorithm):
+    """Fails in the way it is told to."""
+    how: str = "nan"
+    def policy_loss(self, d):
+        if d.gradient_lag.max() >= 0 and self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "raise":
+            raise ArithmeticError("\\x1b[31mno such number\\x1b[0m")
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp)
+        return PolicyLoss(-ratio * d.advantage * (float("nan") if self.how == "nan" else 1.0))
+'''
+
+BROKEN_ENV = '''
+import gymnasium
+from staleharness.task import ENVS, Task
+
+class Breaks(gymnasium.Wrapper):
+    steps = 0
+    def step(self, action):
+        Breaks.steps += 1
+        if Breaks.steps > 200:
+            raise ConnectionError("the simulator is gone")
+        return super().step(action)
+
+@ENVS.register("broken")
+class Broken(Task):
+    """Breaks after a while."""
+    ids = {"Breaks-v0": "a pendulum that breaks"}
+    def make(self, env, num_envs, threads):
+        from staleharness.replay_state import ReplayedState
+        mode = gymnasium.vector.AutoresetMode.DISABLED
+        make = lambda: Breaks(gymnasium.make("Pendulum-v1"))
+        return ReplayedState(gymnasium.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=mode))
+'''
+
+
+def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640) -> list[str]:
+    fixed = ["--env", "Hopper", "--k", "2", "--algo", algo, "--set", TINY, "--steps", str(steps), "--out", str(out)]
+    return [sys.executable, "-m", "staleharness", "sweep", *fixed, "--jobs", "2", *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", **more}
+
+
+def call(out: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    words = command(out, *arguments, **options)
+    return subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=300)
+
+
+def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return content
+
+
+def metrics(out: Path) -> dict[str, bytes]:
+    return {path.name: (path / "metrics.jsonl").read_bytes() for path in sorted((out / "runs").iterdir())}
+
+
+def plugin(tmp_path: Path, text: str, name: str = "plugin.py") -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = call(out, "--seeds", "2", "--json")
+    assert first.returncode == 0, first.stderr
+    content = outcome(first)
+    assert len(content["runs"]["done"]) == 2 and content["runs"]["failed"] == [] and content["runs"]["skipped"] == []
+    (row,) = content["table"]
+    assert (row["algorithm"], row["env"], row["capacity"], row["n_runs"]) == ("ppo_clip", "Hopper-v5", 2, 2)
+    page = Path(content["report"])
+    assert page.is_file() and "<svg" in page.read_text()
+    before = metrics(out)
+    again = call(out, "--seeds", "2", "--json")
+    assert outcome(again)["table"] == content["table"]
+    assert outcome(again)["runs"] == {"done": [], "failed": [], "skipped": sorted(content["runs"]["done"])} or (
+        sorted(outcome(again)["runs"]["skipped"]) == sorted(content["runs"]["done"])
+    )
+    larger = call(out, "--seeds", "3", "--json", algo="ppo_clip,spo")
+    assert larger.returncode == 0, larger.stderr
+    assert len(outcome(larger)["runs"]["done"]) == 4 and len(outcome(larger)["runs"]["skipped"]) == 2
+    assert {name: metrics(out)[name] for name in before} == before
+    record = json.loads((out / "runs" / content["runs"]["done"][0] / "run.json").read_text())
+    assert record["steps"] == 640 and sum(record["lag_histogram"].values()) == 640
+    assert len(record["scores"]["sampled"]["returns"]) == 2
+    assert {"torch", "mujoco", "threads", "cpu", "commit"} <= set(record["fingerprint"])
+
+
+def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
+    out, path = tmp_path / "out", plugin(tmp_path, FAILING)
+    ways = "failing[how=nan],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
+    done = call(out, "--seeds", "1", "--json", "--plugin", path, algo=ways)
+    assert done.returncode == 1
+    content = outcome(done)
+    assert len(content["runs"]["done"]) == 2 and len(content["runs"]["failed"]) == 3
+    for words in ("Diverged: policy_loss is not finite", "Killed: the worker ended by signal SIGKILL", "ArithmeticError:"):
+        assert words in done.stderr
+    assert "3 of 5 runs missing" in " ".join(content["notes"])
+    for name in ("Diverged", "Killed", "ArithmeticError"):
+        assert name in " ".join(content["notes"])
+    assert "\x1b[31m" not in done.stderr
+    failures = [json.loads(p.read_text()) for p in sorted((out / "attempts").glob("*/failure.json"))]
+    assert sorted(f["class"] for f in failures) == ["ArithmeticError", "Diverged", "Killed"]
+    assert any("Traceback" in f["log_tail"] for f in failures)
+    state = subprocess.run(
+        [sys.executable, "-m", "staleharness", "status", "--out", str(out), "--json"],
+        capture_output=True, text=True, env=environment(), check=True,
+    )  # fmt: skip
+    assert json.loads(state.stdout)["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 3}
+
+
+def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None:
+    out, path = tmp_path / "out", plugin(tmp_path, BROKEN_ENV)
+    words = command(out, "--seeds", "1", "--plugin", path)
+    words[words.index("Hopper")] = "Breaks-v0"
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=300)
+    assert done.returncode == 1
+    assert "ConnectionError: the simulator is gone" in done.stderr
+
+
+def wait_until(condition: Any, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def lines_written(out: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in (out / "attempts").glob("*/metrics.jsonl"))
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill"])
+def test_a_sweep_stopped_half_way_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    steps = 64 * 60
+    assert call(straight, "--seeds", "2", steps=steps).returncode == 0
+    sweep = subprocess.Popen(
+        command(stopped, "--seeds", "2", steps=steps), env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until(lambda: lines_written(stopped) >= 12)
+    sweep.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+    _, errors = sweep.communicate(timeout=120)
+    if how == "interrupt":
+        assert sweep.returncode == 130, errors
+        assert "the same command goes on" in errors
+        assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
+    assert lines_written(stopped) < 120
+    resumed = call(stopped, "--seeds", "2", "--json", steps=steps)
+    assert resumed.returncode == 0, resumed.stderr
+    assert metrics(stopped) == metrics(straight)
+    logs = [(path / "log.txt").read_text() for path in (stopped / "runs").iterdir()]
+    assert any("resumed after phase" in log for log in logs)
+    assert not list((stopped / "attempts").iterdir())
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = subprocess.Popen(
+        command(out, "--seeds", "1", steps=64 * 400), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        wait_until(lambda: lines_written(out) > 0)
+        second = call(out, "--seeds", "2")
+        assert second.returncode == 2
+        assert "another sweep (process" in second.stderr and "Traceback" not in second.stderr
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=120)
+
+
+def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert call(out, "--seeds", "1").returncode == 0
+    before = metrics(out)
+    (run,) = (out / "runs").iterdir()
+    content = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(content[: len(content) // 2])
+    again = call(out, "--seeds", "1", "--json")
+    assert again.returncode == 0 and "is damaged" in again.stdout + again.stderr
+    assert len(outcome(again)["runs"]["done"]) == 1
+    assert metrics(out) == before
