@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -41,6 +43,19 @@ def test_what_cannot_be_served_is_one_line(env: str, what: str) -> None:
     with pytest.raises(UserError, match=what) as error:
         ENVS["gymnasium"]().make(env, 2, 1)
     assert "\n" not in str(error.value)
+
+
+def test_pictures_are_not_flattened_behind_the_users_back() -> None:
+    class Picture(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(0, 1, (4, 4), np.float32)
+        action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    gymnasium.register("TestPicture-v0", Picture)
+    try:
+        with pytest.raises(UserError, match=r"TestPicture-v0 has observations Box.*only flat vectors"):
+            ENVS["gymnasium"]().make("TestPicture-v0", 2, 1)
+    finally:
+        del gymnasium.registry["TestPicture-v0"]
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "MountainCarContinuous-v0"])
