@@ -72,10 +72,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._observations: Floats = np.zeros(self.observation_space.shape or ())
         self._place: Floats = np.empty((num_envs, 0))
-        # gymnasium's reset_model draws an initial state and hands it to set_state: we keep the draw, and do
-        # the rest
-        self._env.set_state = self._remember
-        self._env._get_obs = lambda: None
+        self._intercept_draws()
 
     @cached_property
     def _physics(self) -> Physics:
@@ -234,8 +231,14 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._done[which] = False
         self._started[which] = True
 
-    def _remember(self, qpos: Floats, qvel: Floats) -> None:
-        self._drawn = qpos.copy(), qvel.copy()
+    def _intercept_draws(self) -> None:
+        """Keep what gymnasium's `reset_model` draws and hands to `set_state`; the rest is done here."""
+
+        def remember(qpos: Floats, qvel: Floats) -> None:
+            self._drawn = qpos.copy(), qvel.copy()
+
+        self._env.set_state = remember
+        self._env._get_obs = lambda: None
 
     def _data(self, which: NDArray[np.intp]) -> SimpleNamespace:
         """The MjData fields of some environments; all of them without a copy."""

@@ -5,7 +5,8 @@ Nothing here imports torch: the tensors that come in bring their methods with th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from .batch import Decisions, Targets, Trajectories
 from .errors import UserError
@@ -143,13 +144,19 @@ def sum_backwards(x: Tensor, decay: Tensor) -> Tensor:
     Runs over rows of a time-major copy, through NumPy's cheaper small operations where memory is shared with
     it; a multiplication and an addition each rounded, so that bits equal those of the textbook loop.
     """
-    out, factors = x.detach().t().clone().contiguous(), decay.detach().t().contiguous()
-    shared = out.device.type == "cpu"
-    y, d = (list(out.numpy()), list(factors.numpy())) if shared else (out.unbind(0), factors.unbind(0))
+    out, factors = x.detach().t().contiguous().clone(), decay.detach().t().contiguous()
+    if out.device.type == "cpu":
+        accumulate(list(out.numpy()), list(factors.numpy()))
+    else:
+        accumulate(out.unbind(0), factors.unbind(0))
+    return out.t().contiguous()
+
+
+def accumulate(y: Sequence[Any], decay: Sequence[Any]) -> None:
+    """y_t += decay_t · y_{t+1}, in place and backwards, over rows that are tensors or NumPy arrays."""
     for s in range(len(y) - 2, -1, -1):
         row = y[s]
-        row += d[s] * y[s + 1]
-    return out.t().contiguous()
+        row += decay[s] * y[s + 1]
 
 
 def _successor(t: Trajectories) -> Tensor:

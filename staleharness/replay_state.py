@@ -61,7 +61,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As the vector's own; notes the actions."""
-        result = self.env.step(actions)
+        result: tuple[Any, Any, Any, Any, dict[str, Any]] = self.env.step(actions)
         self._actions.append(np.array(actions))
         self._age += 1
         self._forget()

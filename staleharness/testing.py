@@ -48,12 +48,13 @@ def decisions(
     mask: Any = 1.0,
     dtype: torch.dtype = torch.float64,
 ) -> Decisions:
-    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ. Nested lists or tensors,
-    broadcast to [B, T]. Their `analytic_kl` is a stand-in, ½ (log π − log anchor)².
+    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ.
+
+    Nested lists or tensors that broadcast to [B, T]. `analytic_kl` is a stand-in, ½ (log π − log anchor)².
     """
     given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
     tensors = [torch.as_tensor(x, dtype=dtype) for x in given]
-    shape = torch.broadcast_shapes(*(x.shape for x in tensors))
+    shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
     w, a, u, d, steps, logp, valid = (x.expand(shape).clone() for x in tensors)
     behaviour_logp = logp - w.log()
     return _with_gradient(Decisions(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid))
@@ -67,7 +68,7 @@ def example_decisions(
     on_policy: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Decisions:
-    """Random decisions with lags 0 to 5 and ratios to match (all 1 if `on_policy`), rows of unequal length."""
+    """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length."""
     g = torch.Generator().manual_seed(seed)
     lag = torch.randint(0, 6, (rows, steps), generator=g).double()
     spread = torch.zeros_like(lag) if on_policy else 0.3 * lag + 0.1
@@ -105,7 +106,7 @@ def example_trajectories(
     next_value = torch.where(end <= 1, final_value, value.roll(-1, dims=1))
     next_value[:, -1] = final_value[:, -1]
     behaviour_logp = -3.0 * torch.rand(rows, steps, generator=g, dtype=torch.float64)
-    log_w = torch.zeros_like(value) if on_policy else noise().clamp(-4.0, 3.0)
+    log_w = torch.zeros_like(value) if on_policy else (1.5 * noise()).clamp(-4.0, 3.0)
     return Trajectories(
         reward=noise().to(dtype),
         discount=(discount * (end != 0)).to(dtype),
@@ -170,7 +171,7 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
 
 
 def answers_the_learner(algorithm: Algorithm) -> None:
-    """`proximal`, `ewma_decay`, `realign_every` and `normalise_advantage` are what the learner understands."""
+    """`proximal`, `ewma_decay`, `realign_every` and `normalise_advantage` answer in its words."""
     assert algorithm.proximal in get_args(Proximal)
     assert algorithm.realign_every in get_args(Realign)
     assert 0.0 <= algorithm.ewma_decay < 1.0
@@ -200,7 +201,7 @@ def pulls_on_the_policy(algorithm: Algorithm) -> None:
 
 
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
-    """At w = 1, lag 0 each decision pulls with its advantage, unless `policy_gradient = False`."""
+    """At w = 1, lag 0 each decision pulls with its advantage, unless told otherwise."""
     if algorithm.policy_gradient:
         d = example_decisions(on_policy=True)
         torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)

@@ -1,8 +1,8 @@
 """Gaussian policies for control: a tanh network each for actor and critic, as CleanRL's.
 
-Weights are kept [in, out]. In that layout, and with at least two rows, one row of a batched product has the same
-bits whatever else is in the batch, on CPU: so K versions acting at once, a single version acting alone, and the
-learner's minibatch all agree exactly, and w is 1 where the policies are the same. `tests/` holds us to it.
+Weights are kept [in, out]. In that layout, with at least `MIN_ROWS` rows and two columns, one row of a batched
+product has the same bits whatever else is in the batch, on CPU: so K versions acting at once, a single version
+acting alone, and the learner's minibatch all agree exactly, and w is 1 where the policies are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..buffer import Version
 from ..moments import CLIP, Moments
 from ..streams import integer
 
+MIN_ROWS = 16  # smaller products take another path through BLAS and round differently
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -78,7 +79,7 @@ class MLPPolicy:
 
     def actor(self, parameters: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """(mean [N, A], log σ [A]) for normalised observations."""
-        return network(parameters[:-1], x), parameters[-1]
+        return means(parameters[:-1], x), parameters[-1]
 
     def normalise(self, obs: Tensor) -> Tensor:
         return ((obs - self.mean) * self.inverse_std).clamp(-CLIP, CLIP)
@@ -137,7 +138,7 @@ class Actors:
         self.parameters = views_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
-        width = max(2, int(counts.max()))  # a single row takes another path through BLAS and rounds differently
+        width = max(MIN_ROWS, int(counts.max()))
         order = np.argsort(assignment, kind="stable")
         place = np.arange(len(assignment)) - np.repeat(np.cumsum(counts) - counts, counts)
         slots = np.zeros((len(versions), width), dtype=np.int64)
@@ -152,7 +153,7 @@ class Actors:
     def means(self, obs: Tensor) -> Tensor:
         """Mean actions [N, A] for raw observations [N, D], each by its own version with its own statistics."""
         x = ((obs[self.slots] - self.mean) * self.inverse_std).clamp(-CLIP, CLIP)
-        mean = network(self.parameters[:-1], x)
+        mean = means(self.parameters[:-1], x)
         return mean.flatten(0, 1)[self.position]
 
     def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,6 +185,15 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std
     ratio = (2.0 * (log_std - other_log_std)).exp()
     shift = ((mean - other_mean) * (-other_log_std).exp()).square()
     return (0.5 * (ratio + shift - 1.0) + other_log_std - log_std).sum(-1)
+
+
+def means(parameters: list[Tensor], x: Tensor) -> Tensor:
+    """The actor's means; a single action dimension is computed as one of two columns (see the module's docstring)."""
+    *layers, weight, bias = parameters
+    if weight.shape[-1] > 1:
+        return network(parameters, x)
+    pad = torch.nn.functional.pad
+    return network([*layers, pad(weight, (0, 1)), pad(bias, (0, 1))], x)[..., :1]
 
 
 def network(parameters: list[Tensor], x: Tensor) -> Tensor:
