@@ -126,14 +126,20 @@ def fast_interval(
     return percentiles(statistic(*resample(columns, reps, rng)))
 
 
-def curve_band(curves: Array, *, name: tuple[Any, ...], reps: int) -> tuple[Array, Array, Array]:
-    """IQM over runs of curves [runs, points] and its pointwise interval, each [points]. Whole runs are
-    resampled.
+def curve_band(
+    tasks: Sequence[Array], *, name: tuple[Any, ...], reps: int
+) -> tuple[Array, Array | None, Array | None]:
+    """IQM over runs of the curves of each task, [runs_t, points], and its pointwise interval: each [points].
+
+    Whole runs are resampled, within their task. The interval is None where a task has one run only.
     """
+    middle = iqm(np.concatenate(tasks).T)
+    if min(len(t) for t in tasks) < 2:
+        return middle, None, None
     rng = np.random.default_rng(stable_seed(*name))
-    drawn = curves[rng.integers(len(curves), size=(reps, len(curves)))]  # [reps, runs, points]
-    low, high = percentiles(iqm(np.swapaxes(drawn, 1, 2)))
-    return iqm(curves.T), low, high
+    drawn = [t[rng.integers(len(t), size=(reps, len(t)))] for t in tasks]  # each [reps, runs_t, points]
+    low, high = percentiles(iqm(np.swapaxes(np.concatenate(drawn, axis=1), 1, 2)))
+    return middle, low, high
 
 
 def percentiles(replicates: Array) -> tuple[Array, Array]:

@@ -177,9 +177,9 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     for row in table.rows:
         clipped = None if row["clipped"] is None else 100 * row["clipped"]
         lines.append([
-            printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]), number(row["mean"]),
-            number(row["optimality_gap"]), number(row["raw_mean"], 1), number(row["lag_mean"]),
-            number(row["tv"], 3),
-            number(row["ess"]), number(clipped, 1), count(row), duration(row["seconds"]),
+            printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]),
+            number(row["mean"]), number(row["optimality_gap"]), number(row["raw_mean"], 1),
+            number(row["lag_mean"]), number(row["tv"], 3), number(row["ess"]), number(clipped, 1),
+            count(row), duration(row["seconds"]),
         ])  # fmt: skip
     return headers, lines

@@ -96,7 +96,7 @@ def test_our_bootstrap_agrees_with_rliable_within_monte_carlo_error(sizes: tuple
     reps = 4000
     theirs = bootstrap.rliable_interval(bootstrap.aggregates, columns, name=("x",), reps=reps)
     ours = bootstrap.fast_interval(bootstrap.aggregates, columns, name=("y",), reps=reps)
-    # A 2.5 % quantile of R normal draws: standard error sqrt(p (1 - p) / R) / density: 2.67 deviations / sqrt(R).
+    # Standard error of a 2.5 % quantile of R normal draws: 2.67 standard deviations / sqrt(R).
     spread = bootstrap.aggregates(*bootstrap.resample(columns, reps, rng)).std(axis=0)
     error = 2.67 * spread / np.sqrt(reps)
     for a, b in zip(theirs, ours, strict=True):
@@ -135,7 +135,7 @@ def test_intervals_do_not_depend_on_the_state_of_the_global_generator():
 
 def test_a_band_around_curves_resamples_whole_runs():
     curves = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
-    middle, low, high = bootstrap.curve_band(curves, name=("c",), reps=500)
+    middle, low, high = bootstrap.curve_band([curves], name=("c",), reps=500)
     assert middle == pytest.approx([1.5] * 3)
     assert len(set(low)) == len(set(high)) == 1  # the same resamples at every point
 
@@ -160,7 +160,7 @@ def test_columns_are_environments_and_entries_are_seeds_in_order(tmp_path: Path)
 
 
 def test_runs_and_tasks_are_not_swapped_in_the_interval(tmp_path: Path):
-    # Five tasks with one level each, two runs per task: resampling runs moves nothing, resampling tasks would.
+    # One level per algorithm, five tasks, two runs each.
     made = [
         write_run(tmp_path, label, seed, env=f"E{e}", sampled=100.0 * (label == "vaco"), curve=[0.0, 0.0])
         for label, seed, e in itertools.product(("spo", "vaco"), (0, 1), range(5))
