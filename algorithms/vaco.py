@@ -75,8 +75,9 @@ class VACO(Algorithm):
         objective, diagnostics = ratio * advantage, {}
         if self.trust_region == "tv_filter":
             active = total_variation(ratio.detach(), d.mask) > self.delta / 2.0
-            diagnostics["clipped"] = outward(ratio, advantage) * active
-            objective = (1.0 - diagnostics["clipped"]) * objective
+            filtered = outward(ratio, advantage) * active
+            objective = (1.0 - filtered) * objective
+            diagnostics = {"clipped": filtered, "filter_active": active.to(ratio.dtype).expand(ratio.shape)}
         elif self.trust_region == "clip":
             objective, diagnostics["clipped"] = clipped_surrogate(ratio, advantage, self.delta)
         elif self.trust_region == "spo":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from staleharness import testing
+from staleharness import scaffold, testing
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
 from staleharness.errors import UserError
@@ -92,6 +93,11 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_honest_plugin_passes(registry: None) -> None:
     check_algorithm(ALGORITHMS.register("honest")(Honest))
+
+
+def test_a_freshly_written_plugin_passes(registry: None, tmp_path: Path) -> None:
+    ALGORITHMS.load_file(scaffold.write("algorithm", "my_idea", str(tmp_path)))
+    check_algorithm(ALGORITHMS["my_idea"])
 
 
 class Unnamed(Honest):

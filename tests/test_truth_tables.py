@@ -225,7 +225,9 @@ def test_padding_does_not_dilute_total_variation() -> None:
 def test_filtered_decisions_are_reported_and_add_nothing_to_the_loss() -> None:
     loss, diagnostics = answer(make("vaco"), decisions([[1.5, 0.5, 1.5, 0.5]], [[2.0, 2.0, -2.0, -2.0]]))
     assert loss == pytest.approx([0.0, -1.0, 3.0, 0.0])
-    assert diagnostics["clipped"] == [1.0, 0.0, 0.0, 1.0]
+    assert diagnostics == {"clipped": [1.0, 0.0, 0.0, 1.0], "filter_active": [1.0] * 4}
+    _, diagnostics = answer(make("vaco"), decisions([[1.1, 0.9]], [[2.0, -2.0]]))
+    assert diagnostics == {"clipped": [0.0, 0.0], "filter_active": [0.0, 0.0]}
 
 
 def test_the_entropy_variant_moves_the_advantage_in_the_loss_and_in_the_filter() -> None:
