@@ -136,6 +136,9 @@ def plan(question: Question) -> Plan:
     _check_device(str(settings.get("device", "cpu")))
     found = [find_env(env) for env in question.env]
     _no_duplicates([env for env, _ in found], "ENV")
+    for env, family in found:
+        if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
+            family().make(env, 1, 1).close()
     choices = [parse_algorithm(text) for text in question.algorithm or tuple(ALGORITHMS)]
     _no_duplicates([choice.label for choice in choices], "ALGO")
     resolved = [(choice, _hyper(choice)) for choice in choices]

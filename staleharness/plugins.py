@@ -118,13 +118,15 @@ def user_paths() -> list[Path]:
     paths = [Path(entry).expanduser() for entry in entries]
     for path in paths:
         if not path.exists():
-            raise UserError(f"plugin path {path} does not exist (from --plugin or {PATH_VARIABLE})")
+            raise UserError(f"plugin path {path} does not exist (from {PATH_VARIABLE})")
     return paths
 
 
 def add_user_path(path: str) -> None:
     """Put one more file or folder on `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
     resolved = str(Path(path).expanduser().resolve())
+    if not Path(resolved).exists():
+        raise UserError(f"plugin path {path} does not exist (from --plugin)")
     present = [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
     if resolved not in present:
         os.environ[PATH_VARIABLE] = os.pathsep.join([*present, resolved])

@@ -58,7 +58,7 @@ class {cls}(Task):
         import gymnasium
         import numpy as np
 
-        from staleharness.replay_state import ReplayedState
+        from staleharness.replay_state import ReplayState
 
         class Point(gymnasium.Env):
             observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -79,7 +79,7 @@ class {cls}(Task):
             return gymnasium.wrappers.TimeLimit(Point(), 200)
 
         mode = gymnasium.vector.AutoresetMode.DISABLED
-        return ReplayedState(gymnasium.vector.SyncVectorEnv([one] * num_envs, autoreset_mode=mode))
+        return ReplayState(gymnasium.vector.SyncVectorEnv([one] * num_envs, autoreset_mode=mode))
 '''
 
 TEMPLATES = {"algorithm": ("algorithms", ALGORITHM), "env": ("envs", ENVIRONMENT)}

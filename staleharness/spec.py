@@ -195,6 +195,8 @@ def parse_value(text: str) -> Any:
 
 def split_list(text: str) -> list[str]:
     """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts."""
+    if text.count("[") != text.count("]"):
+        raise UserError(f"{text!r} has a bracket without its pair; write name[option=value,...]")
     parts = re.findall(r"(?:[^\s,\[\]]|\[[^\]]*\])+", text)
     return [part.strip() for part in parts]
 

@@ -11,6 +11,7 @@ from staleharness import cli
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.delenv("STALEHARNESS_PLUGINS", raising=False)
     monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -54,10 +54,10 @@ class Broken(Task):
     """Breaks after a while."""
     ids = {"Breaks-v0": "a pendulum that breaks"}
     def make(self, env, num_envs, threads):
-        from staleharness.replay_state import ReplayedState
+        from staleharness.replay_state import ReplayState
         mode = gymnasium.vector.AutoresetMode.DISABLED
         make = lambda: Breaks(gymnasium.make("Pendulum-v1"))
-        return ReplayedState(gymnasium.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=mode))
+        return ReplayState(gymnasium.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=mode))
 '''
 
 
