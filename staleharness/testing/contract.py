@@ -1,14 +1,4 @@
-"""What a plugin author tests with: small records to try an algorithm on, and the contract to keep.
-
-    @parametrize_with_checks([MyIdea])
-    def test_my_idea_keeps_the_contract(algorithm, check):
-        check(algorithm)
-
-The contract does not know what a method means; add a truth table of a few lines worked out by hand:
-
-    d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
-    assert gradient_coefficients(PPOClip(), d).tolist() == [[2.0, 0.0]]
-"""
+"""The contract every algorithm keeps, one check a promise, run on the defaults and on each option."""
 
 from __future__ import annotations
 
@@ -19,118 +9,28 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .algorithm import ALGORITHMS, Algorithm, Proximal, Realign
-from .batch import Decisions, PolicyLoss, Targets, Trajectories
-from .errors import UserError
-from .plugins import summary
+from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign
+from ..batch import Decisions, PolicyLoss, Trajectories
+from ..errors import UserError
+from ..plugins import summary
+from .records import (
+    copy_of,
+    example_decisions,
+    example_trajectories,
+    gradient_coefficients,
+    rows_of,
+    spoiled,
+    tensors_of,
+    with_gradient,
+)
 
-Record = TypeVar("Record", Decisions, Trajectories)
 Check = Callable[[Algorithm], None]
-
-
-# --- records to try an algorithm on -----------------------------------------------------------------------
-
-
-def decisions(
-    ratio: Any,
-    advantage: Any,
-    *,
-    proximal_ratio: Any = 1.0,
-    lag: Any = 0.0,
-    gradient_lag: Any = 0.0,
-    target_logp: Any = -1.0,
-    mask: Any = 1.0,
-    dtype: torch.dtype = torch.float64,
-) -> Decisions:
-    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ.
-
-    Nested lists or tensors that broadcast to [B, T]. `analytic_kl` is a stand-in, ½ (log π − log anchor)².
-    """
-    given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
-    tensors = [torch.as_tensor(x, dtype=dtype) for x in given]
-    shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
-    w, a, u, d, steps, logp, valid = (x.expand(shape).clone() for x in tensors)
-    behaviour_logp = logp - w.log()
-    return _with_gradient(Decisions(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid))
-
-
-def example_decisions(
-    rows: int = 4,
-    steps: int = 6,
-    *,
-    seed: int = 0,
-    on_policy: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Decisions:
-    """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length."""
-    g = torch.Generator().manual_seed(seed)
-    lag = torch.randint(0, 6, (rows, steps), generator=g).double()
-    spread = torch.zeros_like(lag) if on_policy else 0.3 * lag + 0.1
-    log_w, log_u = (spread * torch.randn(rows, steps, generator=g) for _ in range(2))
-    return decisions(
-        ratio=log_w.exp(),
-        advantage=torch.randn(rows, steps, generator=g),
-        proximal_ratio=log_u.exp(),
-        lag=lag * (not on_policy),
-        gradient_lag=(40.0 * lag + 7.0) * (not on_policy),
-        target_logp=-3.0 * torch.rand(rows, steps, generator=g),
-        mask=_lengths(rows, steps, g),
-        dtype=dtype,
-    )
-
-
-def example_trajectories(
-    rows: int = 4,
-    steps: int = 8,
-    *,
-    seed: int = 0,
-    on_policy: bool = False,
-    discount: float = 0.9,
-    gae_lambda: float = 0.8,
-    dtype: torch.dtype = torch.float32,
-) -> Trajectories:
-    """Random rows of unequal length with terminations and truncations, and ratios from near 0 to 20."""
-    g = torch.Generator().manual_seed(seed)
-
-    def noise() -> Tensor:
-        return torch.randn(rows, steps, generator=g, dtype=torch.float64)
-
-    end = torch.randint(0, 6, (rows, steps), generator=g)  # 0 terminated, 1 truncated
-    value, final_value = noise(), noise()
-    next_value = torch.where(end <= 1, final_value, value.roll(-1, dims=1))
-    next_value[:, -1] = final_value[:, -1]
-    behaviour_logp = -3.0 * torch.rand(rows, steps, generator=g, dtype=torch.float64)
-    log_w = torch.zeros_like(value) if on_policy else (1.5 * noise()).clamp(-4.0, 3.0)
-    return Trajectories(
-        reward=noise().to(dtype),
-        discount=(discount * (end != 0)).to(dtype),
-        continues=(end > 1).to(dtype),
-        value=value.to(dtype),
-        next_value=next_value.to(dtype),
-        behaviour_logp=behaviour_logp.to(dtype),
-        target_logp=(behaviour_logp + log_w).to(dtype),
-        lag=torch.randint(0, 6, (rows, steps), generator=g).to(dtype) * (not on_policy),
-        mask=_lengths(rows, steps, g).to(dtype),
-        gae_lambda=gae_lambda,
-    )
-
-
-def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
-    """−∂(Σ loss)/∂ log π per decision [B, T]: what the decision's ∇log π is multiplied with when ascending.
-
-    Where a method is plain importance weighting it is wA. The state is `init_state()` unless `d` has one.
-    """
-    if not d.state:
-        d = replace(d, state=algorithm.init_state())
-    total = (algorithm.policy_loss(d).loss * d.mask).sum()
-    (gradient,) = torch.autograd.grad(total, d.target_logp)
-    return -gradient
 
 
 def variants(cls: type[Algorithm]) -> list[Algorithm]:
@@ -140,9 +40,6 @@ def variants(cls: type[Algorithm]) -> list[Algorithm]:
         options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
         found += [cls(**{key: option}) for option in options if option != defaults[key]]
     return found
-
-
-# --- the contract -----------------------------------------------------------------------------------------
 
 
 def is_named_and_explained(algorithm: Algorithm) -> None:
@@ -211,7 +108,7 @@ def survives_extreme_ratios(algorithm: Algorithm) -> None:
     """Log-ratios of ±60 give a finite loss and a finite gradient."""
     d = example_decisions()
     for shift in (-60.0, 60.0):
-        far = _with_gradient(replace(d, behaviour_logp=d.behaviour_logp + shift))
+        far = with_gradient(replace(d, behaviour_logp=d.behaviour_logp + shift))
         assert algorithm.policy_loss(_ready(algorithm, far)).loss.isfinite().all()
         assert gradient_coefficients(algorithm, far).isfinite().all()
 
@@ -219,7 +116,7 @@ def survives_extreme_ratios(algorithm: Algorithm) -> None:
 def ignores_padding(algorithm: Algorithm) -> None:
     """What stands in padding changes nothing elsewhere."""
     d, t = example_decisions(), example_trajectories()
-    spoiled_d, spoiled_t = _spoil(d, d.mask == 0), _spoil(t, t.mask == 0)
+    spoiled_d, spoiled_t = spoiled(d, d.mask == 0), spoiled(t, t.mask == 0)
     losses = [algorithm.policy_loss(_ready(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
     pulls = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
@@ -231,12 +128,12 @@ def ignores_padding(algorithm: Algorithm) -> None:
 def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
     """Nothing that comes in is modified."""
     d, t = _ready(algorithm, example_decisions()), example_trajectories()
-    before_d, before_t = _copy(d), _copy(t)
+    before_d, before_t = copy_of(d), copy_of(t)
     algorithm.policy_loss(d)
     algorithm.step_scale(d)
     algorithm.targets(t)
     for before, after in ((before_d, d), (before_t, t)):
-        for key, x in _tensors(before).items():
+        for key, x in tensors_of(before).items():
             assert torch.equal(x, getattr(after, key)), f"{key} was modified"
 
 
@@ -254,9 +151,9 @@ def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
     """Rows in another order give the same answers in that order."""
     order = torch.tensor([2, 0, 3, 1])
     d, t = example_decisions(), example_trajectories()
-    there, back = (_ready(algorithm, x) for x in (d, _rows(d, order)))
+    there, back = (_ready(algorithm, x) for x in (d, rows_of(d, order)))
     torch.testing.assert_close(algorithm.policy_loss(there).loss[order], algorithm.policy_loss(back).loss)
-    for one, other in zip(_targets(algorithm, t), _targets(algorithm, _rows(t, order)), strict=True):
+    for one, other in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
         torch.testing.assert_close(one[order], other)
 
 
@@ -274,7 +171,7 @@ def does_not_look_across_an_end(algorithm: Algorithm) -> None:
     t = example_trajectories()
     after_end = (1.0 - t.continues).cumsum(dim=1) - (1.0 - t.continues) > 0
     before_end = (~after_end) * t.mask
-    for one, other in zip(_targets(algorithm, t), _targets(algorithm, _spoil(t, after_end)), strict=True):
+    for one, other in zip(_targets(algorithm, t), _targets(algorithm, spoiled(t, after_end)), strict=True):
         torch.testing.assert_close(one * before_end, other * before_end, rtol=0.0, atol=0.0)
 
 
@@ -327,9 +224,6 @@ def parametrize_with_checks(classes: Iterable[type[Algorithm]]) -> Any:
     return pytest.mark.parametrize(("algorithm", "check"), cases, ids=ids)
 
 
-# --- small tools ------------------------------------------------------------------------------------------
-
-
 def _label(algorithm: Algorithm) -> str:
     values = (
         (key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items()
@@ -341,43 +235,6 @@ def _label(algorithm: Algorithm) -> str:
 def _global_generators() -> tuple[bytes, bytes, bytes]:
     numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
     return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())
-
-
-def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
-    """A mask of rows with 1 to `steps` decisions; the first row is full."""
-    lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
-    lengths[0] = steps
-    return (torch.arange(steps) < lengths).double()
-
-
-def _tensors(record: Decisions | Trajectories | Targets) -> dict[str, Tensor]:
-    return {f.name: x for f in fields(record) if isinstance(x := getattr(record, f.name), Tensor)}
-
-
-def _with_gradient(d: Decisions) -> Decisions:
-    """The same decisions with a fresh leaf for `target_logp`, which `analytic_kl` depends on too."""
-    d = replace(d, target_logp=d.target_logp.detach().clone().requires_grad_())
-    anchors = {"behaviour": d.behaviour_logp.clone(), "proximal": d.proximal_logp.clone()}
-    return replace(d, analytic_kl=lambda anchor: 0.5 * (d.target_logp - anchors[anchor]).square())
-
-
-def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
-    changes: dict[str, Any] = {key: change(x.detach()) for key, x in _tensors(record).items()}
-    changed: Any = replace(record, **changes)
-    return _with_gradient(changed) if isinstance(changed, Decisions) else changed  # type: ignore[return-value]
-
-
-def _copy(record: Record) -> Record:
-    return _map(record, lambda x: x.clone())
-
-
-def _rows(record: Record, order: Tensor) -> Record:
-    return _map(record, lambda x: x[order])
-
-
-def _spoil(record: Record, where: Tensor) -> Record:
-    """The record with other finite numbers at `where`, except in the mask."""
-    return replace(_map(record, lambda x: torch.where(where, x * -1.7 + 0.3, x)), mask=record.mask)
 
 
 def _ready(algorithm: Algorithm, d: Decisions) -> Decisions:

@@ -1,0 +1,26 @@
+"""What a plugin author tests with: small records to try an algorithm on, and the contract to keep.
+
+    @parametrize_with_checks([MyIdea])
+    def test_my_idea_keeps_the_contract(algorithm, check):
+        check(algorithm)
+
+The contract does not know what a method means; add a truth table of a few lines worked out by hand:
+
+    d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
+    assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]
+"""
+
+from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
+from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "check_algorithm",
+    "decisions",
+    "example_decisions",
+    "example_trajectories",
+    "gradient_coefficients",
+    "parametrize_with_checks",
+    "variants",
+]

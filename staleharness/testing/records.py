@@ -1,0 +1,152 @@
+"""Small records to try an algorithm on: by hand, or random with a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..algorithm import Algorithm
+from ..batch import Decisions, Trajectories
+
+Record = TypeVar("Record", Decisions, Trajectories)
+
+
+def decisions(
+    ratio: Any,
+    advantage: Any,
+    *,
+    proximal_ratio: Any = 1.0,
+    lag: Any = 0.0,
+    gradient_lag: Any = 0.0,
+    target_logp: Any = -1.0,
+    mask: Any = 1.0,
+    dtype: torch.dtype = torch.float64,
+) -> Decisions:
+    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ.
+
+    Nested lists or tensors that broadcast to [B, T]. `analytic_kl` is a stand-in, ½ (log π − log anchor)².
+    """
+    given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
+    tensors = [torch.as_tensor(x, dtype=dtype) for x in given]
+    shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
+    w, a, u, d, steps, logp, valid = (x.expand(shape).clone() for x in tensors)
+    behaviour_logp = logp - w.log()
+    return with_gradient(Decisions(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid))
+
+
+def example_decisions(
+    rows: int = 4,
+    steps: int = 6,
+    *,
+    seed: int = 0,
+    on_policy: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Decisions:
+    """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length."""
+    g = torch.Generator().manual_seed(seed)
+    lag = torch.randint(0, 6, (rows, steps), generator=g).double()
+    spread = torch.zeros_like(lag) if on_policy else 0.3 * lag + 0.1
+    log_w, log_u = (spread * torch.randn(rows, steps, generator=g) for _ in range(2))
+    return decisions(
+        ratio=log_w.exp(),
+        advantage=torch.randn(rows, steps, generator=g),
+        proximal_ratio=log_u.exp(),
+        lag=lag * (not on_policy),
+        gradient_lag=(40.0 * lag + 7.0) * (not on_policy),
+        target_logp=-3.0 * torch.rand(rows, steps, generator=g),
+        mask=_lengths(rows, steps, g),
+        dtype=dtype,
+    )
+
+
+def example_trajectories(
+    rows: int = 4,
+    steps: int = 8,
+    *,
+    seed: int = 0,
+    on_policy: bool = False,
+    discount: float = 0.9,
+    gae_lambda: float = 0.8,
+    dtype: torch.dtype = torch.float32,
+) -> Trajectories:
+    """Random rows of unequal length with terminations and truncations, and ratios from near 0 to 20."""
+    g = torch.Generator().manual_seed(seed)
+
+    def noise() -> Tensor:
+        return torch.randn(rows, steps, generator=g, dtype=torch.float64)
+
+    end = torch.randint(0, 6, (rows, steps), generator=g)  # 0 terminated, 1 truncated
+    value, final_value = noise(), noise()
+    next_value = torch.where(end <= 1, final_value, value.roll(-1, dims=1))
+    next_value[:, -1] = final_value[:, -1]
+    behaviour_logp = -3.0 * torch.rand(rows, steps, generator=g, dtype=torch.float64)
+    log_w = torch.zeros_like(value) if on_policy else (1.5 * noise()).clamp(-4.0, 3.0)
+    return Trajectories(
+        reward=noise().to(dtype),
+        discount=(discount * (end != 0)).to(dtype),
+        continues=(end > 1).to(dtype),
+        value=value.to(dtype),
+        next_value=next_value.to(dtype),
+        behaviour_logp=behaviour_logp.to(dtype),
+        target_logp=(behaviour_logp + log_w).to(dtype),
+        lag=torch.randint(0, 6, (rows, steps), generator=g).to(dtype) * (not on_policy),
+        mask=_lengths(rows, steps, g).to(dtype),
+        gae_lambda=gae_lambda,
+    )
+
+
+def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
+    """−∂(Σ loss)/∂ log π per decision [B, T]: what the decision's ∇log π is multiplied with when ascending.
+
+    Where a method is plain importance weighting it is wA. The state is `init_state()` unless `d` has one.
+    """
+    if not d.state:
+        d = replace(d, state=algorithm.init_state())
+    total = (algorithm.policy_loss(d).loss * d.mask).sum()
+    (gradient,) = torch.autograd.grad(total, d.target_logp)
+    return -gradient
+
+
+def tensors_of(record: Decisions | Trajectories) -> dict[str, Tensor]:
+    """Field name -> tensor."""
+    return {f.name: x for f in fields(record) if isinstance(x := getattr(record, f.name), Tensor)}
+
+
+def copy_of(record: Record) -> Record:
+    """The same numbers in other memory."""
+    return _map(record, lambda x: x.clone())
+
+
+def rows_of(record: Record, order: Tensor) -> Record:
+    """The rows `order`, in that order."""
+    return _map(record, lambda x: x[order])
+
+
+def spoiled(record: Record, where: Tensor) -> Record:
+    """The record with other finite numbers at `where`, except in the mask."""
+    return replace(_map(record, lambda x: torch.where(where, x * -1.7 + 0.3, x)), mask=record.mask)
+
+
+def with_gradient(d: Decisions) -> Decisions:
+    """The same decisions with a fresh leaf for `target_logp`, which `analytic_kl` depends on too."""
+    d = replace(d, target_logp=d.target_logp.detach().clone().requires_grad_())
+    anchors = {"behaviour": d.behaviour_logp.clone(), "proximal": d.proximal_logp.clone()}
+    return replace(d, analytic_kl=lambda anchor: 0.5 * (d.target_logp - anchors[anchor]).square())
+
+
+def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
+    changes: dict[str, Any] = {key: change(x.detach()) for key, x in tensors_of(record).items()}
+    changed: Any = replace(record, **changes)
+    return with_gradient(changed) if isinstance(changed, Decisions) else changed  # type: ignore[return-value]
+
+
+def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
+    """A mask of rows with 1 to `steps` decisions; the first row is full."""
+    lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
+    lengths[0] = steps
+    return (torch.arange(steps) < lengths).double()
