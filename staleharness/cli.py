@@ -282,6 +282,8 @@ def _say_plan(planned: Plan, done: int, jobs: int) -> None:
 
 def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
     """Table and report of what there is, and an exit code that says whether it is all."""
+    from .tables import printable
+
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
         {"id": run.run_id, "run": f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}", **event}
@@ -291,7 +293,8 @@ def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], ou
     table, page = _publish(command, store, planned.name, planned.title, stored, expected, failures)
     if failures:
         for failure in failures:
-            print(f"failed: {failure['run']}: {failure['class']}: {failure['message']}", file=sys.stderr)
+            words = f"failed: {failure['run']}: {failure['class']}: {failure['message']}"
+            print(printable(words), file=sys.stderr)
             print(f"        log: {store.attempt_dir(failure['id']) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(planned.runs) - len(stored)

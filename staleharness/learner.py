@@ -157,7 +157,7 @@ class Learner:
         series = {key: torch.stack([entry[key] for entry in log]) for key in log[0]}
         bad = {key: int((~torch.isfinite(x)).nonzero()[0]) for key, x in series.items() if not torch.isfinite(x).all()}
         if bad:
-            where = min(bad, key=lambda key: (bad[key], key))
+            where = min(bad, key=bad.__getitem__)  # the first of those that went first
             raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
         if not torch.isfinite(self.policy.flat).all():
             raise Diverged(f"a parameter is not finite after phase {phase}")

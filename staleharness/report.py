@@ -18,7 +18,8 @@ from typing import Any
 from . import __version__
 from .palette import styles
 from .scores import cell_of, learning_curve
-from .store import StoredRun, digest, write_bytes, write_json
+from .files import digest, write_bytes, write_json
+from .store import StoredRun
 from .tables import Table, duration, number, rows_to_csv, to_csv
 
 PAGE = Path(__file__).with_name("page")  # template, style and script

@@ -27,7 +27,8 @@ from .scores import (
     learning_curve,
     normaliser,
 )
-from .store import StoredRun, digest, write_json
+from .files import digest, write_json
+from .store import StoredRun
 from .tables import COLUMNS, Table, plain, render, to_csv
 
 __all__ = ["Table", "cached_table", "plain", "render", "table", "to_csv"]

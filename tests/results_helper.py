@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from staleharness.store import Store, StoredRun, write_json
+from staleharness.files import write_json
+from staleharness.store import Store, StoredRun
 
 ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco")
 FINGERPRINT = {

@@ -27,14 +27,14 @@ from staleharness.objectives import importance_ratio
 @dataclass(frozen=True)
 class Failing(Algorithm):
     """Fails in the way it is told to."""
-    how: str = "nan"
+    how: str = "loss"
     def policy_loss(self, d):
         if d.gradient_lag.max() >= 0 and self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "raise":
             raise ArithmeticError("\\x1b[31mno such number\\x1b[0m")
         ratio = importance_ratio(d.target_logp, d.behaviour_logp)
-        return PolicyLoss(-ratio * d.advantage * (float("nan") if self.how == "nan" else 1.0))
+        return PolicyLoss(-ratio * d.advantage * (float("nan") if self.how == "loss" else 1.0))
 '''
 
 BROKEN_ENV = '''
@@ -118,7 +118,7 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
 
 def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     out, path = tmp_path / "out", plugin(tmp_path, FAILING)
-    ways = "failing[how=nan],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
+    ways = "failing[how=loss],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
     done = call(out, "--seeds", "1", "--json", "--plugin", path, algo=ways)
     assert done.returncode == 1
     content = outcome(done)

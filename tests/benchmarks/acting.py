@@ -1,0 +1,68 @@
+"""What K past policies cost: one vector step of 500 Hopper environments at several capacities, as ratios to K = 1.
+
+    python tests/benchmarks/acting.py [--quick]
+
+A vector step is what the collector does: act (all versions in one batched computation) and step the physics. Every
+slice measures all capacities in turn, so that a noisy machine is noisy to all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+
+from staleharness.policies.mlp import Actors, MLPPolicy
+from staleharness.task import action_bounds, find_env
+
+CAPACITIES = (1, 4, 16, 64)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env", default="Hopper-v5")
+    parser.add_argument("--envs", type=int, default=500)
+    parser.add_argument("--threads", type=int, default=2, help="of the physics; torch has one")
+    parser.add_argument("--quick", action="store_true", help="fewer slices")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    name, family = find_env(options.env)
+    env = family().make(name, options.envs, options.threads)
+    obs, _ = env.reset(seed=0)
+    policy = MLPPolicy(env.single_observation_space.shape[0], env.single_action_space.shape[0], (64, 64), seed=0)
+    versions = [policy.snapshot(v, v) for v in range(max(CAPACITIES))]
+    rng = np.random.default_rng(0)
+    actors = {k: Actors(policy, versions[:k], rng.integers(0, k, options.envs)) for k in CAPACITIES}
+    low, high = action_bounds(env)
+    acting: dict[int, list[float]] = {k: [] for k in CAPACITIES}
+    whole: dict[int, list[float]] = {k: [] for k in CAPACITIES}
+    steps = 5
+    for _ in range(8 if options.quick else 40):
+        for k in rng.permutation(CAPACITIES).tolist():
+            act = 0.0
+            begin = time.perf_counter()
+            for _ in range(steps):
+                noise = torch.from_numpy(rng.standard_normal((options.envs, policy.act_dim), np.float32))
+                t = time.perf_counter()
+                with torch.no_grad():
+                    action, _, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
+                act += time.perf_counter() - t
+                obs, _, terminated, truncated, _ = env.step(np.clip(action.numpy(), low, high))
+                if (done := terminated | truncated).any():
+                    obs, _ = env.reset(options={"reset_mask": done})
+            whole[k].append((time.perf_counter() - begin) / steps)
+            acting[k].append(act / steps)
+    env.close()
+    print(f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices")
+    print(f"{'K':>4} {'acting, us':>11} {'vector step, us':>16} {'step / step at K = 1':>21}")
+    for k in CAPACITIES:
+        ratio = statistics.median(a / b for a, b in zip(whole[k], whole[1], strict=True))
+        act, step = statistics.median(acting[k]) * 1e6, statistics.median(whole[k]) * 1e6
+        print(f"{k:>4} {act:>11,.0f} {step:>16,.0f} {ratio:>21.3f}")
+
+
+if __name__ == "__main__":
+    main()
