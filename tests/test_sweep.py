@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from staleharness.plan import PlannedRun, ask, plan
+from staleharness.store import Store
+from staleharness.sweep import Outcome, sweep
+from staleharness.task import ENVS
+
 ROOT = Path(__file__).resolve().parent.parent
 TINY = "num_envs=2,num_steps=32,epochs=2,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
 
@@ -68,6 +73,23 @@ def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", **more}
+
+
+class Silent:
+    """Hears of a sweep and says nothing."""
+
+    def started(self, run: PlannedRun) -> None: ...
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
+    def stopping(self) -> None: ...
+
+
+def sweep_here(out: Path, *, algo: str = "ppo_clip", env: str = "Hopper", seeds: int = 1, steps: int = 640) -> Outcome:
+    """The same sweep as `command`, without table and report (they take most of a small sweep's time)."""
+    asked = ask(env=env, k="2", algo=algo, seeds=str(seeds), steps=str(steps), settings=TINY)
+    store = Store(out)
+    store.open_for_writing()
+    return sweep(plan(asked).runs, store, 2, Silent())
 
 
 def call(out: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -139,13 +161,12 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     assert json.loads(state.stdout)["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 3}
 
 
-def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None:
-    out, path = tmp_path / "out", plugin(tmp_path, BROKEN_ENV)
-    words = command(out, "--seeds", "1", "--plugin", path)
-    words[words.index("Hopper")] = "Breaks-v0"
-    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=300)
-    assert done.returncode == 1
-    assert "ConnectionError: the simulator is gone" in done.stderr
+def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALEHARNESS_PLUGINS", plugin(tmp_path, BROKEN_ENV))
+    monkeypatch.setattr(ENVS, "_complete", False)
+    outcome = sweep_here(tmp_path / "out", env="Breaks-v0")
+    (failure,) = outcome.failed.values()
+    assert (failure["class"], failure["message"]) == ("ConnectionError", "the simulator is gone")
 
 
 def wait_until(condition: Any, seconds: float = 120.0) -> None:
@@ -163,21 +184,20 @@ def lines_written(out: Path) -> int:
 def test_a_sweep_stopped_half_way_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     steps = 64 * 60
-    assert call(straight, "--seeds", "2", steps=steps).returncode == 0
-    sweep = subprocess.Popen(
+    assert len(sweep_here(straight, seeds=2, steps=steps).done) == 2
+    stopping = subprocess.Popen(
         command(stopped, "--seeds", "2", steps=steps), env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until(lambda: lines_written(stopped) >= 12)
-    sweep.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
-    _, errors = sweep.communicate(timeout=120)
+    stopping.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+    _, errors = stopping.communicate(timeout=120)
     if how == "interrupt":
-        assert sweep.returncode == 130, errors
+        assert stopping.returncode == 130, errors
         assert "the same command goes on" in errors
         assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
     assert lines_written(stopped) < 120
-    resumed = call(stopped, "--seeds", "2", "--json", steps=steps)
-    assert resumed.returncode == 0, resumed.stderr
+    assert len(sweep_here(stopped, seeds=2, steps=steps).done) == 2
     assert metrics(stopped) == metrics(straight)
     logs = [(path / "log.txt").read_text() for path in (stopped / "runs").iterdir()]
     assert any("resumed after phase" in log for log in logs)
@@ -199,14 +219,14 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
         first.communicate(timeout=120)
 
 
-def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path) -> None:
+def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert call(out, "--seeds", "1").returncode == 0
+    sweep_here(out)
     before = metrics(out)
     (run,) = (out / "runs").iterdir()
     content = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(content[: len(content) // 2])
-    again = call(out, "--seeds", "1", "--json")
-    assert again.returncode == 0 and "is damaged" in again.stdout + again.stderr
-    assert len(outcome(again)["runs"]["done"]) == 1
+    assert Store(out).read_all() == []
+    assert "is damaged (metrics.jsonl differs from the manifest)" in capsys.readouterr().out
+    assert len(sweep_here(out).done) == 1
     assert metrics(out) == before
