@@ -11,10 +11,10 @@ machine slows all of them down alike:
          state;
   sync   gymnasium's SyncVectorEnv of the same environments.
 
-Printed are ratios of speeds, ours to each of the other two: median and worst of all turns. Bars: 0.85
-of raw and 2 times sync in wall time on two free cores. Ratios of CPU seconds (of all threads) suffer less from
-other programs on the machine; on free cores the wall ratio to sync is about `threads` times the CPU ratio.
-Nothing is asserted but that all three arrive in the same state.
+Printed are ratios of speeds, ours to each of the other two: median and worst of all turns. Bars: 0.85 of raw
+and 2 times sync in wall time on two free cores. Ratios of CPU seconds (of all threads) suffer less from other
+programs on the machine; on free cores the wall ratio to sync is about `threads` times the CPU ratio. Nothing
+is asserted but that all three arrive in the same state.
 """
 
 from __future__ import annotations
