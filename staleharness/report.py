@@ -53,6 +53,8 @@ RUN_COLUMNS = (
     "status",
     "run",
 )
+NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "time"})  # of the list of runs
+AXES = ("algorithm", "capacity", "env", "seed")  # settings that a sweep varies on purpose
 CAPTIONS = {
     "learning_curves": (
         "Learning curves",
@@ -67,7 +69,7 @@ CAPTIONS = {
         "The more level a line, the more staleness it takes.",
     ),
     "aggregate_scores": ("Aggregate scores", "Black: the estimate. Coloured: its interval."),
-    "lag_histogram": ("Lag histogram", "The first phases have few versions to draw from, hence the slope."),
+    "lag_histogram": ("Lag histogram", "Early phases have few versions to draw from: young data weigh more."),
     "staleness": ("Staleness over training", "How far the data are from the policy that learns from them."),
 }
 
@@ -135,7 +137,7 @@ def _page(
     script = (PAGE / "page.js").read_text()
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only what this package wrote itself is trusted as markup: its script, its style, and the rewritten SVG.
-    trusted = {form: Markup for form in ("wide", "narrow")}
+    trusted = dict.fromkeys(("wide", "narrow"), Markup)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -155,7 +157,8 @@ def _page(
         rows=[_score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
         figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
         failures=[_failure(f) for f in failures],
-        run_columns=RUN_COLUMNS,
+        run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
+        axes=AXES,
         run_rows=[_run_row(r, looks, envs) for r in _run_records(runs, failures)],
         made=[
             {"title": "Versions and hardware", "entries": _entries([r.record["fingerprint"] for r in runs])},
@@ -203,7 +206,7 @@ def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
 
     def at(value: float) -> float:
-        return round(100 * (value - low) / span, 2)
+        return float(round(100 * (value - low) / span, 2))
 
     bar: dict[str, float | None] = {"at": at(row["iqm"]), "low": None, "width": None}
     if row["iqm_low"] is not None:
@@ -243,7 +246,7 @@ def _run_row(record: Mapping[str, Any], looks: Mapping[str, Any], envs: Sequence
             text = duration(value)
         elif name == "steps" and value is not None:
             text = f"{value:,}"
-        cells.append({"value": "" if value is None else value, "text": text})
+        cells.append({"value": "" if value is None else value, "text": text, "number": name in NUMBERS})
     return {
         "cells": cells,
         "failed": record["status"] != "done",
