@@ -128,7 +128,14 @@ class New:
     """Where to put the file; the checkout's own folder by default."""
 
 
-COMMANDS: dict[str, Any] = {"sweep": Sweep, "run": Run, "list": List, "status": Status, "report": Report, "new": New}
+COMMANDS: dict[str, Any] = {
+    "sweep": Sweep,
+    "run": Run,
+    "list": List,
+    "status": Status,
+    "report": Report,
+    "new": New,
+}
 
 
 def main() -> None:
@@ -211,13 +218,15 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
-    from .plan import whole_number, usable_cores
+    from .plan import usable_cores, whole_number
     from .store import Store
 
     _check_shown(command)
     planned = _planned(command)
     threads = planned.runs[0].spec.threads
-    jobs = whole_number(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
+    jobs = (
+        whole_number(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
+    )
     if jobs < 1:
         raise UserError(f"JOBS={jobs} must be at least 1")
     store = Store(command.out)
@@ -240,7 +249,9 @@ def _run(command: Run) -> int:
     planned = _planned(replace(command, seeds=str(seed + 1)))
     runs = tuple(run for run in planned.runs if run.spec.seed == seed)
     if len(runs) != 1:
-        raise UserError(f"run takes one environment, algorithm and capacity; this names {len(runs)} (use sweep)")
+        raise UserError(
+            f"run takes one environment, algorithm and capacity; this names {len(runs)} (use sweep)"
+        )
     store = Store(command.out)
     store.check()
     name = f"{planned.name}-{runs[0].label}-seed{seed}"
@@ -252,7 +263,9 @@ def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> i
     from .sweep import sweep
 
     store.open_for_writing()
-    stored = store.read_all(run.run_id for run in planned.runs)  # a damaged run is found out here, and run again
+    stored = store.read_all(
+        run.run_id for run in planned.runs
+    )  # a damaged run is found out here, and run again
     if len(stored) < len(planned.runs):
         _say_plan(planned, len(stored), jobs)
         listener: Any = listener_for(len(planned.runs), len(stored))
@@ -275,7 +288,9 @@ def _all_done(planned: Plan) -> Outcome:
 def _say_plan(planned: Plan, done: int, jobs: int) -> None:
     from .plan import settings_line
 
-    grid = f"{len(planned.labels)} algorithms x {len(planned.envs)} envs x {len(planned.capacities)} capacities"
+    grid = (
+        f"{len(planned.labels)} algorithms x {len(planned.envs)} envs x {len(planned.capacities)} capacities"
+    )
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
     print(f"{planned.title}: {grid}; {waiting}; each {settings_line(planned.runs[0].spec)}", file=sys.stderr)
 
@@ -286,7 +301,11 @@ def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], ou
 
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
-        {"id": run.run_id, "run": f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}", **event}
+        {
+            "id": run.run_id,
+            "run": f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}",
+            **event,
+        }
         for run in planned.runs
         if (event := outcome.failed.get(run.run_id))
     ]
@@ -377,7 +396,9 @@ def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
     _say_plan(planned, len(planned.runs) - len(missing), jobs)
     for run in planned.runs:
         state = "to do" if run in missing else "done"
-        line = f"{run.run_id}  {state:5}  {run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
+        line = (
+            f"{run.run_id}  {state:5}  {run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
+        )
         print(line, file=sys.stderr if command.json else sys.stdout)
     print(guess.text, file=sys.stderr if command.json else sys.stdout)
     if command.json:
@@ -385,7 +406,11 @@ def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
 
         done = {run.run_id for run in planned.runs} - {run.run_id for run in missing}
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
-        print(json.dumps({"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}, sort_keys=True))
+        print(
+            json.dumps(
+                {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}, sort_keys=True
+            )
+        )
     return 0
 
 
@@ -429,8 +454,12 @@ def _report(command: Report) -> int:
     if not chosen:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
-    name = "-".join("".join(c if c.isalnum() or c in "+.=_" else "+" for c in part) for part in parts) or "all"
-    table, page = _publish(command, store, f"report-{name}"[:100], f"Stored runs in {command.out}", chosen, [], [])
+    name = (
+        "-".join("".join(c if c.isalnum() or c in "+.=_" else "+" for c in part) for part in parts) or "all"
+    )
+    table, page = _publish(
+        command, store, f"report-{name}"[:100], f"Stored runs in {command.out}", chosen, [], []
+    )
     if command.json:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0
@@ -450,7 +479,11 @@ def _new(command: New) -> int:
     plugin = f" --plugin {shlex.quote(str(path))}" if command.folder is not None else ""
     flag = "--algo" if command.kind == "algorithm" else "--env"
     other = "--env Hopper" if command.kind == "algorithm" else "--algo ppo_clip"
-    name = command.name if command.kind == "algorithm" else "".join(p.capitalize() for p in command.name.split("_"))
+    name = (
+        command.name
+        if command.kind == "algorithm"
+        else "".join(p.capitalize() for p in command.name.split("_"))
+    )
     print(f"try: staleharness sweep {other} {flag} {name} --k 8{plugin}")
     return 0
 

@@ -33,7 +33,9 @@ class Episodes:
 class Collector:
     """Holds the environments between phases; `collect` runs one phase."""
 
-    def __init__(self, spec: RunSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel) -> None:
+    def __init__(
+        self, spec: RunSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
+    ) -> None:
         self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
         self.low, self.high = action_bounds(env)
         self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
@@ -48,7 +50,9 @@ class Collector:
             self._reset(np.ones(n, dtype=bool))
         self._assign(buffer, phase)
         actors = self._actors(buffer)
-        noise = stream(spec.seed, "action", phase).standard_normal((spec.num_steps, n, policy.act_dim), np.float32)
+        noise = stream(spec.seed, "action", phase).standard_normal(
+            (spec.num_steps, n, policy.act_dim), np.float32
+        )
         record = _Record(spec.num_steps, n, policy)
         episodes = Episodes([], [])
         with torch.no_grad():
@@ -59,7 +63,9 @@ class Collector:
                     np.clip(action.cpu().numpy(), self.low, self.high)
                 )
                 done = terminated | truncated
-                record.write(t, obs, action, logp, mean, actors.log_std, self.assigned, reward, terminated, truncated)
+                record.write(
+                    t, obs, action, logp, mean, actors.log_std, self.assigned, reward, terminated, truncated
+                )
                 self.episode_return += reward
                 self.episode_length += 1
                 cut = np.ones(n, dtype=bool) if t == spec.num_steps - 1 else done
@@ -88,7 +94,9 @@ class Collector:
         if self.spec.assignment == "phase" or phase == 0:
             self.assigned = drawn
         else:  # an actor keeps its version while its episode lasts and the version is in the buffer
-            fresh = (self.episode_length == 0) | ~np.isin(self.assigned, [v for v in range(phase + 1) if v in buffer])
+            fresh = (self.episode_length == 0) | ~np.isin(
+                self.assigned, [v for v in range(phase + 1) if v in buffer]
+            )
             self.assigned = np.where(fresh, drawn, self.assigned)
 
     def _actors(self, buffer: PolicyBuffer) -> Actors:
@@ -114,7 +122,9 @@ class Collector:
         self.episode_length[mask] = 0
 
     def state_dict(self) -> dict[str, Any]:
-        arrays = {name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")}
+        arrays = {
+            name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")
+        }
         env_state = self.env.get_state()  # type: ignore[attr-defined]
         return {key: _tensors(value) for key, value in (("arrays", arrays), ("env", env_state))}
 
@@ -152,8 +162,19 @@ class _Record:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        self.obs[t], self.action[t], self.logp[t], self.mean[t], self.log_std[t] = obs, action, logp, mean, log_std
-        self.version[t], self.reward[t], self.terminated[t], self.truncated[t] = version, reward, terminated, truncated
+        self.obs[t], self.action[t], self.logp[t], self.mean[t], self.log_std[t] = (
+            obs,
+            action,
+            logp,
+            mean,
+            log_std,
+        )
+        self.version[t], self.reward[t], self.terminated[t], self.truncated[t] = (
+            version,
+            reward,
+            terminated,
+            truncated,
+        )
 
     def write_final(self, t: int, cut: NDArray[np.bool_], next_obs: NDArray[np.float64]) -> None:
         rows = np.flatnonzero(cut)

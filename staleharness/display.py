@@ -56,7 +56,9 @@ class PlainLines:
         if event["event"] == "done":
             elapsed = time.monotonic() - self.begin
             left = elapsed / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
-            self._say(f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left")
+            self._say(
+                f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
+            )
         elif event["event"] == "failed":
             self._say(f"FAILED {describe(run)} after {took}: {last_words(event)}")
         else:
@@ -93,7 +95,9 @@ class LiveDisplay:
         self.progress.start()
 
     def started(self, run: PlannedRun) -> None:
-        self.bars[run.run_id] = self.progress.add_task(escape(describe(run)), total=run.spec.phases, note="starting")
+        self.bars[run.run_id] = self.progress.add_task(
+            escape(describe(run)), total=run.spec.phases, note="starting"
+        )
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]
@@ -113,7 +117,9 @@ class LiveDisplay:
             self.console.print(f"[green]done[/green]   {escape(printable(describe(run)))}", highlight=False)
 
     def stopping(self) -> None:
-        self.console.print("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)")
+        self.console.print(
+            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)"
+        )
 
     def close(self) -> None:
         self.progress.stop()

@@ -26,7 +26,9 @@ class Estimate:
     def text(self) -> str:
         if not self.seconds:
             return "nothing to do: every run is stored"
-        return f"about {duration(self.seconds)} ({self.source}) and {max(1, round(self.bytes / 1e6))} MB of disk"
+        return (
+            f"about {duration(self.seconds)} ({self.source}) and {max(1, round(self.bytes / 1e6))} MB of disk"
+        )
 
 
 def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate:
@@ -65,7 +67,9 @@ def _probe(spec: RunSpec) -> float:
     torch.set_num_threads(spec.threads)
     length = max(1, min(spec.num_steps, PROBE_STEPS // spec.num_envs))
     small = min(spec.minibatches, spec.num_envs * length)
-    probe = replace(spec, num_steps=length, steps=3 * spec.num_envs * length, minibatches=small, evaluations=1)
+    probe = replace(
+        spec, num_steps=length, steps=3 * spec.num_envs * length, minibatches=small, evaluations=1
+    )
     simulation = Simulation(probe)
     try:
         simulation.advance()  # the first phase pays for what is loaded once

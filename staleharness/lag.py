@@ -38,7 +38,7 @@ class Uniform:
 
     def probabilities(self, phase: int) -> dict[int, float]:
         held = min(phase + 1, self.capacity)
-        return {version: 1.0 / held for version in range(phase - held + 1, phase + 1)}
+        return dict.fromkeys(range(phase - held + 1, phase + 1), 1.0 / held)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     if match := re.fullmatch(r"fixed:(\d+)", text):
         lag = int(match.group(1))
         if lag >= capacity:
-            raise UserError(f"LAG=fixed:{lag} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}")
+            raise UserError(
+                f"LAG=fixed:{lag} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}"
+            )
         return Fixed(lag)
     raise UserError(f"LAG={text!r} is not a lag model; give uniform or fixed:<phases>")

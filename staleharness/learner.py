@@ -24,7 +24,9 @@ class Learner:
 
     def __init__(self, spec: RunSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
-        self.optimizer = torch.optim.Adam([policy.flat], lr=spec.learning_rate, eps=spec.adam_epsilon, fused=True)
+        self.optimizer = torch.optim.Adam(
+            [policy.flat], lr=spec.learning_rate, eps=spec.adam_epsilon, fused=True
+        )
         self.gradient_steps = 0
         self.state = algorithm.init_state()
         self.shadow = policy.actor_flat.detach().clone()
@@ -63,7 +65,9 @@ class Learner:
             asked = self.algorithm.targets(shown)
         return Targets(asked.advantage.flatten(), asked.value_target.flatten())
 
-    def _step(self, batch: PhaseBatch, targets: Targets, rows: Tensor, index: Tensor, rate: float) -> dict[str, Tensor]:
+    def _step(
+        self, batch: PhaseBatch, targets: Targets, rows: Tensor, index: Tensor, rate: float
+    ) -> dict[str, Tensor]:
         """One gradient step on the decisions at `index` [R, T]; returns scalars."""
         spec, policy, shape = self.spec, self.policy, index.shape
         flat = index.flatten()
@@ -101,13 +105,17 @@ class Learner:
             }
         return shared | own
 
-    def _decisions(self, batch: PhaseBatch, index: Tensor, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
+    def _decisions(
+        self, batch: PhaseBatch, index: Tensor, now: Evaluation, advantage: Tensor, mask: Tensor
+    ) -> Decisions:
         shape, flat = index.shape, index.flatten()
         behaviour_logp = batch.behaviour_logp[index]
         if self.algorithm.proximal == "recompute":
             proximal_logp = batch.start.logp[index]
         elif self.algorithm.proximal == "ewma":
-            proximal_logp = self.policy.logp_with(self.shadow, batch.obs[flat], batch.action[flat]).view(shape)
+            proximal_logp = self.policy.logp_with(self.shadow, batch.obs[flat], batch.action[flat]).view(
+                shape
+            )
         else:
             proximal_logp = behaviour_logp
 
@@ -149,20 +157,29 @@ class Learner:
         self.gradient_steps += 1
         if self.algorithm.proximal == "ewma":
             decay = self.algorithm.ewma_decay
-            self.shadow_weight = ewma_update([self.shadow], [self.policy.actor_flat], self.shadow_weight, decay)
+            self.shadow_weight = ewma_update(
+                [self.shadow], [self.policy.actor_flat], self.shadow_weight, decay
+            )
         return norm
 
     def _summarise(self, log: list[dict[str, Tensor]], phase: int) -> dict[str, float]:
         """Means over the phase's gradient steps; raises `Diverged` naming what stopped being finite, and when."""
         series = {key: torch.stack([entry[key] for entry in log]) for key in log[0]}
-        bad = {key: int((~torch.isfinite(x)).nonzero()[0]) for key, x in series.items() if not torch.isfinite(x).all()}
+        bad = {
+            key: int((~torch.isfinite(x)).nonzero()[0])
+            for key, x in series.items()
+            if not torch.isfinite(x).all()
+        }
         if bad:
             where = min(bad, key=bad.__getitem__)  # the first of those that went first
             raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
         if not torch.isfinite(self.policy.flat).all():
             raise Diverged(f"a parameter is not finite after phase {phase}")
         means = {key: float(x.mean()) for key, x in series.items()}
-        return means | {"clipped_first": float(series["clipped"][0]), "clipped_last": float(series["clipped"][-1])}
+        return means | {
+            "clipped_first": float(series["clipped"][0]),
+            "clipped_last": float(series["clipped"][-1]),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {

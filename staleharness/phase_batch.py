@@ -32,7 +32,9 @@ class PhaseBatch:
     gae_lambda: float
 
     @classmethod
-    def prepare(cls, spec: RunSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int) -> PhaseBatch:
+    def prepare(
+        cls, spec: RunSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int
+    ) -> PhaseBatch:
         """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
         ended = rollout.terminated | rollout.truncated
         world_ended = rollout.terminated if spec.bootstrap_truncation else ended
@@ -54,7 +56,9 @@ class PhaseBatch:
             gae_lambda=spec.gae_lambda,
         )
 
-    def trajectories(self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None) -> Trajectories:
+    def trajectories(
+        self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None
+    ) -> Trajectories:
         """What `Algorithm.targets` is shown of `rows` [R] (all by default), given the learner's log-probabilities
         and values [R, T] there. The next observation's value is the next column's, except where the rollout
         recorded another observation."""
@@ -81,7 +85,9 @@ class PhaseBatch:
             gae_lambda=self.gae_lambda,
         )
 
-    def minibatches(self, count: int, whole_rows: bool, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def minibatches(
+        self, count: int, whole_rows: bool, rng: np.random.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """`count` shuffled parts as (rows [R], flat indices [R, T]); single decisions ([n], [n, 1]) unless
         `whole_rows`, where time order has to be kept."""
         rows, steps = self.shape

@@ -89,8 +89,10 @@ def ask(
     base = Question()
     if spec_file is not None:
         content = read_toml(Path(spec_file))
-        content = {key: [v] if key in ("env", "algorithm", "capacity") and not isinstance(v, list) else v
-                   for key, v in content.items()}
+        content = {
+            key: [v] if key in ("env", "algorithm", "capacity") and not isinstance(v, list) else v
+            for key, v in content.items()
+        }
         base = build(Question, content, f"spec file {spec_file}")
     asked = {f.name: getattr(base, f.name) for f in fields(Question)}
     if env is not None:
@@ -152,7 +154,11 @@ def plan(question: Question) -> Plan:
                     spec = RunSpec.from_dict(content, "SET")
                     parse_lag(spec.lag, spec.capacity)
                     check(algorithm, spec)
-                    runs.append(PlannedRun(spec.run_id(source_hash(type(algorithm)), source_hash(family)), choice.label, spec))
+                    runs.append(
+                        PlannedRun(
+                            spec.run_id(source_hash(type(algorithm)), source_hash(family)), choice.label, spec
+                        )
+                    )
     return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
 
 
@@ -171,7 +177,9 @@ def _check_device(device: str) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise UserError(f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu")
+        raise UserError(
+            f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu"
+        )
     if ":" in device and int(device.partition(":")[2]) >= torch.cuda.device_count():
         raise UserError(f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s)")
 
@@ -220,4 +228,6 @@ def settings_line(spec: RunSpec) -> str:
 
 def dump(plan: Plan) -> list[dict[str, Any]]:
     """The plan as plain data (for `--json`)."""
-    return [{"id": run.run_id, "label": run.label, "spec": json.loads(run.spec.to_json())} for run in plan.runs]
+    return [
+        {"id": run.run_id, "label": run.label, "spec": json.loads(run.spec.to_json())} for run in plan.runs
+    ]

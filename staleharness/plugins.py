@@ -70,7 +70,9 @@ class Registry(Generic[T]):
         if path in self._loaded:
             return
         self._loaded.add(path)
-        module_name = f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        module_name = (
+            f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        )
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")

@@ -40,7 +40,9 @@ class RolloutStore:
         for phase in np.unique(phases).tolist():
             rows = np.flatnonzero(phases == phase)
             self._seen[phase][rows] = True
-            parts.append(self._rollouts[phase].rows(torch.from_numpy(rows).to(self._rollouts[phase].obs.device)))
+            parts.append(
+                self._rollouts[phase].rows(torch.from_numpy(rows).to(self._rollouts[phase].obs.device))
+            )
         return concatenate(parts)
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,5 +65,7 @@ def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Rollouts of equal length, one under the other."""
     offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
     joined = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
-    joined["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
+    joined["final_row"] = torch.cat(
+        [r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)]
+    )
     return Rollout(**joined)

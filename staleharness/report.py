@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .files import digest, write_bytes, write_json
 from .palette import styles
 from .scores import cell_of, learning_curve
-from .files import digest, write_bytes, write_json
 from .store import StoredRun
 from .tables import Table, duration, number, rows_to_csv, to_csv
 

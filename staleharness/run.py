@@ -15,15 +15,17 @@ from typing import Any
 
 from . import checkpoint
 from .errors import Diverged, Interrupted, UserError
-from .fingerprint import fingerprint, same_bits
+from .evaluation import Scores
 from .files import write_json
+from .fingerprint import fingerprint, same_bits
 from .job import Job
 from .simulate import Simulation
-from .evaluation import Scores
 from .spec import RunSpec
 from .store import FORMAT, Store
 
-CHECKPOINT_SECONDS = float(os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30"))  # a killed run loses about this
+CHECKPOINT_SECONDS = float(
+    os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
+)  # a killed run loses about this
 
 
 def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:
@@ -56,7 +58,10 @@ def _resume(attempt: Path, simulation: Simulation, made_with: dict[str, Any]) ->
     state = checkpoint.load_newest(attempt)
     if state is not None:
         if changed := same_bits(json.loads(state["fingerprint"]), made_with):
-            print(f"starting over, the checkpoint was made with something else: {'; '.join(changed)}", flush=True)
+            print(
+                f"starting over, the checkpoint was made with something else: {'; '.join(changed)}",
+                flush=True,
+            )
         else:
             simulation.load_state_dict(state["simulation"])
             lengths = state["lengths"]
@@ -90,7 +95,11 @@ def _phases(
             stop = should_stop() and not last
             if stop or (time.monotonic() - saved > CHECKPOINT_SECONDS and not last):
                 lengths = {name: log.tell() for name, log in logs.items()}
-                state = {"simulation": simulation.state_dict(), "lengths": lengths, "fingerprint": json.dumps(made_with)}
+                state = {
+                    "simulation": simulation.state_dict(),
+                    "lengths": lengths,
+                    "fingerprint": json.dumps(made_with),
+                }
                 checkpoint.save(attempt, simulation.phase, state)
                 saved = time.monotonic()
             if stop:
@@ -111,7 +120,9 @@ def _json_line(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def _conclude(attempt: Path, job: Job, simulation: Simulation, scores: Scores, made_with: dict[str, Any]) -> None:
+def _conclude(
+    attempt: Path, job: Job, simulation: Simulation, scores: Scores, made_with: dict[str, Any]
+) -> None:
     """Write `metrics.parquet` and `run.json` from what the logs say, earlier sittings included."""
     import pandas as pd
 
@@ -120,7 +131,9 @@ def _conclude(attempt: Path, job: Job, simulation: Simulation, scores: Scores, m
     times = [json.loads(line) for line in (attempt / "timing.jsonl").read_text().splitlines()]
     frame = pd.DataFrame(rows)
     frame.to_parquet(attempt / "metrics.parquet", index=False)
-    numbers = frame.select_dtypes("number").drop(columns=["phase", "steps", "gradient_steps", "learning_rate"])
+    numbers = frame.select_dtypes("number").drop(
+        columns=["phase", "steps", "gradient_steps", "learning_rate"]
+    )
     histogram: dict[str, int] = {}
     for counts in frame["lag_histogram"]:
         for lag, count in enumerate(counts):
@@ -166,7 +179,9 @@ def _only_writer(attempt: Path) -> Iterator[None]:
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
-                    raise UserError(f"another process is still writing to {attempt}; end it and try again") from error
+                    raise UserError(
+                        f"another process is still writing to {attempt}; end it and try again"
+                    ) from error
                 time.sleep(0.1)
         yield
     finally:

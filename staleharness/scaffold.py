@@ -90,7 +90,9 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     if kind not in TEMPLATES:
         raise UserError(f"new {kind!r}: give `new algorithm NAME` or `new env NAME`")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
+        raise UserError(
+            f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea"
+        )
     plural, template = TEMPLATES[kind]
     _refuse_taken(kind, name)
     home = Path(folder).expanduser() if folder is not None else _home(plural)

@@ -102,7 +102,11 @@ class Simulation:
             "eval_deterministic": scores.mean("deterministic") if scores else None,
         }
         evaluated = time.perf_counter()
-        seconds = {"collect": collected - clock, "learn": trained - collected, "evaluate": evaluated - trained}
+        seconds = {
+            "collect": collected - clock,
+            "learn": trained - collected,
+            "evaluate": evaluated - trained,
+        }
         return PhaseRecord(metrics, seconds, scores)
 
     def _take_in(self, obs: torch.Tensor) -> float:

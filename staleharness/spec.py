@@ -39,7 +39,9 @@ class RunSpec:
     # collection
     num_envs: int = 16
     num_steps: int = 128  # per environment and phase
-    mechanism: Literal["reexecute", "replay"] = "reexecute"  # past policies act anew, or their stored data return
+    mechanism: Literal["reexecute", "replay"] = (
+        "reexecute"  # past policies act anew, or their stored data return
+    )
     assignment: Literal["phase", "episode"] = "phase"  # how long an actor keeps the version it was given
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
@@ -93,7 +95,9 @@ class RunSpec:
                 f"= {self.batch_size}"
             )
         if self.minibatches > self.batch_size:
-            raise UserError(f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase")
+            raise UserError(
+                f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
+            )
 
     @property
     def batch_size(self) -> int:
@@ -138,9 +142,23 @@ SETTINGS = [f.name for f in fields(RunSpec) if f.name not in COMMON]
 
 PRESETS: dict[str, dict[str, Any]] = {
     # a first look: minutes on two cores
-    "quick": {"steps": 61_440, "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 8, "evaluations": 6},
+    "quick": {
+        "steps": 61_440,
+        "num_envs": 16,
+        "num_steps": 128,
+        "epochs": 10,
+        "minibatches": 8,
+        "evaluations": 6,
+    },
     # a study: 488 phases, comparable with 1M-step results elsewhere
-    "standard": {"steps": 999_424, "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 8, "evaluations": 20},
+    "standard": {
+        "steps": 999_424,
+        "num_envs": 16,
+        "num_steps": 128,
+        "epochs": 10,
+        "minibatches": 8,
+        "evaluations": 20,
+    },
     # Table 1 of VACO (arXiv 2603.01365)
     "paper": {
         "steps": 100_000_000,
@@ -239,9 +257,10 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], where) for item in value)
-    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any]):
-        if isinstance(value, Mapping):
-            return dict(value)
+    if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(
+        value, Mapping
+    ):
+        return dict(value)
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     raise UserError(f"{where}={_plain(value)} is not of type {name}")
 

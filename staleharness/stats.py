@@ -15,6 +15,7 @@ import numpy as np
 
 from . import __version__
 from .bootstrap import AGGREGATES, LEVEL, aggregates, iqm, point_estimates, rliable_interval
+from .files import digest, write_json
 from .scores import (
     CONSTANTS,
     Array,
@@ -27,7 +28,6 @@ from .scores import (
     learning_curve,
     normaliser,
 )
-from .files import digest, write_json
 from .store import StoredRun
 from .tables import COLUMNS, Table, plain, render, to_csv
 

@@ -27,11 +27,16 @@ def status(store: Store) -> dict[str, Any]:
     for path in sorted(attempts.iterdir()) if attempts.is_dir() else []:
         with contextlib.suppress(OSError, ValueError):  # one that is being published right now
             rows.append(_attempt(store, path))
-    counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
+    counts = {
+        state: sum(row["state"] == state for row in rows)
+        for state in ("done", "running", "stopped", "failed")
+    }
     return {"runs": rows, "counts": counts}
 
 
-def _row(run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int) -> dict[str, Any]:
+def _row(
+    run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int
+) -> dict[str, Any]:
     place = {key: spec[key] for key in ("env", "capacity", "seed")}
     return {"id": run_id, "label": label, **place, "state": state, "phase": phase, "phases": phases}
 

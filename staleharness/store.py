@@ -1,15 +1,15 @@
 """Results on disk: a run is a directory that is complete or absent. No torch, no simulator, no plugin here.
 
-    <root>/staleharness.json      marks the folder as ours
-    <root>/runs/<id>/             one finished run; appears by one rename and never changes again
-        run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
-        metrics.jsonl             one line per phase; deterministic columns only
-        metrics.parquet           the same as a table
-        timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
-        job.json, log.txt         what was asked, and what the run printed
-        manifest.json             sha256 of each file above
-    <root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
-    <root>/reports/<name>/        index.html, figures, tables
+<root>/staleharness.json      marks the folder as ours
+<root>/runs/<id>/             one finished run; appears by one rename and never changes again
+    run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
+    metrics.jsonl             one line per phase; deterministic columns only
+    metrics.parquet           the same as a table
+    timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
+    job.json, log.txt         what was asked, and what the run printed
+    manifest.json             sha256 of each file above
+<root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
+<root>/reports/<name>/        index.html, figures, tables
 """
 
 from __future__ import annotations
@@ -72,8 +72,15 @@ class Store:
         root = self.root
         if root.exists() and not root.is_dir():
             raise UserError(f"OUT={root} is a file; give a folder for results")
-        if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
-            raise UserError(f"OUT={root} holds something else than staleharness results; give a new or empty folder")
+        if (
+            root.is_dir()
+            and any(root.iterdir())
+            and not (root / MARKER).is_file()
+            and not _only_reference(root)
+        ):
+            raise UserError(
+                f"OUT={root} holds something else than staleharness results; give a new or empty folder"
+            )
         existing = next(p for p in (root, *root.absolute().parents) if p.exists())
         if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
             raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
@@ -153,7 +160,9 @@ class Store:
                 raise
             mine, theirs = (digest(d / "metrics.jsonl") for d in (attempt, final))
             if mine != theirs:
-                raise RuntimeError(f"run {run_id} finished twice with different metrics: {attempt} and {final}") from None
+                raise RuntimeError(
+                    f"run {run_id} finished twice with different metrics: {attempt} and {final}"
+                ) from None
             shutil.rmtree(attempt)
         sync_directory(final.parent)
         return final

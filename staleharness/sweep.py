@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from .files import write_json
+from .job import Job
 from .plan import PlannedRun
 from .plugins import PATH_VARIABLE
-from .job import Job
 from .store import Store
 
 
@@ -166,5 +166,3 @@ def _interrupts() -> Iterator[_Interrupts]:
     finally:
         for name, handler in before.items():
             signal.signal(name, handler)
-
-

@@ -29,7 +29,10 @@ class Task:
     @classmethod
     def find(cls, env: str) -> str | None:
         """The canonical id for what the user typed, or None when this family does not serve it."""
-        known = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}
+        known = {
+            **{key.lower(): key for key in cls.ids},
+            **{key.lower(): id for key, id in cls.aliases.items()},
+        }
         return known.get(env.lower())
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:

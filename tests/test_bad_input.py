@@ -10,7 +10,9 @@ import pytest
 from staleharness import cli
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def ask(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
     monkeypatch.delenv("STALEHARNESS_PLUGINS", raising=False)
     monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
     with pytest.raises(SystemExit) as ended:
@@ -28,7 +30,10 @@ MISTAKES = {
     "an unknown hyper-parameter": ([*HOPPER, "--algo", "vaco[dleta=1]"], ["'dleta'", "'delta'"]),
     "a hyper-parameter of the wrong type": ([*HOPPER, "--algo", "vaco[delta=big]"], ["delta", "big"]),
     "a hyper-parameter out of range": ([*HOPPER, "--algo", "ppo_clip[clip=-1]"], ["clip", "-1"]),
-    "a hyper-parameter of the wrong name": ([*HOPPER, "--algo", "ppo_clip[anchor=prox]"], ["anchor", "proximal"]),
+    "a hyper-parameter of the wrong name": (
+        [*HOPPER, "--algo", "ppo_clip[anchor=prox]"],
+        ["anchor", "proximal"],
+    ),
     "a broken algorithm": ([*HOPPER, "--algo", "vaco[delta"], ["vaco[delta"]),
     "an algorithm twice": ([*HOPPER, "--algo", "spo,spo"], ["spo", "more than once"]),
     "an unknown option": ([*HOPPER, "--setes", "3"], ["setes", "did you mean"]),

@@ -67,7 +67,20 @@ class Broken(Task):
 
 
 def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640) -> list[str]:
-    fixed = ["--env", "Hopper", "--k", "2", "--algo", algo, "--set", TINY, "--steps", str(steps), "--out", str(out)]
+    fixed = [
+        "--env",
+        "Hopper",
+        "--k",
+        "2",
+        "--algo",
+        algo,
+        "--set",
+        TINY,
+        "--steps",
+        str(steps),
+        "--out",
+        str(out),
+    ]
     return [sys.executable, "-m", "staleharness", "sweep", *fixed, "--jobs", "2", *arguments]
 
 
@@ -84,7 +97,9 @@ class Silent:
     def stopping(self) -> None: ...
 
 
-def sweep_here(out: Path, *, algo: str = "ppo_clip", env: str = "Hopper", seeds: int = 1, steps: int = 640) -> Outcome:
+def sweep_here(
+    out: Path, *, algo: str = "ppo_clip", env: str = "Hopper", seeds: int = 1, steps: int = 640
+) -> Outcome:
     """The same sweep as `command`, without table and report (they take most of a small sweep's time)."""
     asked = ask(env=env, k="2", algo=algo, seeds=str(seeds), steps=str(steps), settings=TINY)
     store = Store(out)
@@ -117,7 +132,11 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
     first = call(out, "--seeds", "2", "--json")
     assert first.returncode == 0, first.stderr
     content = outcome(first)
-    assert len(content["runs"]["done"]) == 2 and content["runs"]["failed"] == [] and content["runs"]["skipped"] == []
+    assert (
+        len(content["runs"]["done"]) == 2
+        and content["runs"]["failed"] == []
+        and content["runs"]["skipped"] == []
+    )
     (row,) = content["table"]
     assert (row["algorithm"], row["env"], row["capacity"], row["n_runs"]) == ("ppo_clip", "Hopper-v5", 2, 2)
     page = Path(content["report"])
@@ -125,9 +144,11 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
     before = metrics(out)
     again = call(out, "--seeds", "2", "--json")
     assert outcome(again)["table"] == content["table"]
-    assert outcome(again)["runs"] == {"done": [], "failed": [], "skipped": sorted(content["runs"]["done"])} or (
-        sorted(outcome(again)["runs"]["skipped"]) == sorted(content["runs"]["done"])
-    )
+    assert outcome(again)["runs"] == {
+        "done": [],
+        "failed": [],
+        "skipped": sorted(content["runs"]["done"]),
+    } or (sorted(outcome(again)["runs"]["skipped"]) == sorted(content["runs"]["done"]))
     larger = call(out, "--seeds", "3", "--json", algo="ppo_clip,spo")
     assert larger.returncode == 0, larger.stderr
     assert len(outcome(larger)["runs"]["done"]) == 4 and len(outcome(larger)["runs"]["skipped"]) == 2
@@ -145,7 +166,11 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     assert done.returncode == 1
     content = outcome(done)
     assert len(content["runs"]["done"]) == 2 and len(content["runs"]["failed"]) == 3
-    for words in ("Diverged: policy_loss is not finite", "Killed: the worker ended by signal SIGKILL", "ArithmeticError:"):
+    for words in (
+        "Diverged: policy_loss is not finite",
+        "Killed: the worker ended by signal SIGKILL",
+        "ArithmeticError:",
+    ):
         assert words in done.stderr
     assert "3 of 5 runs missing" in " ".join(content["notes"])
     for name in ("Diverged", "Killed", "ArithmeticError"):
@@ -161,7 +186,9 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     assert json.loads(state.stdout)["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 3}
 
 
-def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_raises_marks_its_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STALEHARNESS_PLUGINS", plugin(tmp_path, BROKEN_ENV))
     monkeypatch.setattr(ENVS, "_complete", False)
     outcome = sweep_here(tmp_path / "out", env="Breaks-v0")
@@ -207,7 +234,10 @@ def test_a_sweep_stopped_half_way_goes_on_to_the_same_bits(tmp_path: Path, how: 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = subprocess.Popen(
-        command(out, "--seeds", "1", steps=64 * 400), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(out, "--seeds", "1", steps=64 * 400),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         wait_until(lambda: lines_written(out) > 0)

@@ -7,6 +7,7 @@ acting alone, and the learner's minibatch all agree exactly, and w is 1 where th
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
@@ -40,10 +41,12 @@ class MLPPolicy:
     Flat, because a step of the optimiser, a gradient norm and a snapshot are then one operation each.
     """
 
-    def __init__(self, obs_dim: int, act_dim: int, hidden: tuple[int, ...], seed: int, device: str = "cpu") -> None:
+    def __init__(
+        self, obs_dim: int, act_dim: int, hidden: tuple[int, ...], seed: int, device: str = "cpu"
+    ) -> None:
         self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
         self.device = torch.device(device)
-        self.actor_shapes = layer_shapes((obs_dim, *hidden, act_dim)) + [(act_dim,)]
+        self.actor_shapes = [*layer_shapes((obs_dim, *hidden, act_dim)), (act_dim,)]
         self.critic_shapes = layer_shapes((obs_dim, *hidden, 1))
         self.actor_size = sum(math.prod(shape) for shape in self.actor_shapes)
         size = self.actor_size + sum(math.prod(shape) for shape in self.critic_shapes)
@@ -134,7 +137,9 @@ class Actors:
 
     def __init__(self, policy: MLPPolicy, versions: list[Version], assignment: NDArray[np.int64]) -> None:
         """`assignment` [N] says which of `versions` (by position in the list) acts in each environment."""
-        stack = {key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")}
+        stack = {
+            key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")
+        }
         self.parameters = views_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
@@ -145,9 +150,13 @@ class Actors:
         slots[assignment[order], place] = order
         position = np.empty(len(assignment), dtype=np.int64)
         position[order] = assignment[order] * width + place
-        self.slots = torch.from_numpy(slots).to(policy.device)  # [K, width] environment behind each padded row
+        self.slots = torch.from_numpy(slots).to(
+            policy.device
+        )  # [K, width] environment behind each padded row
         self.position = torch.from_numpy(position).to(policy.device)  # [N] padded row of each environment
-        self.log_std = self.parameters[-1].squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
+        self.log_std = self.parameters[-1].squeeze(1)[
+            torch.from_numpy(assignment).to(policy.device)
+        ]  # [N, A]
         self.std = self.log_std.exp()
 
     def means(self, obs: Tensor) -> Tensor:
@@ -209,7 +218,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def layer_shapes(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Shapes of weights [in, out] and biases [out], layer after layer."""
-    return [shape for a, b in zip(widths, widths[1:], strict=False) for shape in ((a, b), (b,))]
+    return [shape for a, b in itertools.pairwise(widths) for shape in ((a, b), (b,))]
 
 
 def views_of(flat: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:

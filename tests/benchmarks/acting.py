@@ -32,7 +32,9 @@ def main() -> None:
     name, family = find_env(options.env)
     env = family().make(name, options.envs, options.threads)
     obs, _ = env.reset(seed=0)
-    policy = MLPPolicy(env.single_observation_space.shape[0], env.single_action_space.shape[0], (64, 64), seed=0)
+    policy = MLPPolicy(
+        env.single_observation_space.shape[0], env.single_action_space.shape[0], (64, 64), seed=0
+    )
     versions = [policy.snapshot(v, v) for v in range(max(CAPACITIES))]
     rng = np.random.default_rng(0)
     actors = {k: Actors(policy, versions[:k], rng.integers(0, k, options.envs)) for k in CAPACITIES}
@@ -56,7 +58,9 @@ def main() -> None:
             whole[k].append((time.perf_counter() - begin) / steps)
             acting[k].append(act / steps)
     env.close()
-    print(f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices")
+    print(
+        f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices"
+    )
     print(f"{'K':>4} {'acting, us':>11} {'vector step, us':>16} {'step / step at K = 1':>21}")
     for k in CAPACITIES:
         ratio = statistics.median(a / b for a, b in zip(whole[k], whole[1], strict=True))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from traces import ALGORITHMS, FILE, made_with, trace  # tests/golden/traces.py
+from traces import ALGORITHMS, FILE, made_with, trace
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

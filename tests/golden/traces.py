@@ -26,7 +26,10 @@ ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "v
 
 def made_with() -> dict[str, str | None]:
     """What the bits of a trace depend on."""
-    return {"cpu": cpu_model(), **{name: installed(name) for name in ("torch", "mujoco", "gymnasium", "numpy")}}
+    return {
+        "cpu": cpu_model(),
+        **{name: installed(name) for name in ("torch", "mujoco", "gymnasium", "numpy")},
+    }
 
 
 def trace(algorithm: str) -> list[str]:
@@ -48,9 +51,13 @@ def main() -> int:
     torch.set_num_threads(1)
     traces = {algorithm: trace(algorithm) for algorithm in ALGORITHMS}
     if "--write" in sys.argv:
-        FILE.write_text(json.dumps({"made_with": made_with(), "traces": traces}, indent=1, sort_keys=True) + "\n")
+        FILE.write_text(
+            json.dumps({"made_with": made_with(), "traces": traces}, indent=1, sort_keys=True) + "\n"
+        )
         return 0
-    moved = [name for name, hashes in json.loads(FILE.read_text())["traces"].items() if hashes != traces[name]]
+    moved = [
+        name for name, hashes in json.loads(FILE.read_text())["traces"].items() if hashes != traces[name]
+    ]
     print("moved: " + ", ".join(moved) if moved else "no trace moved")
     return 1 if moved else 0
 

@@ -72,7 +72,9 @@ def train(
         shift = torch.from_numpy(mean).float()
         inverse = torch.rsqrt(torch.from_numpy(var) + 1e-8).float()
 
-        def scaled(x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse) -> torch.Tensor:
+        def scaled(
+            x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse
+        ) -> torch.Tensor:
             return ((x - shift) * inverse).clamp(-10, 10)
 
         # Act
@@ -90,7 +92,9 @@ def train(
                 mu = forward(actor, scaled(obs[t]))
                 actions[t] = mu + torch.exp(log_std) * torch.from_numpy(noise[t])
                 logps[t] = log_prob(actions[t], mu, log_std)
-                next_obs, rewards[t], terminated[t], truncated, _ = envs.step(np.clip(actions[t].numpy(), low, high))
+                next_obs, rewards[t], terminated[t], truncated, _ = envs.step(
+                    np.clip(actions[t].numpy(), low, high)
+                )
                 done[t] = terminated[t] | truncated
                 for i in range(N):
                     if done[t, i] or t == T - 1:
@@ -158,7 +162,9 @@ def train(
                 everything.grad = gradient * (0.5 / (norm + 1e-6)).clamp(max=1.0)
                 optimizer.step()
                 with torch.no_grad():
-                    for p, new in zip(parameters, everything.split([p.numel() for p in parameters]), strict=True):
+                    for p, new in zip(
+                        parameters, everything.split([p.numel() for p in parameters]), strict=True
+                    ):
                         p.copy_(new.view(p.shape))
 
         # Take in the observations

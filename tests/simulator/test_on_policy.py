@@ -30,7 +30,9 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
         assert record.metrics["lag_max"] == 0
 
 
-@pytest.mark.parametrize("algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"])
+@pytest.mark.parametrize(
+    "algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"]
+)
 def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm: str) -> None:
     spec = RunSpec(
         env="Hopper-v5", algorithm=algorithm, capacity=1, steps=3 * 4 * 96, evaluations=1, evaluation_episodes=1,
@@ -38,6 +40,10 @@ def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm
     )  # fmt: skip
     for record in Simulation(spec):
         metrics = record.metrics
-        assert metrics["tv_data"] == 0.0 and metrics["weight_max_data"] == 1.0 and metrics["weight_std_data"] == 0.0
+        assert (
+            metrics["tv_data"] == 0.0
+            and metrics["weight_max_data"] == 1.0
+            and metrics["weight_std_data"] == 0.0
+        )
         assert metrics["ess_data"] == 1.0
         assert metrics["clipped_first"] == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -84,7 +85,9 @@ def test_each_behaviour_logp_is_exactly_that_of_the_version_that_acted() -> None
             assert (rollout.gradient_step.flatten()[mine] == v * 2 * 4).all()
             for other in versions.unique().tolist():
                 if other != v:
-                    assert not torch.equal(logp_under(simulation, simulation.versions[other], obs[mine], action[mine]), expected)
+                    assert not torch.equal(
+                        logp_under(simulation, simulation.versions[other], obs[mine], action[mine]), expected
+                    )
     assert mixed >= 4
 
 
@@ -190,7 +193,10 @@ def test_no_transition_crosses_a_reset(mechanism: str) -> None:
     ends = 0
     for rollout in played(replace(SMALL, mechanism=mechanism)).consumed:
         ended = rollout.terminated | rollout.truncated
-        final = {(int(b), int(t)): o for b, t, o in zip(rollout.final_row, rollout.final_step, rollout.final_obs, strict=True)}
+        final = {
+            (int(b), int(t)): o
+            for b, t, o in zip(rollout.final_row, rollout.final_step, rollout.final_obs, strict=True)
+        }
         assert len(final) == len(rollout.final_obs)
         for b, t in zip(*np.nonzero(ended.numpy()), strict=True):
             ends += 1
@@ -202,7 +208,9 @@ def test_no_transition_crosses_a_reset(mechanism: str) -> None:
                 assert abs(fresh[0] - 1.25) < 0.006 and abs(fresh[1]) < 0.006
                 assert not torch.equal(final[b, t], fresh)
         assert {(b, 63) for b in range(8)} <= set(final)
-        assert len(final) == len({*zip(*np.nonzero(ended.numpy()), strict=True)} | {(b, 63) for b in range(8)})
+        assert len(final) == len(
+            {*zip(*np.nonzero(ended.numpy()), strict=True)} | {(b, 63) for b in range(8)}
+        )
     assert ends > 20
 
 
@@ -212,7 +220,7 @@ def test_versions_act_with_their_own_statistics_unless_asked_otherwise() -> None
         return simulation, [simulation.versions[v].tensors["mean"] for v in sorted(simulation.versions)]
 
     _, snapshot = statistics("snapshot")
-    assert all(not torch.equal(a, b) for a, b in zip(snapshot, snapshot[1:], strict=False))
+    assert all(not torch.equal(a, b) for a, b in itertools.pairwise(snapshot))
     _, frozen = statistics("frozen")
     assert not torch.equal(frozen[0], frozen[1])
     assert all(torch.equal(frozen[1], later) for later in frozen[2:])
@@ -259,7 +267,10 @@ def test_reset_each_phase_starts_every_row_with_an_episode() -> None:
 
 
 def test_algorithms_share_their_noise() -> None:
-    first = [played(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0] for name in ("ppo_clip", "vaco", "spo")]
+    first = [
+        played(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0]
+        for name in ("ppo_clip", "vaco", "spo")
+    ]
     for other in first[1:]:
         assert torch.equal(first[0].obs, other.obs) and torch.equal(first[0].action, other.action)
 
