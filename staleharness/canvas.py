@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5,
     "ytick.major.size": 2.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "#E4E4E4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
-    "text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False,
+    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False,
     "svg.fonttype": "none", "svg.hashsalt": "staleharness", "pdf.fonttype": 42, "savefig.dpi": 200,
 }  # fmt: skip
 METADATA: dict[str, dict[str, None]] = {
@@ -80,7 +80,8 @@ def panels(
     rows = math.ceil(len(groups) / columns)
     lines = [title, *textwrap.wrap(subtitle, int(width * 19))]
     with drawing():
-        figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5), layout="constrained")
+        figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5))
+        figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
         axes: list[Axes] = []
         for i, group in enumerate(groups):
             same = groups.index(group)
@@ -94,6 +95,8 @@ def panels(
         top = 1 - 0.03 / figure.get_figheight()
         figure.text(0.005, top, title, ha="left", va="top", fontsize=9, fontweight="bold", gid="figure-title")
         yield figure, axes
+        figure.draw_without_rendering()  # places everything once, for all formats
+        figure.set_layout_engine("none")
 
 
 def label_edges(axes: Sequence[Axes], columns: int, x: str, y: str) -> None:

@@ -16,9 +16,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from .bootstrap import curve_band
 from .canvas import INK, PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, shown, steps_axis
 from .palette import Style, styles
-from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve
+from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve, metrics
 from .store import StoredRun
-from .tables import Table
+from .tables import Table, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -247,14 +247,13 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
         f"it; mean over environments and seeds ({_seeds(found)}), no interval; at most {BINS} bins"
     )
     title, groups = "Staleness over training", [name for name, _ in places]
-    metrics = {r.id: r.metrics() for r in runs}
     with panels(title, subtitle, groups, columns=columns, height=1.45, width=width) as (figure, axes):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
                 members = [
                     r for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k) for r in rs
                 ]
-                x, y = _binned([metrics[r.id] for r in members], name)
+                x, y = _binned([metrics(r) for r in members], name)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
             ax.set_title(DIAGNOSTICS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
             if name == "clipped":
@@ -298,8 +297,9 @@ def _n(table: Table) -> str:
     there = [r for r in table.rows if r["n_runs"]]
     runs, tasks = ([r[c] for r in there] for c in ("n_runs", "n_tasks"))
     missing = sum(r["missing"] for r in table.rows)
-    text = f"n = {_span(runs)} runs × {_span(tasks)} task{'s' if max(tasks, default=0) != 1 else ''}"
-    return text + (f" ({missing} runs missing)" if missing else "")
+    text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
+    text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
+    return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
 
 
 def _band(table: Table) -> str:

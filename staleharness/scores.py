@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UserError, nearest
 from .store import StoredRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
@@ -93,9 +97,19 @@ def final_score(run: StoredRun, score: str) -> float:
     return float(value["mean"])
 
 
+@functools.lru_cache(maxsize=1024)
+def _frame(path: Path) -> pd.DataFrame:
+    return StoredRun(path, {}).metrics()  # a stored run never changes
+
+
+def metrics(run: StoredRun) -> pd.DataFrame:
+    """One row per phase, read once; not to be written to."""
+    return _frame(run.path)
+
+
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
     """(environment steps [points], mean return of the newest policy [points])."""
-    rows = run.metrics()[["steps", f"eval_{score}"]].dropna()
+    rows = metrics(run)[["steps", f"eval_{score}"]].dropna()
     return rows["steps"].to_numpy(np.float64), rows[f"eval_{score}"].to_numpy(np.float64)
 
 

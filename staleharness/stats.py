@@ -29,7 +29,7 @@ from .scores import (
     normaliser,
 )
 from .store import StoredRun
-from .tables import COLUMNS, Table, plain, render, to_csv
+from .tables import COLUMNS, Table, plain, plural, render, to_csv
 
 __all__ = ["Table", "cached_table", "plain", "render", "table", "to_csv"]
 
@@ -203,7 +203,7 @@ def _missing_notes(
         place = (f" {cell.env}" if len(envs) > 1 else "") + (f" K={cell.capacity}" if len(ks) > 1 else "")
         names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
     more = f" and {len(missing) - 12} more" if len(missing) > 12 else ""
-    return [f"{len(missing)} of {asked} runs missing: {', '.join(names)}{more}"]
+    return [f"{len(missing)} of {plural(asked, 'run')} missing: {', '.join(names)}{more}"]
 
 
 def _count_notes(found: Grid, envs: list[str]) -> list[str]:
@@ -242,6 +242,6 @@ def _mixture_notes(runs: Sequence[StoredRun]) -> list[str]:
         for name in names:
             counts = Counter(str(r.record[key].get(name)) for r in runs)
             if len(counts) > 1:
-                shares = ", ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
+                shares = ", ".join(f"{v} ({plural(n, 'run')})" for v, n in sorted(counts.items()))
                 notes.append(f"runs are {what} different {name}: {shares}")
     return notes

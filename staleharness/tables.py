@@ -114,6 +114,11 @@ def count(row: Mapping[str, Any]) -> str:
     return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
 
 
+def plural(n: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{n} {thing}{'' if n == 1 else 's'}"
+
+
 def duration(seconds: float | None) -> str:
     """`45s`, `3m20s`, `2h05m`."""
     if seconds is None:

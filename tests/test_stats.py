@@ -103,6 +103,20 @@ def test_our_bootstrap_agrees_with_rliable_within_monte_carlo_error(sizes: tuple
         assert (np.abs(a - b) < 4 * np.sqrt(2) * error).all()
 
 
+def test_intervals_of_few_seeds_cover_as_rarely_as_the_report_says():
+    said = {3: 0.74, 5: 0.83, 10: 0.89, 20: 0.93}  # percent in page.html.j2, under [low, high]
+    rng = np.random.default_rng(0)
+    for n, share in said.items():
+        samples = rng.normal(size=(1000, n))
+        weights = (
+            rng.multinomial(n, [1 / n] * n, size=600) / n
+        )  # of 600 resamples, the same for all experiments
+        low, high = bootstrap.percentiles(weights @ samples.T)
+        assert ((low <= 0) & (high >= 0)).mean() == pytest.approx(share, abs=0.04)
+    page = (Path(scores.__file__).parent / "page" / "page.html.j2").read_text()
+    assert all(f"{100 * share:.0f} % with {n}" in page for n, share in said.items())
+
+
 def test_resampling_stays_within_tasks_and_not_across_them():
     columns = [np.zeros(5), np.ones(5)]  # the mean of resamples within tasks can only be one half
     for interval in (bootstrap.rliable_interval, bootstrap.fast_interval):
@@ -321,7 +335,7 @@ def test_mixed_versions_and_settings_are_said(tmp_path: Path):
         ),
     ]
     notes = stats.table(made, reps=50).notes
-    assert "runs are made with different mujoco: 3.17.0 (1 runs), 4.0.0 (1 runs)" in notes
+    assert "runs are made with different mujoco: 3.17.0 (1 run), 4.0.0 (1 run)" in notes
     assert any(note.startswith("runs are set to different num_envs") for note in notes)
 
 
