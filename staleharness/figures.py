@@ -186,7 +186,10 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
 
 
 def _binned(frames: Sequence[Any], name: str) -> tuple[Array, Array]:
-    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins])."""
+    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins]), empty if
+    unmeasured.
+    """
+    frames = [f for f in frames if name in f]
     x = np.concatenate([np.empty(0), *(f["steps"].to_numpy(np.float64) for f in frames)])
     y = np.concatenate([np.empty(0), *(f[name].to_numpy(np.float64) for f in frames)])
     x, y = x[np.isfinite(y)], y[np.isfinite(y)]
