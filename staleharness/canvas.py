@@ -34,8 +34,9 @@ SETTINGS: dict[str, Any] = {
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5,
     "ytick.major.size": 2.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "#E4E4E4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
-    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False,
-    "svg.fonttype": "none", "svg.hashsalt": "staleharness", "pdf.fonttype": 42, "savefig.dpi": 200,
+    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "savefig.dpi": 200,
+    "axes.formatter.use_mathtext": False, "svg.fonttype": "none", "svg.hashsalt": "staleharness",
+    "pdf.fonttype": 42,
 }  # fmt: skip
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},

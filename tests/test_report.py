@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import canvas, inline, report, stats
+from staleharness import canvas, contents, inline, report, stats
 from staleharness.store import StoredRun
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -134,7 +134,7 @@ def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Pa
 
 def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
     assert "phase 3\ndone\nnan" in page.texts
-    assert report.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
+    assert contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
 
 
 def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):

@@ -74,6 +74,26 @@ def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
     )
 
 
+def test_improvement_over_a_baseline_is_counted_at_equal_capacity(tmp_path: Path):
+    scored = {
+        ("ppo_clip", 1): (1.0, 2.0),
+        ("ppo_clip", 8): (5.0, 6.0),
+        ("vaco", 8): (5.5, 7.0),
+        ("spo", 1): (0.0, 3.0),
+    }
+    runs = [
+        write_run(tmp_path, a, s, capacity=k, sampled=v)
+        for (a, k), vs in scored.items()
+        for s, v in enumerate(vs)
+    ]
+    spo, vaco = stats.improvement(runs, "ppo_clip", reps=200)
+    assert (spo["algorithm"], spo["capacity"], spo["probability"]) == ("spo", 1, 0.5)
+    assert (vaco["algorithm"], vaco["capacity"], vaco["probability"]) == ("vaco", 8, 0.75)
+    assert 0.0 <= vaco["low"] <= 0.75 <= vaco["high"] == 1.0
+    with pytest.raises(UserError, match="did you mean 'ppo_clip'"):
+        stats.improvement(runs, "ppo_clp")
+
+
 # --- intervals
 
 
@@ -281,6 +301,7 @@ def test_missing_runs_are_named_with_their_reason(tmp_path: Path):
     wanted = [asked("spo", 0), asked("spo", 1, "Diverged"), asked("vaco", 0), asked("vaco", 1)]
     table = stats.table(made, wanted)
     assert "2 of 4 runs missing: spo seed 1 (Diverged), vaco seed 1 (not run)" in table.notes
+    assert "note: 2 of 4 runs missing" in tables.plain(table)
     assert [r["missing"] for r in table.rows] == [1, 1]
 
 
@@ -411,11 +432,11 @@ def test_no_line_of_the_plain_table_is_wider_than_asked(tmp_path: Path):
     made = write_grid(tmp_path, (*ALGORITHMS[:2], "mine[delta=0.1,realign_every=step,rho_bar=2.0]"), phases=3)
     table = stats.table(made, reps=50)
     for width in (80, 100, 120):
-        lines = tables.plain(table, width).splitlines()[1:6]
+        lines = tables.plain(table, width).splitlines()
         assert max(map(len, lines)) <= width
-        assert lines[1].startswith("-")
-    assert "clip%" in tables.plain(table, 120).splitlines()[1]
-    assert "no room for clip%" in tables.plain(table, 80)
+        body = next(i for i, line in enumerate(lines) if line.startswith("---"))
+        assert lines[body - 1].startswith("algorithm") and len(lines[body + 1 : body + 4]) == 3
+    assert " clip%  " in tables.plain(table, 120) and "no room for clip%" in tables.plain(table, 80)
 
 
 def test_names_are_text_and_not_terminal_markup(tmp_path: Path):
