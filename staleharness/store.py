@@ -3,12 +3,11 @@
 <root>/staleharness.json      marks the folder as ours
 <root>/runs/<id>/             one finished run; appears by one rename and never changes again
     run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
-    metrics.jsonl             one line per phase; deterministic columns only
-    metrics.parquet           the same as a table
-    timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
+    metrics.parquet           one row per phase; deterministic columns only
+    timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
     job.json, log.txt         what was asked, and what the run printed
     manifest.json             sha256 of each file above
-<root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
+<root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json
 <root>/reports/<name>/        index.html, figures, tables
 """
 
@@ -149,8 +148,9 @@ class Store:
     def publish(self, run_id: str) -> Path:
         """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice."""
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
-        for leftover in (*attempt.glob("checkpoint*"), *attempt.glob(".lock"), *attempt.glob("failure.json")):
-            leftover.unlink()
+        for pattern in ("checkpoint*", "*.jsonl", ".lock", "failure.json"):  # the logs live on as tables
+            for leftover in attempt.glob(pattern):
+                leftover.unlink()
         files = {p.name: digest(p) for p in sorted(attempt.iterdir()) if p.name != "manifest.json"}
         write_json(attempt / "manifest.json", files)
         try:
@@ -158,8 +158,8 @@ class Store:
         except OSError:
             if not final.is_dir():
                 raise
-            mine, theirs = (digest(d / "metrics.jsonl") for d in (attempt, final))
-            if mine != theirs:
+            mine, theirs = (json.loads((d / "run.json").read_text()) for d in (attempt, final))
+            if mine["metrics_sha256"] != theirs["metrics_sha256"]:
                 raise RuntimeError(
                     f"run {run_id} finished twice with different metrics: {attempt} and {final}"
                 ) from None

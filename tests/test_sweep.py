@@ -117,8 +117,10 @@ def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return content
 
 
-def metrics(out: Path) -> dict[str, bytes]:
-    return {path.name: (path / "metrics.jsonl").read_bytes() for path in sorted((out / "runs").iterdir())}
+def metrics(out: Path) -> dict[str, str]:
+    """What must be the same whenever a run is made again: a hash of every phase's metrics, per run."""
+    records = [json.loads((path / "run.json").read_text()) for path in sorted((out / "runs").iterdir())]
+    return {record["id"]: record["metrics_sha256"] for record in records}
 
 
 def plugin(tmp_path: Path, text: str, name: str = "plugin.py") -> str:
@@ -254,9 +256,9 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     sweep_here(out)
     before = metrics(out)
     (run,) = (out / "runs").iterdir()
-    content = (run / "metrics.jsonl").read_bytes()
-    (run / "metrics.jsonl").write_bytes(content[: len(content) // 2])
+    content = (run / "metrics.parquet").read_bytes()
+    (run / "metrics.parquet").write_bytes(content[: len(content) // 2])
     assert Store(out).read_all() == []
-    assert "is damaged (metrics.jsonl differs from the manifest)" in capsys.readouterr().out
+    assert "is damaged (metrics.parquet differs from the manifest)" in capsys.readouterr().out
     assert len(sweep_here(out).done) == 1
     assert metrics(out) == before
