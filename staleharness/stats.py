@@ -19,7 +19,6 @@ from .bootstrap import improvement as improvement_of
 from .errors import UserError, nearest
 from .notes import missing_runs, on_counts, on_missing, on_mixtures
 from .scores import (
-    CONSTANTS,
     Array,
     Cell,
     Grid,
@@ -35,7 +34,8 @@ from .tables import COLUMNS, Table, plain, render, to_csv
 
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
-FORMAT = 1  # of the cache; raise it when the same runs would give another table
+# A table is computed again when the code or the constants that make it change.
+MAKERS = ("bootstrap.py", "normalisation.json", "notes.py", "scores.py", "stats.py", "tables.py")
 
 
 def table(
@@ -110,7 +110,7 @@ def cached_table(
 
 def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     content = {
-        "code": [FORMAT, __version__, digest(CONSTANTS)],
+        "code": [__version__, *(digest(Path(__file__).with_name(name)) for name in MAKERS)],
         "runs": sorted([r.id, digest(r.path / "manifest.json")] for r in runs),
         "expected": sorted(json.dumps(dict(e), sort_keys=True) for e in expected),
         "options": dict(options),
