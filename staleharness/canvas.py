@@ -135,9 +135,7 @@ def gid(look: Style) -> str:
 
 def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     """One legend for all panels, below them."""
-    handles = [
-        Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2, gid=gid(s)) for s in looks.values()
-    ]
+    handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
     # A leading underscore would hide an entry, hence the space.
     names = [f" {shown(label)}" if label.startswith("_") else shown(label) for label in looks]
     lengths = [0.45 + 0.075 * len(name) for name in names]  # inches, about
@@ -152,7 +150,8 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
         handlelength=1.4,
         columnspacing=1.4,
     )
-    for text, look in zip(made.get_texts(), looks.values(), strict=True):
+    for line, text, look in zip(made.get_lines(), made.get_texts(), looks.values(), strict=True):
+        line.set_gid(gid(look))
         text.set_gid(gid(look))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ RUN_COLUMNS = (
     "run",
 )
 NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "time"})  # of the list of runs
-AXES = ("algorithm", "capacity", "env", "seed")  # settings that a sweep varies on purpose
+AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
 
 
 def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, Any]:
@@ -145,9 +146,7 @@ def failure(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """A log as it looked at the end: without terminal escapes, overwritten lines and other control
-    characters.
-    """
+    """A log as it looked at the end: without terminal escapes, overwritten lines and control characters."""
     text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", "", text)
     lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return "\n".join("".join(c for c in line if c == "\t" or c.isprintable()) for line in lines)
@@ -158,17 +157,25 @@ def clean(text: str) -> str:
 
 def flat(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec with an algorithm's hyper-parameters beside the rest, under the algorithm's name."""
-    flat = {k: v for k, v in spec.items() if k != "hyper"}
-    return flat | {f"{spec['algorithm']}.{k}": v for k, v in spec.get("hyper", {}).items()}
+    rest = {k: v for k, v in spec.items() if k != "hyper"}
+    return rest | {f"{spec['algorithm']}.{k}": v for k, v in spec.get("hyper", {}).items()}
 
 
 def entries(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
     """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
-    entries = []
+    found = []
     for name in sorted({k for r in records for k in r}):
         counts = Counter(_word(r[name]) for r in records if name in r)
-        entries.append((name, sorted(counts.items())))
-    return entries
+        found.append((name, sorted(counts.items(), key=_natural)))
+    return found
+
+
+def _natural(item: tuple[str, int]) -> tuple[float, str]:
+    """Numbers in their order, before words."""
+    try:
+        return float(item[0]), ""
+    except ValueError:
+        return math.inf, item[0]
 
 
 def _word(value: Any) -> str:

@@ -85,6 +85,7 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     looks = styles(labels(table))
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
     place, lines = _lines(table)
+    owner = {at: label for (label, _), at in place.items()}
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
     subtitle = f"{size(table)}, {bars(table)}; {scale(table)}; of the gap (↓), less is better"
@@ -104,8 +105,11 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
             ax.tick_params(axis="y", length=0)
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.set_yticks(range(len(lines)), labels=lines)
-            for text in ax.get_yticklabels():
-                text.set_fontweight("bold" if text.get_text().startswith("K = ") else "normal")
+            for at, text in enumerate(ax.get_yticklabels()):
+                if (label := owner.get(at)) is None:
+                    text.set_fontweight("bold")
+                else:
+                    text.set_gid(gid(looks[label]))
         label_edges(axes, columns, "normalised score", "")
     return figure
 

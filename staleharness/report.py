@@ -33,7 +33,17 @@ from .store import StoredRun
 from .tables import Table, rows_to_csv, to_csv
 
 PAGE = Path(__file__).with_name("page")  # template, style and script
-FORMAT = 1  # of a report; raise it when the same results would give another page
+# A report is made again when the code that makes it changes.
+MAKERS = (
+    "canvas.py",
+    "captions.py",
+    "contents.py",
+    "curves.py",
+    "figures.py",
+    "inline.py",
+    "palette.py",
+    "report.py",
+)
 
 CAPTIONS = {
     "learning_curves": (
@@ -174,7 +184,10 @@ def _key(
     runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str
 ) -> str:
     content = {
-        "code": [FORMAT, __version__, *(digest(p) for p in sorted(PAGE.iterdir()))],
+        "code": [
+            __version__,
+            *map(digest, sorted([*(PAGE.with_name(name) for name in MAKERS), *PAGE.iterdir()])),
+        ],
         "runs": [[r.id, digest(r.path / "manifest.json")] for r in runs],
         "table": table.to_json(),
         "failures": [dict(f) for f in failures],

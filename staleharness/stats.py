@@ -6,20 +6,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import __version__
-from .bootstrap import AGGREGATES, LEVEL, aggregates, iqm, point_estimates, rliable_interval
+from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, iqm
 from .bootstrap import improvement as improvement_of
 from .errors import UserError, nearest
 from .files import digest, write_json
 from .notes import missing_runs, on_counts, on_missing, on_mixtures
 from .scores import (
-    CONSTANTS,
     Array,
     Cell,
     Grid,
@@ -35,7 +35,8 @@ from .tables import COLUMNS, Table, plain, render, to_csv
 
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
-FORMAT = 1  # of the cache; raise it when the same runs would give another table
+# A table is computed again when the code or the constants that make it change.
+MAKERS = ("bootstrap.py", "normalisation.json", "notes.py", "scores.py", "stats.py", "tables.py")
 
 
 def table(
@@ -45,32 +46,28 @@ def table(
     score: str = "sampled",
     normalise: str = "minmax",
     reps: int = 2000,
+    engine: str = "rliable",
 ) -> Table:
     """Aggregate runs over environments and seeds: one row per (algorithm, capacity), sorted by capacity and
     name.
 
     `expected` lists the runs that were asked for, each {label, capacity, env, seed, problem (a word or
     None)}, so that what is missing can be said. `score` is `sampled` or `deterministic`; `normalise` is
-    `minmax`, `ppo` or `frozen` (see `scores.normaliser`). Raises `UserError` for an unknown option, or a
-    normalisation without runs. The result does not depend on the order of the runs.
+    `minmax`, `ppo` or `frozen` (see `scores.normaliser`). `engine` makes the intervals: `rliable`, or
+    `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown
+    option, or a normalisation without runs. The result does not depend on the order of the runs.
     """
+    if engine not in ENGINES:
+        raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
+    if reps < 10:
+        raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
     found = grid(runs)
     scale = normaliser(normalise, found, score)
     missing = missing_runs(found, expected)
     keys = sorted({(k, label) for label, k in found.rows} | {(c.capacity, c.label) for c, _, _ in missing})
     envs = sorted({*found.envs, *(c.env for c, _, _ in missing)})
-    rows = [
-        _row(
-            found,
-            label,
-            k,
-            scale,
-            score,
-            reps,
-            sum((c.label, c.capacity) == (label, k) for c, _, _ in missing),
-        )
-        for k, label in keys
-    ]
+    absent = Counter((c.label, c.capacity) for c, _, _ in missing)
+    rows = [_row(found, label, k, scale, score, ENGINES[engine], reps, absent[label, k]) for k, label in keys]
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
@@ -78,6 +75,7 @@ def table(
         "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
         "constants_note": scale.note,
         "reps": reps,
+        "engine": engine,
         "level": LEVEL,
         "envs": envs,
         "capacities": ks,
@@ -113,7 +111,7 @@ def cached_table(
 
 def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     content = {
-        "code": [FORMAT, __version__, digest(CONSTANTS)],
+        "code": [__version__, *(digest(Path(__file__).with_name(name)) for name in MAKERS)],
         "runs": sorted([r.id, digest(r.path / "manifest.json")] for r in runs),
         "expected": sorted(json.dumps(dict(e), sort_keys=True) for e in expected),
         "options": dict(options),
@@ -145,9 +143,11 @@ def improvement(
         x, y = [b[0] for b in both], [b[1] for b in both]
 
         def chance(*columns: Array, tasks: int = len(x)) -> Array:
-            return improvement_of(columns[:tasks], columns[tasks:])[None]
+            return improvement_of(columns[:tasks], columns[tasks:])[..., None]
 
-        ends = _interval(("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), reps)
+        ends = _interval(
+            ("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), ENGINES["rliable"], reps
+        )
         records.append({
             "algorithm": label, "baseline": baseline, "capacity": k, "n_tasks": len(x),
             "probability": float(improvement_of(x, y)),
@@ -157,7 +157,7 @@ def improvement(
 
 
 def _row(
-    found: Grid, label: str, k: int, scale: Normaliser, score: str, reps: int, missing: int
+    found: Grid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
 ) -> dict[str, Any]:
     members = {c.env: rs for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k)}
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -168,14 +168,12 @@ def _row(
     row["n_runs"] = min(len(rs) for rs in members.values())
 
     scores = [np.array([scale(env, final_score(r, score)) for r in rs]) for env, rs in members.items()]
-    row |= dict(zip(AGGREGATES, point_estimates(scores).tolist(), strict=True))
-    row |= _interval(AGGREGATES, aggregates, scores, (label, k), reps)
+    row |= dict(zip(AGGREGATES, engine.points(*scores).tolist(), strict=True))
+    row |= _interval(AGGREGATES, aggregates, scores, (label, k), engine, reps)
     areas = [np.array([area(r, scale, score) for r in rs]) for rs in members.values()]
     if np.isfinite(np.concatenate(areas)).all():
         row["auc"] = float(iqm(np.concatenate(areas)))
-        row |= _interval(
-            ("auc",), lambda *columns: iqm(np.concatenate(columns))[None], areas, (label, k), reps
-        )
+        row |= _interval(("auc",), _pooled_iqm, areas, (label, k), engine, reps)
 
     runs = [r for rs in members.values() for r in rs]
     row["raw_mean"] = _mean([final_score(r, score) for r in runs])
@@ -190,15 +188,18 @@ def _row(
     return row
 
 
+def _pooled_iqm(*columns: Array) -> Array:
+    return iqm(np.concatenate(columns, axis=-1))[..., None]
+
+
 def _interval(
-    names: Sequence[str], statistic: Any, columns: Sequence[Array], cell: tuple[str, int], reps: int
-) -> dict[str, float]:
-    """{name_low, name_high} of each name; nothing where a task has one run only, for then there is no
-    interval.
-    """
+    names: Sequence[str], statistic: Callable[..., Array], columns: Sequence[Array], cell: tuple[str, int],
+    engine: Engine, reps: int,
+) -> dict[str, float]:  # fmt: skip
+    """{name_low, name_high} of each name; nothing where a task has one run only, for then there is none."""
     if min(len(c) for c in columns) < 2:
         return {}
-    low, high = rliable_interval(statistic, columns, name=(names[0], *cell), reps=reps)
+    low, high = engine.interval(statistic, columns, name=(names[0], *cell), reps=reps)
     ends: dict[str, float] = {}
     for i, name in enumerate(names):
         ends |= {f"{name}_low": float(low[i]), f"{name}_high": float(high[i])}

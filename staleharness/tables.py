@@ -39,7 +39,7 @@ class Table:
         """What the numbers are, in one line."""
         s = self.settings
         scale = f"normalised: {s['normalise']} ({s['constants_note']})"
-        ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples"
+        ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
         return f"{', '.join(s['envs'])} | {s['score']} returns | {scale} | {ends}"
 
 

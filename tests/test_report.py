@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,8 @@ def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Pa
             "1",
             "2",
         }
+    marks = Counter(a["data-series"] for t, a in page.elements if t == "g" and "data-series" in a)
+    assert len(set(marks.values())) == 1  # lines, bands, bars, names and legends: as many for each
     assert {a["data-panel"] for t, a in page.elements if t == "g" and "data-panel" in a} == {"0", "1"}
 
 

@@ -60,7 +60,7 @@ def test_aggregates_are_those_of_rliable(runs: int, tasks: int):
         metrics.aggregate_optimality_gap(matrix),
     ]
     np.testing.assert_allclose(bootstrap.aggregates(*columns), theirs, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(bootstrap.point_estimates(columns), theirs)
+    np.testing.assert_array_equal(bootstrap.rliable_points(*columns), theirs)
 
 
 def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
@@ -169,9 +169,12 @@ def test_intervals_do_not_depend_on_the_state_of_the_global_generator():
 
 def test_a_band_around_curves_resamples_whole_runs():
     curves = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
+    curves = curves * [1.0, 2.0, 4.0]
     middle, low, high = bootstrap.curve_band([curves], name=("c",), reps=500)
-    assert middle == pytest.approx([1.5] * 3)
-    assert len(set(low)) == len(set(high)) == 1  # the same resamples at every point
+    assert middle == pytest.approx([1.5, 3.0, 6.0])
+    np.testing.assert_allclose(low, low[0] * np.array([1, 2, 4]))  # the same resamples at every point
+    np.testing.assert_allclose(high, high[0] * np.array([1, 2, 4]))
+    assert low[0] < 1.5 < high[0]
 
 
 # --- orientation
@@ -224,10 +227,11 @@ def test_ppo_normalisation_scales_by_ppo_clip_at_capacity_one_alone(tmp_path: Pa
     made = [
         write_run(tmp_path, "ppo_clip", 0, capacity=1, sampled=100.0),
         write_run(tmp_path, "ppo_clip", 1, capacity=1, sampled=200.0),
+        write_run(tmp_path, "ppo_clip", 0, capacity=8, sampled=-500.0),
         write_run(tmp_path, "vaco", 0, capacity=8, sampled=400.0),
     ]
     rows = stats.table(made, normalise="ppo", reps=50).rows
-    assert [r["iqm"] for r in rows] == [0.5, 3.0]
+    assert [r["iqm"] for r in rows] == [0.5, -6.0, 3.0]
 
 
 def test_ppo_normalisation_says_which_runs_it_lacks(tmp_path: Path):
@@ -271,6 +275,10 @@ def test_unknown_options_name_the_nearest_known_one(tmp_path: Path):
     runs = [write_run(tmp_path)]
     with pytest.raises(UserError, match="did you mean 'minmax'"):
         stats.table(runs, normalise="minmx")
+    with pytest.raises(UserError, match="did you mean 'rliable'"):
+        stats.table(runs, engine="reliable")
+    with pytest.raises(UserError, match="at least 10 resamples"):
+        stats.table(runs, reps=0)
     with pytest.raises(UserError, match="did you mean 'deterministic'"):
         stats.table(runs, score="determinstic")
 
@@ -388,6 +396,27 @@ def test_deterministic_scores_give_their_own_table(tmp_path: Path):
     table = stats.table(made, score="deterministic")
     assert [r["raw_mean"] for r in table.rows] == [9.0, 3.0]
     assert "deterministic returns" in table.headline
+
+
+def test_a_preview_has_the_same_points_similar_intervals_and_needs_no_rliable(tmp_path: Path):
+    made = write_grid(tmp_path, ("spo", "vaco"), seeds=8, phases=4)
+    full, quick = (stats.table(made, engine=e, reps=2000) for e in ("rliable", "quick"))
+    for a, b in zip(full.rows, quick.rows, strict=True):
+        assert a["iqm"] == pytest.approx(b["iqm"], abs=1e-12)
+        for end in ("iqm_low", "iqm_high", "auc_low", "auc_high"):
+            assert a[end] == pytest.approx(b[end], abs=0.03)
+    assert "rliable" in full.headline and "quick" in quick.headline
+    program = """
+import sys
+from staleharness import stats
+from staleharness.store import Store
+stats.table(Store(sys.argv[1]).read_all(), engine="quick")
+print("rliable" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
 
 
 def test_every_row_has_every_column_and_survives_json(tmp_path: Path):
