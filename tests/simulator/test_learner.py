@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from staleharness.batch import Decisions, PolicyLoss
 from staleharness.evaluation import evaluate
 from staleharness.learner import normalise
 from staleharness.moments import RewardScale
@@ -104,6 +105,27 @@ def test_the_shadow_is_the_weighted_mean_of_every_step() -> None:
     expected = (torch.stack(history).double() * weights[:, None]).sum(0) / weights.sum()
     torch.testing.assert_close(learner.shadow.double(), expected, atol=1e-6, rtol=1e-5)
     assert len(history) == 7
+
+
+def test_the_gradient_lag_counts_optimiser_steps_up_to_now() -> None:
+    simulation = Simulation(replace(SMALL, lag="fixed:2"))
+    told: list[tuple[float, float]] = []
+    algorithm = simulation.learner.algorithm
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            return getattr(algorithm, name)
+
+        def policy_loss(self, d: Decisions) -> PolicyLoss:
+            assert d.gradient_lag.min() == d.gradient_lag.max()
+            told.append((float(d.lag[0, 0]), float(d.gradient_lag[0, 0])))
+            return algorithm.policy_loss(d)
+
+    simulation.learner.algorithm = Watching()  # type: ignore[assignment]
+    for _ in simulation:
+        pass
+    # six gradient steps a phase; within a phase the learner moves away by one with every step
+    assert told == [(float(lag), float(6 * lag + step)) for lag in (0, 1, 2, 2) for step in range(6)]
 
 
 def test_the_learning_rate_goes_linearly_to_zero() -> None:
