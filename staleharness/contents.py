@@ -38,11 +38,13 @@ RUN_COLUMNS = (
     "sampled",
     "deterministic",
     "steps",
+    "evaluation steps",
     "time",
+    "evaluation time",
     "status",
     "run",
 )
-NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "time"})  # of the list of runs
+NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "evaluation steps", "time", "evaluation time"})  # of the list of runs
 AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
 
 
@@ -97,7 +99,8 @@ def run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]
             "sampled": r["scores"]["sampled"]["mean"], "sampled_std": r["scores"]["sampled"]["std"],
             "deterministic": r["scores"]["deterministic"]["mean"],
             "deterministic_std": r["scores"]["deterministic"]["std"],
-            "steps": r["steps"], "time": r["seconds"]["total"], "status": "done", "run": run.id,
+            "steps": r["steps"], "evaluation steps": r["evaluation_steps"], "time": r["seconds"]["total"],
+            "evaluation time": r["seconds"]["evaluate"], "status": "done", "run": run.id,
         })  # fmt: skip
     for f in failures:
         records.append({
@@ -115,9 +118,9 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
         text = "–" if value is None else str(value)
         if name in ("sampled", "deterministic") and value is not None:
             text = f"{value:.1f} ± {record[f'{name}_std']:.1f}"
-        elif name == "time":
+        elif name in ("time", "evaluation time"):
             text = duration(value)
-        elif name == "steps" and value is not None:
+        elif name in ("steps", "evaluation steps") and value is not None:
             text = f"{value:,}"
         cells.append({"value": "" if value is None else value, "text": text, "number": name in NUMBERS})
     return {
