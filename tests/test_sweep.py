@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -262,3 +263,36 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     assert "is damaged (metrics.parquet differs from the manifest)" in capsys.readouterr().out
     assert len(sweep_here(out).done) == 1
     assert metrics(out) == before
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
+    """SIGKILL the sweep at random times, workers sometimes with it, until it gets through."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    steps, rng = 64 * 150, random.Random(0)
+    sweep_here(straight, algo="ppo_clip,vaco", seeds=2, steps=steps)
+    words = command(killed, "--seeds", "2", algo="ppo_clip,vaco", steps=steps)
+    kills, finished = 0, set()
+    while kills < 20:
+        running = subprocess.Popen(
+            words,
+            env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.5"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            running.communicate(timeout=rng.uniform(1.0, 6.0))
+            break
+        except subprocess.TimeoutExpired:
+            kills += 1
+            if rng.random() < 0.5:
+                os.killpg(running.pid, signal.SIGKILL)  # the fork server and all workers, too
+            else:
+                running.kill()
+            running.communicate()
+        runs = metrics(killed) if (killed / "runs").is_dir() else {}
+        assert finished <= set(runs), "a finished run is gone"
+        finished = set(runs)
+    sweep_here(killed, algo="ppo_clip,vaco", seeds=2, steps=steps)
+    assert kills >= 3 and metrics(killed) == metrics(straight)
