@@ -6,7 +6,7 @@ from typing import Any
 
 from .algorithm import ALGORITHMS
 from .plugins import source_file, summary
-from .task import ENVS
+from .task import all_families
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
@@ -31,7 +31,7 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
             "family": family.name,
             "aliases": sorted(alias for alias, target in family.aliases.items() if target == env),
         }
-        for family in (ENVS[name] for name in ENVS)
+        for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
     return {"algorithms": algorithms, "envs": envs}

@@ -25,14 +25,24 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
 
 
 def load_newest(folder: Path) -> dict[str, Any] | None:
-    """The newest checkpoint that is intact, or None. A damaged one is named on stdout and passed over."""
+    """The newest checkpoint that is intact, or None. A damaged one is named on stdout and removed.
+
+    Raises `pickle.UnpicklingError` for a file that is whole but holds more than tensors and primitives.
+    """
     import torch
 
     for path in sorted(folder.glob("checkpoint-*.pt"), reverse=True):
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             print(f"{path.name} is damaged; going back to the one before it", flush=True)
+            path.unlink()  # or it would count as one of the newest two
             continue
         state: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True)
         return state
     return None
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints, for a run that starts over: later phases would outlive its own."""
+    for path in folder.glob("checkpoint-*.pt"):
+        path.unlink()

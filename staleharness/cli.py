@@ -1,18 +1,25 @@
 """The command line: `staleharness sweep | run | list | status | report | new`.
 
-Exit code 0: all is well. 1: some runs failed or are missing. 2: a mistake in what was asked, one line on stderr.
-130: stopped by Ctrl-C, the same command goes on.
+`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
+2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import json
+import os
+import re
 import shlex
 import sys
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
+from .commands import Grid, List, New, Report, Run, Shown, Status, Sweep, parse
 from .errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -22,155 +29,41 @@ if TYPE_CHECKING:
     from .tables import Table
 
 
-@dataclass(frozen=True)
-class Grid:
-    """What to run. Lists are separated by commas or spaces."""
-
-    env: str | None = None
-    """Environments, e.g. Hopper or Hopper,Walker2d."""
-    k: str | None = None
-    """Capacities K of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
-    algo: str | None = None
-    """Algorithms, e.g. ppo_clip,vaco[delta=0.1]; all registered ones by default."""
-    seeds: str | None = None
-    """How many seeds (3)."""
-    steps: str | None = None
-    """Environment steps per run; the preset's by default."""
-    preset: str | None = None
-    """quick | standard | paper."""
-    lag: str | None = None
-    """Lag model: uniform | fixed:<phases>."""
-    set: str | None = None
-    """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
-    spec: str | None = None
-    """A TOML file with the same content; flags win over it."""
-    device: str | None = None
-    """cpu | cuda: where the networks live (physics stays on the CPU)."""
-    out: str = "results"
-    """Folder for results."""
-    plugin: str | None = None
-    """Plugin files or folders to load besides the built-in ones."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How results are shown."""
-
-    normalise: str = "minmax"
-    """minmax over all runs of the table | ppo (PPO-clip at K=1) | frozen constants."""
-    score: str = "sampled"
-    """sampled | deterministic evaluation returns."""
-    json: bool = False
-    """Print one JSON object last on stdout."""
-
-
-@dataclass(frozen=True)
-class Sweep(Grid, Shown):
-    """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
-
-    jobs: str | None = None
-    """Runs at a time; one per core by default."""
-    dry: bool = False
-    """Only say what would be run, how long and how much disk."""
-
-
-@dataclass(frozen=True)
-class Run(Grid, Shown):
-    """Train one algorithm on one environment with one capacity and one seed."""
-
-    seed: str = "0"
-    """The seed."""
-
-
-@dataclass(frozen=True)
-class List:
-    """Algorithms and environments that can be run."""
-
-    plugin: str | None = None
-    """Plugin files or folders to load besides the built-in ones."""
-    json: bool = False
-    """Print one JSON object."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """What is done, running, stopped and failed in a results folder."""
-
-    out: str = "results"
-    """Folder with results."""
-    json: bool = False
-    """Print one JSON object."""
-
-
-@dataclass(frozen=True)
-class Report(Shown):
-    """Table and report again, from stored results only; filters take what matches."""
-
-    env: str | None = None
-    """Only these environments."""
-    k: str | None = None
-    """Only these capacities."""
-    algo: str | None = None
-    """Only these algorithms, by the label they were run under."""
-    out: str = "results"
-    """Folder with results."""
-
-
-@dataclass(frozen=True)
-class New:
-    """Write a working plugin file to start from."""
-
-    kind: str
-    """algorithm | env"""
-    name: str
-    """Name of the plugin, like my_idea."""
-    folder: str | None = None
-    """Where to put the file; the checkout's own folder by default."""
-
-
-COMMANDS: dict[str, Any] = {
-    "sweep": Sweep,
-    "run": Run,
-    "list": List,
-    "status": Status,
-    "report": Report,
-    "new": New,
-}
+FILE_TROUBLE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO,
+)  # fmt: skip
+MOST_JOBS = 1024
 
 
 def main() -> None:
     """Entry point; ends the process with the command's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
     try:
-        code = _dispatch(_parse(sys.argv[1:]))
+        code = _dispatch(parse(sys.argv[1:]))
+        sys.stdout.flush()
     except UserError as error:
-        print(f"staleharness: {error}", file=sys.stderr)
-        code = 2
+        code = _complain(str(error))
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
-        sys.stderr.close()
+    except OSError as error:
+        if error.errno not in FILE_TROUBLE:
+            raise
+        code = _complain(f"{error.filename or 'standard output'}: {error.strerror}")
     sys.exit(code)
 
 
-def _parse(arguments: list[str]) -> Any:
-    """The command as one of the dataclasses above. Unknown words get one line with the nearest known one."""
-    import tyro
+def _complain(words: str) -> int:
+    """One line on stderr, whatever is in the words."""
+    from .tables import printable
 
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        raise UserError(f"no command is called {arguments[0]!r}; {nearest(arguments[0], COMMANDS)}")
-    if arguments and arguments[0] in COMMANDS:
-        flags = {f.name for f in fields(COMMANDS[arguments[0]])} | {"help"}
-        for word in arguments[1:]:
-            name = word.partition("=")[0].removeprefix("--")
-            if word.startswith("--") and name.removeprefix("no-").replace("-", "_") not in flags:
-                raise UserError(f"{arguments[0]} has no option --{name}; {nearest(name, flags)}")
-    union: Any = None
-    for name, command in COMMANDS.items():
-        choice = Annotated[(command, tyro.conf.subcommand(name))]  # type: ignore[valid-type]
-        union = choice if union is None else union | choice
-    config = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
-    return tyro.cli(union, prog="staleharness", description=__doc__, args=arguments, config=config)
+    with contextlib.suppress(OSError):
+        print(f"staleharness: {printable(words)}", file=sys.stderr)
+    return 2
 
 
 def _dispatch(command: Any) -> int:
@@ -181,14 +74,17 @@ def _dispatch(command: Any) -> int:
 
 
 def _load_plugins(plugin: str | None) -> None:
+    from .files import user_path
     from .plugins import add_user_path
     from .spec import split_list
 
-    for path in split_list(plugin or ""):
-        add_user_path(path)
+    if plugin is not None:
+        whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
+        for path in [plugin] if whole else split_list(plugin):
+            add_user_path(path)
 
 
-def _planned(command: Grid) -> Plan:
+def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
     from .plan import ask, plan
 
     _load_plugins(command.plugin)
@@ -204,7 +100,8 @@ def _planned(command: Grid) -> Plan:
             device=command.device,
             settings=command.set,
             spec_file=command.spec,
-        )
+        ),
+        seeds,
     )
 
 
@@ -218,7 +115,8 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
-    from .plan import usable_cores, whole_number
+    from .plan import usable_cores
+    from .spec import whole_number
     from .store import Store
 
     _check_shown(command)
@@ -229,6 +127,8 @@ def _sweep(command: Sweep) -> int:
     )
     if jobs < 1:
         raise UserError(f"JOBS={jobs} must be at least 1")
+    if jobs > MOST_JOBS:
+        raise UserError(f"JOBS={jobs} is more than {MOST_JOBS}")
     store = Store(command.out)
     store.check()
     if command.dry:
@@ -237,25 +137,25 @@ def _sweep(command: Sweep) -> int:
 
 
 def _run(command: Run) -> int:
-    from dataclasses import replace
-
-    from .plan import Plan, whole_number
+    from .plan import Plan
+    from .spec import whole_number
     from .store import Store
 
     _check_shown(command)
     seed = whole_number(command.seed, "SEED")
     if seed < 0:
         raise UserError(f"SEED={seed} must not be negative")
-    planned = _planned(replace(command, seeds=str(seed + 1)))
-    runs = tuple(run for run in planned.runs if run.spec.seed == seed)
-    if len(runs) != 1:
+    if command.seeds is not None:
+        raise UserError("run takes one --seed, not --seeds (use sweep)")
+    planned = _planned(command, [seed])
+    if len(planned.runs) != 1:
         raise UserError(
-            f"run takes one environment, algorithm and capacity; this names {len(runs)} (use sweep)"
+            f"run takes one environment, algorithm and capacity; this names {len(planned.runs)} (use sweep)"
         )
     store = Store(command.out)
     store.check()
-    name = f"{planned.name}-{runs[0].label}-seed{seed}"
-    return _execute(command, Plan(runs, name, planned.title), store, jobs=1)
+    name = _folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
+    return _execute(command, Plan(planned.runs, name, planned.title), store, jobs=1)
 
 
 def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> int:
@@ -263,9 +163,7 @@ def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> i
     from .sweep import sweep
 
     store.open_for_writing()
-    stored = store.read_all(
-        run.run_id for run in planned.runs
-    )  # a damaged run is found out here, and run again
+    stored = _read(store, planned)
     if len(stored) < len(planned.runs):
         _say_plan(planned, len(stored), jobs)
         listener: Any = listener_for(len(planned.runs), len(stored))
@@ -273,10 +171,16 @@ def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> i
             outcome = sweep(planned.runs, store, jobs, listener)
         finally:
             listener.close()
-        stored = store.read_all(run.run_id for run in planned.runs)
+        stored = _read(store, planned)
     else:
         outcome = _all_done(planned)
     return _show(command, planned, store, stored, outcome)
+
+
+def _read(store: Store, planned: Plan) -> list[StoredRun]:
+    """What is stored of the plan, under the labels it has there (an earlier sweep may have used another)."""
+    labels = {run.run_id: run.label for run in planned.runs}
+    return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
 
 
 def _all_done(planned: Plan) -> Outcome:
@@ -403,56 +307,63 @@ def _status(command: Status) -> int:
     from .status import as_text, status
     from .store import Store
 
-    content = status(_existing(Store(command.out)))
+    store = Store(command.out)
+    store.check_readable()
+    content = status(store)
     print(json.dumps(content, sort_keys=True) if command.json else as_text(content))
     return 0
 
 
 def _report(command: Report) -> int:
-    from .plan import whole_number
-    from .spec import split_list
+    from .spec import split_list, whole_number
     from .store import Store
-    from .task import find_env
 
     _check_shown(command)
-    store = _existing(Store(command.out))
+    store = Store(command.out)
+    store.check_readable()
     stored = store.read_all()
-    envs = {find_env(env)[0] for env in split_list(command.env or "")}
+    envs = {_plain_env(env) for env in split_list(command.env or "")}
     capacities = {whole_number(k, "K") for k in split_list(command.k or "")}
     labels = set(split_list(command.algo or ""))
     chosen = [
         run
         for run in stored
-        if (not envs or run.spec["env"] in envs)
+        if (not envs or {_plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
         and (not capacities or run.spec["capacity"] in capacities)
         and (not labels or run.record["label"] in labels)
     ]
     if not chosen:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
-    name = (
-        "-".join("".join(c if c.isalnum() or c in "+.=_" else "+" for c in part) for part in parts) or "all"
-    )
-    table, page = _publish(
-        command, store, f"report-{name}"[:100], f"Stored runs in {command.out}", chosen, [], []
-    )
+    name = _folder_name("report", *(parts or ["all"]))
+    table, page = _publish(command, store, name, f"Stored runs in {command.out}", chosen, [], [])
     if command.json:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0
 
 
-def _existing(store: Store) -> Store:
-    if not (store.root / "runs").is_dir():
-        raise UserError(f"OUT={store.root} holds no results yet; `staleharness sweep` makes some")
-    return store
+def _plain_env(env: str) -> str:
+    """An environment as people name it: without its version, in lower case."""
+    return re.sub(r"-v\d+$", "", env).lower()
+
+
+def _folder_name(*parts: str) -> str:
+    """One name of a folder, readable, and different for different parts."""
+    import hashlib
+
+    name = re.sub(r"[^\w+.=-]", "+", "-".join(parts))
+    same = len(name) <= 100 and name == "-".join(parts)
+    return name if same else f"{name[:100]}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
 
 
 def _new(command: New) -> int:
-    from .scaffold import write
+    from .plugins import builtin_folder
+    from .scaffold import TEMPLATES, write
 
     path = write(command.kind, command.name, command.folder)
     print(f"wrote {path}")
-    plugin = f" --plugin {shlex.quote(str(path))}" if command.folder is not None else ""
+    found = path.resolve().parent == builtin_folder(TEMPLATES[command.kind][0]).resolve()
+    plugin = "" if found else f" --plugin {shlex.quote(str(path))}"
     flag = "--algo" if command.kind == "algorithm" else "--env"
     other = "--env Hopper" if command.kind == "algorithm" else "--algo ppo_clip"
     name = (

@@ -44,7 +44,9 @@ RUN_COLUMNS = (
     "status",
     "run",
 )
-NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "evaluation steps", "time", "evaluation time"})  # of the list of runs
+NUMBERS = frozenset(
+    {"K", "seed", "sampled", "deterministic", "steps", "evaluation steps", "time", "evaluation time"}
+)  # of the list of runs
 AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
 
 

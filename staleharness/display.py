@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -71,7 +72,8 @@ class PlainLines:
         pass
 
     def _say(self, line: str) -> None:
-        print(printable(line), file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that is gone must not end the training
+            print(printable(line), file=sys.stderr, flush=True)
 
 
 class LiveDisplay:
@@ -112,17 +114,20 @@ class LiveDisplay:
         self._whole()
         if event["event"] == "failed":
             words = escape(printable(f"{describe(run)}: {last_words(event)}"))
-            self.console.print(f"[red]failed[/red] {words}", highlight=False)
+            self._say(f"[red]failed[/red] {words}")
         elif event["event"] == "done":
-            self.console.print(f"[green]done[/green]   {escape(printable(describe(run)))}", highlight=False)
+            self._say(f"[green]done[/green]   {escape(printable(describe(run)))}")
 
     def stopping(self) -> None:
-        self.console.print(
-            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)"
-        )
+        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)")
 
     def close(self) -> None:
-        self.progress.stop()
+        with contextlib.suppress(OSError):
+            self.progress.stop()
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone must not end the training
+            self.console.print(line, highlight=False)
 
     def _whole(self) -> None:
         note = f"{self.ended_runs}/{self.total} runs"

@@ -17,6 +17,10 @@ class Diverged(RuntimeError):
     """A loss, a parameter or a log-probability stopped being finite."""
 
 
+class Changed(RuntimeError):
+    """The code that a run would be made with is no longer the code that its id was computed from."""
+
+
 class Interrupted(RuntimeError):
     """The run was asked to stop; its checkpoint is on disk and the same command goes on from there."""
 
@@ -29,3 +33,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"
     return "known: " + ", ".join(names) if names else "none is known"
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """What the user typed, cut where it would fill the screen."""
+    return text if len(text) <= length else text[: length - 1] + "…"

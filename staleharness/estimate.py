@@ -18,12 +18,14 @@ BYTES_PER_RUN = 40_000
 
 @dataclass(frozen=True)
 class Estimate:
-    seconds: float
+    seconds: float | None  # None: nobody knows
     bytes: int
     source: str  # where the speed comes from
 
     @property
     def text(self) -> str:
+        if self.seconds is None:
+            return f"no estimate of the time: {self.source}"
         if not self.seconds:
             return "nothing to do: every run is stored"
         return (
@@ -32,12 +34,16 @@ class Estimate:
 
 
 def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate:
-    """Wall time of the missing runs at `jobs` at a time."""
+    """Wall time of the missing runs at `jobs` at a time, in seconds, and disk in bytes."""
     seconds, sources = 0.0, set()
     speeds: dict[str, tuple[float, str]] = {}
     for run in missing:
         if run.spec.env not in speeds:
-            speeds[run.spec.env] = _speed(run.spec, store)
+            try:
+                speeds[run.spec.env] = _speed(run.spec, store)
+            except Exception as error:  # the plan is worth showing all the same
+                line = " ".join(str(error).split())
+                return Estimate(None, 0, f"a probe of {run.spec.env} failed: {type(error).__name__}: {line}")
         rate, source = speeds[run.spec.env]
         seconds += run.spec.phases * run.spec.batch_size / rate
         sources.add(source)

@@ -15,6 +15,7 @@ from .streams import integer, stream
 from .task import Task, action_bounds
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
+LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Scores:
 
 
 def evaluate(spec: RunSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
-    """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state."""
+    """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
+
+    Raises `RuntimeError` for an episode that does not end.
+    """
     env: Any = task.make(spec.env, 2 * episodes, spec.threads)
     try:
         seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
@@ -42,6 +46,10 @@ def evaluate(spec: RunSpec, task: Task, policy: MLPPolicy, version: Version, epi
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
         while alive.any():
+            if lengths.max() >= LONGEST:
+                raise RuntimeError(
+                    f"an episode of {spec.env} lasts more than {LONGEST:,} steps; give it a time limit"
+                )
             noise[:episodes] = rng.standard_normal((episodes, policy.act_dim), np.float32)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():

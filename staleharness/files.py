@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and paths as people type them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from .errors import UserError, shortened
 
 
 def digest(path: Path) -> str:
@@ -44,3 +46,15 @@ def sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def user_path(text: str) -> Path:
+    """A path as typed, `~` expanded. Raises `UserError` where it cannot be one."""
+    if "\0" in text:
+        raise UserError(f"{shortened(text)!r} is not a path: it has a NUL in it")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{shortened(text)!r} is not a path: {getattr(error, 'strerror', error)}") from error
+    return path

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UserError
+from .spec import whole_number
 
 
 class LagModel(Protocol):
@@ -59,7 +60,7 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     if text == "uniform":
         return Uniform(capacity)
     if match := re.fullmatch(r"fixed:(\d+)", text):
-        lag = int(match.group(1))
+        lag = whole_number(match.group(1), "LAG=fixed:")
         if lag >= capacity:
             raise UserError(
                 f"LAG=fixed:{lag} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}"

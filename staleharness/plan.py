@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from .algorithm import ALGORITHMS, Algorithm, check
 from .errors import UserError, nearest
+from .files import user_path
 from .lag import parse_lag
 from .plugins import source_hash
 from .spec import (
@@ -24,11 +25,14 @@ from .spec import (
     build,
     canonical_json,
     parse_algorithm,
-    parse_assignment,
+    parse_assignments,
     read_toml,
     split_list,
+    whole_number,
 )
-from .task import find_env
+from .task import Task, find_env
+
+MOST_RUNS = 100_000  # of one grid
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def ask(
     """Flags (as typed) over a spec file over defaults. Raises `UserError`."""
     base = Question()
     if spec_file is not None:
-        content = read_toml(Path(spec_file))
+        content = read_toml(user_path(spec_file))
         content = {
             key: [v] if key in ("env", "algorithm", "capacity") and not isinstance(v, list) else v
             for key, v in content.items()
@@ -96,11 +100,11 @@ def ask(
         base = build(Question, content, f"spec file {spec_file}")
     asked = {f.name: getattr(base, f.name) for f in fields(Question)}
     if env is not None:
-        asked["env"] = tuple(split_list(env))
+        asked["env"] = _named(env, "ENV")
     if algo is not None:
-        asked["algorithm"] = () if algo.strip() == "all" else tuple(split_list(algo))
+        asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
     if k is not None:
-        asked["capacity"] = tuple(whole_number(part, "K") for part in split_list(k))
+        asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
     if seeds is not None:
         asked["seeds"] = whole_number(seeds, "SEEDS")
     if preset is not None:
@@ -109,7 +113,7 @@ def ask(
         asked["lag"] = lag
     extra = dict(asked["settings"])
     if settings is not None:
-        extra |= dict(parse_assignment(part, "SET") for part in split_list(settings))
+        extra |= parse_assignments(settings, "SET")
     if steps is not None:
         extra["steps"] = whole_number(steps, "STEPS")
     if device is not None:
@@ -118,8 +122,19 @@ def ask(
     return Question(**asked)
 
 
-def plan(question: Question) -> Plan:
-    """Resolve a question to runs. Raises `UserError` for whatever cannot be run."""
+def _named(text: str, what: str) -> tuple[str, ...]:
+    """The parts of a list that names at least one thing."""
+    parts = tuple(split_list(text))
+    if not parts:
+        raise UserError(f"{what}={text!r} names nothing; leave {what} out for the default")
+    return parts
+
+
+def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
+    """Resolve a question to runs, of the seeds 0 ... `question.seeds` - 1 unless others are given.
+
+    Raises `UserError` for whatever cannot be run.
+    """
     if not question.env:
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
     capacities = question.capacity or (1,)
@@ -140,33 +155,63 @@ def plan(question: Question) -> Plan:
     _no_duplicates([env for env, _ in found], "ENV")
     for env, family in found:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
-            family().make(env, 1, 1).close()
+            _try(env, family)
     choices = [parse_algorithm(text) for text in question.algorithm or tuple(ALGORITHMS)]
-    _no_duplicates([choice.label for choice in choices], "ALGO")
-    resolved = [(choice, _hyper(choice)) for choice in choices]
+    algorithms = [_resolved(choice) for choice in choices]
+    labels = [_label(algorithm) for algorithm in algorithms]
+    _no_duplicates(labels, "ALGO")
+    seeds = range(question.seeds) if seeds is None else seeds
+    if (count := len(seeds) * len(found) * len(capacities) * len(algorithms)) > MOST_RUNS:
+        raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
+    hashes = {cls: source_hash(cls) for cls in (*map(type, algorithms), *(family for _, family in found))}
     runs = []
-    for seed in range(question.seeds):
+    for seed in seeds:
         for env, family in found:
             for capacity in capacities:
-                for choice, (hyper, algorithm) in resolved:
-                    content = {"env": env, "algorithm": choice.name, "hyper": hyper, "capacity": capacity}
-                    content |= {"lag": question.lag, "seed": seed, **settings}
+                for label, algorithm in zip(labels, algorithms, strict=True):
+                    content: dict[str, Any] = {
+                        "env": env,
+                        "algorithm": algorithm.name,
+                        "hyper": _hyper(algorithm),
+                    }
+                    content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
                     spec = RunSpec.from_dict(content, "SET")
                     parse_lag(spec.lag, spec.capacity)
                     check(algorithm, spec)
-                    runs.append(
-                        PlannedRun(
-                            spec.run_id(source_hash(type(algorithm)), source_hash(family)), choice.label, spec
-                        )
-                    )
+                    run_id = spec.run_id(hashes[type(algorithm)], hashes[family])
+                    runs.append(PlannedRun(run_id, label, spec))
     return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
 
 
-def _hyper(choice: AlgorithmChoice) -> tuple[dict[str, Any], Algorithm]:
-    """All hyper-parameters of the method, defaults filled in, and the method itself."""
-    cls = ALGORITHMS[choice.name]
-    algorithm = build(cls, choice.options, f"ALGO={choice.name}")
-    return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}, algorithm
+def _try(env: str, family: type[Task]) -> None:
+    """Make one environment and close it. Raises `UserError` when that fails."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are said again in the log of each run
+            family().make(env, 1, 1).close()
+    except UserError:
+        raise
+    except Exception as error:
+        line = " ".join(str(error).split())
+        raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error
+
+
+def _resolved(choice: AlgorithmChoice) -> Algorithm:
+    """The method with its hyper-parameters, those not given at their defaults."""
+    return build(ALGORITHMS[choice.name], choice.options, f"ALGO={choice.name}")
+
+
+def _hyper(algorithm: Algorithm) -> dict[str, Any]:
+    """All hyper-parameters of the method."""
+    return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+
+
+def _label(algorithm: Algorithm) -> str:
+    """What a method is called in tables: its name and whatever differs from its defaults. One method has one
+    label, however it was typed."""
+    plain, default = _hyper(algorithm), _hyper(type(algorithm)())
+    changed = {key: value for key, value in plain.items() if value != default[key]}
+    return AlgorithmChoice(algorithm.name, changed).label
 
 
 def _check_device(device: str) -> None:
@@ -182,13 +227,6 @@ def _check_device(device: str) -> None:
         )
     if ":" in device and int(device.partition(":")[2]) >= torch.cuda.device_count():
         raise UserError(f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s)")
-
-
-def whole_number(text: str, what: str) -> int:
-    cleaned = text.strip().replace("_", "")
-    if not re.fullmatch(r"[+-]?\d+", cleaned):
-        raise UserError(f"{what}={text!r} is not a whole number")
-    return int(cleaned)
 
 
 def _no_duplicates(values: list[str], what: str) -> None:

@@ -8,6 +8,7 @@ Files are found in four places, all of them equal: the built-in folder (`algorit
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from .errors import UserError, nearest
+from .files import user_path
 
 T = TypeVar("T", bound=type)
 
+KINDS = ("algorithms", "envs")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 
 
@@ -35,14 +38,18 @@ class Registry(Generic[T]):
         self._complete = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Class decorator: claim `name`. A second file that claims it is an error naming both files."""
+        """Class decorator: claim `name`. A second class that claims it is an error naming both files.
+
+        A file that holds algorithms and environments is executed once for either kind; its second class of the
+        same name is the first one again.
+        """
 
         def claim(cls: T) -> T:
             holder = self._classes.get(name)
-            if holder is not None and source_file(holder) != source_file(cls):
+            if holder is not None and _written_at(holder) != _written_at(cls):
                 raise UserError(
-                    f"the name {name!r} in {self.kind} is claimed twice: {source_file(holder)} and {source_file(cls)}; "
-                    "rename one of them"
+                    f"the name {name!r} in {self.kind} is claimed twice: by {holder.__qualname__} in "
+                    f"{source_file(holder)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
                 )
             cls.name = name  # type: ignore[attr-defined]
             self._classes.setdefault(name, cls)
@@ -79,7 +86,8 @@ class Registry(Generic[T]):
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
         try:
-            spec.loader.exec_module(module)
+            with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
+                spec.loader.exec_module(module)
         except UserError:
             del sys.modules[module_name]
             raise
@@ -98,9 +106,12 @@ class Registry(Generic[T]):
                     self.load_file(path)
             for point in sorted(importlib.metadata.entry_points(group=f"staleharness.{self.kind}"), key=str):
                 try:
-                    point.load()
-                except Exception as error:
-                    line = " ".join(str(error).split())
+                    with contextlib.redirect_stdout(sys.stderr):
+                        point.load()
+                except UserError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    line = f"{type(error).__name__}: {' '.join(str(error).split())}"
                     raise UserError(f"plugin {point.name} ({point.value}) does not import: {line}") from error
         except BaseException:
             self._complete = False
@@ -116,22 +127,32 @@ def builtin_folder(kind: str) -> Path:
 
 def user_paths() -> list[Path]:
     """The files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
-    entries = [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
-    paths = [Path(entry).expanduser() for entry in entries]
-    for path in paths:
-        if not path.exists():
-            raise UserError(f"plugin path {path} does not exist (from {PATH_VARIABLE})")
-    return paths
+    return [_existing(entry, PATH_VARIABLE) for entry in _entries()]
 
 
 def add_user_path(path: str) -> None:
     """Put one more file or folder on `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
-    resolved = str(Path(path).expanduser().resolve())
-    if not Path(resolved).exists():
-        raise UserError(f"plugin path {path} does not exist (from --plugin)")
-    present = [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
-    if resolved not in present:
-        os.environ[PATH_VARIABLE] = os.pathsep.join([*present, resolved])
+    resolved = str(_existing(path, "--plugin").resolve())
+    if os.pathsep in resolved:
+        raise UserError(
+            f"plugin path {resolved} has a {os.pathsep!r} in it, which separates paths; rename it"
+        )
+    if resolved not in _entries():
+        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), resolved])
+
+
+def _entries() -> list[str]:
+    return [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
+
+
+def _existing(text: str, where: str) -> Path:
+    """The path, which must be a file or a folder with at least one plugin file. Raises `UserError`."""
+    path = user_path(text)
+    if not path.exists():
+        raise UserError(f"plugin path {text} does not exist (from {where})")
+    if path.is_dir() and not any(plugin_files(path, kind) for kind in KINDS):
+        raise UserError(f"plugin folder {text} holds no plugin, that is no *.py file (from {where})")
+    return path
 
 
 def plugin_files(path: Path, kind: str) -> list[Path]:
@@ -149,6 +170,10 @@ def plugin_files(path: Path, kind: str) -> list[Path]:
 def source_file(cls: type) -> str:
     """The file a plugin class was written in."""
     return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
+
+
+def _written_at(cls: type) -> tuple[str, str]:
+    return source_file(cls), cls.__qualname__
 
 
 def source_hash(cls: type) -> str:

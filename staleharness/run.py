@@ -8,10 +8,11 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import checkpoint
 from .errors import Diverged, Interrupted, UserError
@@ -26,6 +27,7 @@ from .store import FORMAT, Store
 CHECKPOINT_SECONDS = float(
     os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
 )  # a killed run loses about this
+PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 
 
 def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:
@@ -37,8 +39,10 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
     spec = RunSpec.from_dict(job.spec)
     store = Store(job.root)
     attempt = store.attempt_dir(job.run_id)
-    attempt.mkdir(parents=True, exist_ok=True)
     with _only_writer(attempt):
+        if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
+            shutil.rmtree(attempt)
+            return store.run_dir(job.run_id)
         (attempt / "failure.json").unlink(missing_ok=True)
         write_json(attempt / "job.json", {"label": job.label, "spec": job.spec})
         made_with = fingerprint(spec)
@@ -57,16 +61,11 @@ def _resume(attempt: Path, simulation: Simulation, made_with: dict[str, Any]) ->
     lengths = {"metrics.jsonl": 0, "timing.jsonl": 0}
     state = checkpoint.load_newest(attempt)
     if state is not None:
+        short = [name for name, length in state["lengths"].items() if _size(attempt / name) < length]
         if changed := same_bits(json.loads(state["fingerprint"]), made_with):
-            print(
-                f"starting over, the checkpoint was made with something else: {'; '.join(changed)}",
-                flush=True,
-            )
-        elif any(
-            not (attempt / name).is_file() or (attempt / name).stat().st_size < length
-            for name, length in state["lengths"].items()
-        ):
-            print("starting over, the logs are shorter than the checkpoint says", flush=True)
+            _start_over(attempt, f"the checkpoint was made with something else: {'; '.join(changed)}")
+        elif short:
+            _start_over(attempt, f"{' and '.join(short)} lost lines that the checkpoint counts on")
         else:
             simulation.load_state_dict(state["simulation"])
             lengths = state["lengths"]
@@ -75,6 +74,15 @@ def _resume(attempt: Path, simulation: Simulation, made_with: dict[str, Any]) ->
         with open(attempt / name, "ab") as log:
             log.truncate(length)
     return lengths
+
+
+def _start_over(attempt: Path, why: str) -> None:
+    print(f"starting over, {why}", flush=True)
+    checkpoint.clear(attempt)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _phases(
@@ -99,7 +107,7 @@ def _phases(
             progress(_progress(simulation, record.metrics))
             stop = should_stop() and not last
             if stop or (time.monotonic() - saved > CHECKPOINT_SECONDS and not last):
-                lengths = {name: log.tell() for name, log in logs.items()}
+                lengths = {name: _on_disk(log) for name, log in logs.items()}
                 state = {
                     "simulation": simulation.state_dict(),
                     "lengths": lengths,
@@ -111,6 +119,12 @@ def _phases(
                 raise Interrupted(f"stopped after phase {simulation.phase} of {simulation.spec.phases}")
     assert scores is not None, "the last phase is always evaluated"
     return scores
+
+
+def _on_disk(log: BinaryIO) -> int:
+    """Length of the log in bytes, all of them on the disk before a checkpoint counts on them."""
+    os.fsync(log.fileno())
+    return log.tell()
 
 
 def _progress(simulation: Simulation, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -177,19 +191,31 @@ def _conclude(
 @contextlib.contextmanager
 def _only_writer(attempt: Path) -> Iterator[None]:
     """One process writes to an attempt; a worker left over from a killed sweep lets go within a phase or two."""
-    handle = os.open(attempt / ".lock", os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + PATIENCE
+    while (handle := _locked(attempt)) is None:
+        if time.monotonic() > deadline:
+            raise UserError(f"another process is still writing to {attempt}; end it and try again")
+        time.sleep(0.1)
     try:
-        deadline = time.monotonic() + 60.0
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another process is still writing to {attempt}; end it and try again"
-                    ) from error
-                time.sleep(0.1)
         yield
     finally:
         os.close(handle)
+
+
+def _locked(attempt: Path) -> int | None:
+    """A handle that holds the attempt's lock, or None while another process has it.
+
+    The directory may be published, that is renamed, by its holder while we wait; then what we have locked is no
+    longer the attempt, which is made anew.
+    """
+    attempt.mkdir(parents=True, exist_ok=True)
+    path = attempt / ".lock"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(handle)
+    return None

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from .errors import UserError
+from .files import user_path
 from .plugins import builtin_folder
 
 ALGORITHM = '''"""{title}: one line on what it does; `staleharness list` shows it."""
@@ -83,23 +84,33 @@ class {cls}(Task):
 '''
 
 TEMPLATES = {"algorithm": ("algorithms", ALGORITHM), "env": ("envs", ENVIRONMENT)}
+IMPORTED = (
+    "Algorithm",
+    "Decisions",
+    "PolicyLoss",
+    "Task",
+)  # by the templates; a new class must not hide them
 
 
 def write(kind: str, name: str, folder: str | None) -> Path:
     """Write `<folder>/<name>.py` and return its path. Raises `UserError`; an existing file is never touched."""
     if kind not in TEMPLATES:
         raise UserError(f"new {kind!r}: give `new algorithm NAME` or `new env NAME`")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+    plural, template = TEMPLATES[kind]
+    cls = "".join(part.capitalize() for part in name.split("_"))
+    if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(
             f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea"
         )
-    plural, template = TEMPLATES[kind]
-    _refuse_taken(kind, name)
-    home = Path(folder).expanduser() if folder is not None else _home(plural)
+    if keyword.iskeyword(cls) or cls in IMPORTED:
+        raise UserError(
+            f"NAME={name!r} would be the class {cls}, which means something else; give another name"
+        )
+    _refuse_taken(kind, name, cls)
+    home = user_path(folder) if folder is not None else _home(plural)
     path = home / f"{name}.py"
     if path.exists():
         raise UserError(f"{path} exists already; give another name or FOLDER")
-    cls = "".join(part.capitalize() for part in name.split("_"))
     try:
         home.mkdir(parents=True, exist_ok=True)
         with open(path, "x") as file:
@@ -115,12 +126,15 @@ def _home(plural: str) -> Path:
     return folder if folder.parent.name != "_builtin" else Path.cwd()
 
 
-def _refuse_taken(kind: str, name: str) -> None:
+def _refuse_taken(kind: str, name: str, cls: str) -> None:
     from .algorithm import ALGORITHMS
     from .plugins import source_file
-    from .task import ENVS
+    from .task import ENVS, all_families
 
     if kind == "algorithm" and name in ALGORITHMS:
         raise UserError(f"an algorithm called {name!r} exists already in {source_file(ALGORITHMS[name])}")
     if kind == "env" and name in ENVS:
         raise UserError(f"an environment family called {name!r} exists already in {source_file(ENVS[name])}")
+    for family in all_families() if kind == "env" else ():
+        if family.find(cls) or family.find(f"{cls}-v0"):
+            raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")

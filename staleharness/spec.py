@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -17,8 +19,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from .errors import UserError, nearest
+from .errors import UserError, nearest, shortened
 
+LARGEST = 2**63 - 1  # of a whole number, so that every format can hold it
+MOST_THREADS = 1024
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
 
 D = TypeVar("D")
@@ -87,6 +91,8 @@ class RunSpec:
         for name in ("value_coef", "value_clip", "entropy_coef", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if self.threads > MOST_THREADS:
+            raise UserError(f"threads={self.threads} is more than {MOST_THREADS}")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
         if self.steps < self.batch_size:
@@ -178,20 +184,36 @@ PRESETS: dict[str, dict[str, Any]] = {
 class AlgorithmChoice:
     """An algorithm as the user named it: `vaco` or `vaco[delta=0.1,trust_region=clip]`."""
 
-    label: str
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        """`name`, or `name[option=value,...]` with the options sorted."""
+        inside = ",".join(f"{key}={_plain(value)}" for key, value in sorted(self.options.items()))
+        return f"{self.name}[{inside}]" if inside else self.name
+
 
 def parse_algorithm(text: str) -> AlgorithmChoice:
-    """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text."""
+    """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text.
+
+    Raises `UserError` for anything else, and for an option given twice.
+    """
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text)
     if match is None:
         raise UserError(f"ALGO={text!r} is not name or name[option=value,...]")
-    name, inside = match.group(1), match.group(2)
-    options = dict(parse_assignment(part, f"ALGO={text!r}") for part in split_list(inside or ""))
-    label = f"{name}[{','.join(f'{k}={_plain(v)}' for k, v in sorted(options.items()))}]" if options else name
-    return AlgorithmChoice(label, name, options)
+    return AlgorithmChoice(match.group(1), parse_assignments(match.group(2) or "", f"ALGO={text!r}"))
+
+
+def parse_assignments(text: str, where: str) -> dict[str, Any]:
+    """`key=value,key=value` -> {key: value}. Raises `UserError` for a key given twice."""
+    found: dict[str, Any] = {}
+    for part in split_list(text):
+        key, value = parse_assignment(part, where)
+        if key in found:
+            raise UserError(f"{where} gives {key} more than once")
+        found[key] = value
+    return found
 
 
 def parse_assignment(text: str, where: str) -> tuple[str, Any]:
@@ -203,20 +225,42 @@ def parse_assignment(text: str, where: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
+    """`text` as a TOML value where it is one, otherwise as text."""
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text):
         return float(text)  # TOML wants digits after the point; people write 1e-3
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        content = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, ValueError):  # ValueError: more digits than Python converts
         return text
+    return content["value"] if len(content) == 1 else text  # a line break would begin a second key
 
 
 def split_list(text: str) -> list[str]:
     """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts."""
-    if text.count("[") != text.count("]"):
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if depth < 0:
+            break
+        if depth == 0 and (character == "," or character.isspace()):
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth != 0:
         raise UserError(f"{text!r} has a bracket without its pair; write name[option=value,...]")
-    parts = re.findall(r"(?:[^\s,\[\]]|\[[^\]]*\])+", text)
-    return [part.strip() for part in parts]
+    return [part for part in parts if part]
+
+
+def whole_number(text: str, what: str) -> int:
+    """A whole number as people type it: `8`, `1_000_000`, `1e6`. Raises `UserError` naming `what`."""
+    cleaned = text.strip().replace("_", "")
+    if not re.fullmatch(r"[+-]?\d+(e\+?\d{1,2})?", cleaned, re.ASCII | re.IGNORECASE):
+        raise UserError(f"{what}={shortened(text)!r} is not a whole number")
+    mantissa, _, zeros = cleaned.lower().partition("e")
+    number: int = int(mantissa[:30]) * 10 ** int(zeros or 0)
+    if len(mantissa) > 30 or abs(number) > LARGEST:
+        raise UserError(f"{what}={shortened(text)} is too large; at most {LARGEST}")
+    return number
 
 
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
@@ -232,7 +276,8 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the annotated type, or a `UserError`. Never changes what was meant: 0.5 is not an int."""
+    """`value` as the annotated type, or a `UserError`. Never changes what was meant: 1e6 is a whole number, 0.5 is
+    not, and what is not finite is no number."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
@@ -249,10 +294,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return None
     if hint is bool and isinstance(value, bool):
         return value
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
-        return float(value)
+    if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if math.isnan(value) or abs(value) > (LARGEST if hint is int else sys.float_info.max):
+            raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")
+        if hint is float or value == int(value):
+            return hint(value)
     if hint is str and isinstance(value, str):
         return value
     if origin is tuple and isinstance(value, (list, tuple)):
@@ -262,7 +308,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     ):
         return dict(value)
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-    raise UserError(f"{where}={_plain(value)} is not of type {name}")
+    raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
 
 
 def canonical_json(content: Any) -> str:
@@ -273,14 +319,14 @@ def canonical_json(content: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"spec file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, of a number with too many digits
         raise UserError(f"spec file {path} is not TOML: {error}") from error
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)

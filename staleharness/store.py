@@ -6,7 +6,7 @@
     metrics.parquet           one row per phase; deterministic columns only
     timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
     job.json, log.txt         what was asked, and what the run printed
-    manifest.json             sha256 of each file above
+    manifest.json             sha256 of each file above but the log
 <root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json
 <root>/reports/<name>/        index.html, figures, tables
 """
@@ -17,19 +17,21 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
-from .files import digest, sync_directory, write_json
+from .files import digest, sync_directory, user_path, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
 MARKER = "staleharness.json"
+RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class Store:
     """The results folder. Creating it is the only thing `open_for_writing` writes."""
 
     def __init__(self, root: Path | str) -> None:
-        self.root = Path(root)
+        if not str(root):
+            raise UserError("OUT is empty; give a folder for results")
+        self.root = user_path(str(root))
 
     def run_dir(self, run_id: str) -> Path:
         return self.root / "runs" / run_id
@@ -68,6 +72,17 @@ class Store:
 
     def check(self) -> None:
         """Raise `UserError` where results cannot go, without writing anything."""
+        try:
+            self._check()
+        except OSError as error:
+            raise UserError(f"OUT={self.root} cannot be used: {error.strerror}") from error
+
+    def check_readable(self) -> None:
+        """Raise `UserError` unless this is a folder of results."""
+        if not (self.root / MARKER).is_file():
+            raise UserError(f"OUT={self.root} holds no results yet; `staleharness sweep` makes some")
+
+    def _check(self) -> None:
         root = self.root
         if root.exists() and not root.is_dir():
             raise UserError(f"OUT={root} is a file; give a folder for results")
@@ -105,7 +120,7 @@ class Store:
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
                 raise UserError(
                     f"another sweep (process {holder}) is writing to OUT={self.root}; wait for it or give another OUT"
@@ -120,18 +135,26 @@ class Store:
         return (self.run_dir(run_id) / "run.json").is_file()
 
     def read(self, run_id: str) -> StoredRun | None:
-        """The finished run, or None. A damaged one is moved aside (`damaged/<id>`) and counts as absent."""
+        """The finished run, or None. A damaged one is named on stderr and counts as absent."""
         path = self.run_dir(run_id)
         if not path.is_dir():
             return None
         if (problem := damage(path)) is not None:
-            aside = self.root / "damaged" / run_id
-            aside.parent.mkdir(exist_ok=True)
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
-            print(f"run {run_id} is damaged ({problem}); moved to {aside}, it will be run again", flush=True)
+            print(f"run {run_id} is damaged and does not count ({problem})", file=sys.stderr, flush=True)
             return None
         return StoredRun(path, json.loads((path / "run.json").read_text()))
+
+    def put_damaged_aside(self, run_id: str) -> bool:
+        """Make room for running it again: a damaged run goes to `damaged/<id>`. False where there is none."""
+        path = self.run_dir(run_id)
+        if not path.is_dir() or damage(path) is None:
+            return False
+        aside = self.root / "damaged" / run_id
+        aside.parent.mkdir(exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+        sync_directory(path.parent)
+        return True
 
     def read_all(self, run_ids: Iterable[str] | None = None) -> list[StoredRun]:
         """Finished runs, sorted by id: those asked for, or all there are."""
@@ -148,11 +171,11 @@ class Store:
     def publish(self, run_id: str) -> Path:
         """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice."""
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
-        for pattern in ("checkpoint*", "*.jsonl", ".lock", "failure.json"):  # the logs live on as tables
-            for leftover in attempt.glob(pattern):
-                leftover.unlink()
-        files = {p.name: digest(p) for p in sorted(attempt.iterdir()) if p.name != "manifest.json"}
+        files = {name: digest(attempt / name) for name in RESULTS if (attempt / name).exists()}
         write_json(attempt / "manifest.json", files)
+        for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
+            for leftover in filter(Path.is_file, attempt.glob(pattern)):
+                leftover.unlink()  # after the last thing that takes time: a run killed here starts over
         try:
             attempt.rename(final)
         except OSError:
@@ -171,12 +194,14 @@ class Store:
 def damage(path: Path) -> str | None:
     """What is wrong with a run's directory, or None: every file must match the manifest."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text())
+        manifest = dict(json.loads((path / "manifest.json").read_text()))
+        if absent := sorted({"run.json", "metrics.jsonl", "metrics.parquet"} - set(manifest)):
+            return f"the manifest lacks {', '.join(absent)}"
         for name, expected in sorted(manifest.items()):
             if digest(path / name) != expected:
                 return f"{name} differs from the manifest"
         json.loads((path / "run.json").read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -50,14 +50,16 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
 
     Ctrl-C once: every worker finishes its phase, checkpoints and ends. Twice: they are ended at once.
     """
-    outcome = Outcome(skipped=[run.run_id for run in runs if store.is_done(run.run_id)])
-    waiting = [run for run in runs if run.run_id not in set(outcome.skipped)]
-    if not waiting:
-        return outcome
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["staleharness.worker"])
     active: list[_Worker] = []
     with store.locked(), _interrupts() as interrupts:
+        outcome, waiting = Outcome(), []
+        for run in runs:
+            if store.is_done(run.run_id) and not store.put_damaged_aside(run.run_id):
+                outcome.skipped.append(run.run_id)
+            else:
+                waiting.append(run)
         try:
             while waiting or active:
                 if interrupts.count and not outcome.interrupted:
@@ -78,7 +80,8 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
                     if not worker.process.is_alive():
                         _hear(worker, listener)  # what it said between the last look and its end
                         active.remove(worker)
-                        _settle(worker, store, outcome, listener, killed=interrupts.count > 1)
+                        silent = outcome.interrupted and worker.event is None
+                        _settle(worker, store, outcome, listener, stopped=silent or interrupts.count > 1)
         finally:
             for worker in active:
                 worker.process.kill()
@@ -113,19 +116,20 @@ def _hear(worker: _Worker, listener: Listener) -> None:
                 listener.phase(worker.run, message)
 
 
-def _settle(worker: _Worker, store: Store, outcome: Outcome, listener: Listener, killed: bool) -> None:
+def _settle(worker: _Worker, store: Store, outcome: Outcome, listener: Listener, stopped: bool) -> None:
     worker.process.join()
     worker.channel.close()
     run_id, event = worker.run.run_id, worker.event
     if store.is_done(run_id):  # the file system is the truth, also when the last word was lost
         event = {"event": "done"}
         outcome.done.append(run_id)
-    elif killed or (event is not None and event["event"] == "interrupted"):
+    elif stopped or (event is not None and event["event"] == "interrupted"):
         event = event or {"event": "interrupted"}
     else:
         if event is None or event["event"] != "failed":
             event = _silent_death(worker, store)
         outcome.failed[run_id] = event
+    worker.process.close()
     listener.ended(worker.run, event)
 
 
@@ -142,6 +146,8 @@ def _silent_death(worker: _Worker, store: Store) -> dict[str, Any]:
     failure = {"class": "Killed", "message": f"the worker ended by {how}", "log_tail": tail}
     with contextlib.suppress(OSError):
         attempt.mkdir(parents=True, exist_ok=True)
+        if not (attempt / "job.json").is_file():  # `status` reads what was asked from it
+            write_json(attempt / "job.json", {"label": worker.run.label, "spec": worker.run.spec.to_dict()})
         write_json(attempt / "failure.json", failure)
     return {"event": "failed", **failure}
 
@@ -153,14 +159,15 @@ class _Interrupts:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[_Interrupts]:
-    """Count Ctrl-C (and SIGTERM, SIGHUP) instead of being torn down by them."""
+    """Count Ctrl-C (and SIGTERM, SIGHUP) instead of being torn down by them. What is ignored (nohup) stays so."""
     seen = _Interrupts()
 
     def note(signum: int, frame: Any) -> None:
         seen.count += 1
 
-    names = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-    before = {name: signal.signal(name, note) for name in names}
+    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [name for name in names if signal.getsignal(name) is not signal.SIG_IGN]
+    before = {name: signal.signal(name, note) for name in heard}
     try:
         yield seen
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import UserError, nearest
-from .plugins import Registry
+from .plugins import Registry, source_file
 
 if TYPE_CHECKING:
     import gymnasium
@@ -63,9 +63,24 @@ class Restorable(Protocol):
 ENVS: Registry[type[Task]] = Registry("envs")
 
 
+def all_families() -> list[type[Task]]:
+    """The registered families, sorted by name. Raises `UserError` where two claim one id or alias, in any case."""
+    families = [ENVS[name] for name in ENVS]
+    claims: dict[str, type[Task]] = {}
+    for family in families:
+        for name in (*family.ids, *family.aliases):
+            holder = claims.setdefault(name.lower(), family)
+            if holder is not family:
+                raise UserError(
+                    f"the environment {name!r} is claimed twice: {source_file(holder)} and {source_file(family)}; "
+                    "rename one of them"
+                )
+    return families
+
+
 def find_env(env: str) -> tuple[str, type[Task]]:
     """The canonical id and the family that serves it. Raises `UserError` with the nearest known id."""
-    families = sorted((ENVS[name] for name in ENVS), key=lambda family: family.fallback)
+    families = sorted(all_families(), key=lambda family: family.fallback)
     for family in families:
         if (found := family.find(env)) is not None:
             return found, family

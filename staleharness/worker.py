@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import multiprocessing
 import os
 import signal
@@ -16,11 +17,14 @@ import gymnasium  # noqa: F401 (loaded in the fork server, so that a run costs n
 import torch
 
 from . import run
-from .errors import Interrupted
+from .algorithm import ALGORITHMS
+from .errors import Changed, Interrupted
 from .files import write_json
 from .job import Job
-from .plugins import PATH_VARIABLE
+from .plugins import PATH_VARIABLE, source_file, source_hash
+from .spec import RunSpec
 from .store import Store
+from .task import find_env
 
 LOG_TAIL_LINES = 25
 
@@ -30,7 +34,10 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
 
     The process ends itself at the next phase boundary when the sweep that started it is gone.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the sweep, which asks us to stop
+    orders: list[str] = []  # reasons to stop after this phase
+    for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
+        signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda signum, frame: orders.append("SIGTERM"))
     if plugin_path:
         os.environ[PATH_VARIABLE] = plugin_path
     attempt = Store(job.root).attempt_dir(job.run_id)
@@ -38,8 +45,8 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
     _log_to(attempt / "log.txt")
     torch.set_num_threads(int(job.spec["threads"]))
     torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
     parent = multiprocessing.parent_process()
-    orders: list[str] = []
 
     def should_stop() -> bool:
         if parent is not None and not parent.is_alive():
@@ -58,6 +65,7 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
             orders.append("the sweep is gone")
 
     try:
+        check_plugins(job)
         path = run.execute(job, tell, should_stop)
         tell({"event": "done", "path": str(path)})
     except Interrupted as stop:
@@ -71,6 +79,16 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
         except OSError as unwritable:
             failure["message"] += f" (and the failure could not be written down: {unwritable})"
         tell({"event": "failed", **failure})
+
+
+def check_plugins(job: Job) -> None:
+    """Raise `Changed` when a plugin file was edited since the sweep was planned: the id names what it was then."""
+    spec = RunSpec.from_dict(job.spec)
+    algorithm, (_, family) = ALGORITHMS[spec.algorithm], find_env(spec.env)
+    if spec.run_id(source_hash(algorithm), source_hash(family)) != job.run_id:
+        raise Changed(
+            f"{source_file(algorithm)} or {source_file(family)} was edited since the sweep began; start it again"
+        )
 
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
@@ -96,4 +114,7 @@ def _log_to(path: Path) -> None:
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
     os.chdir(path.parent)

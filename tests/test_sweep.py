@@ -260,8 +260,11 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     content = (run / "metrics.parquet").read_bytes()
     (run / "metrics.parquet").write_bytes(content[: len(content) // 2])
     assert Store(out).read_all() == []
-    assert "is damaged (metrics.parquet differs from the manifest)" in capsys.readouterr().out
+    assert (
+        "is damaged and does not count (metrics.parquet differs from the manifest)" in capsys.readouterr().err
+    )
     assert len(sweep_here(out).done) == 1
+    assert [path.name for path in (out / "damaged").iterdir()] == [run.name]
     assert metrics(out) == before
 
 

@@ -1,0 +1,196 @@
+"""What the command line takes: one frozen dataclass per command, and strict reading of the words into one of them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any
+
+import tyro
+
+from .errors import UserError, nearest
+
+DESCRIPTION = """Policy lag as a controlled, reproducible variable.
+
+`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
+2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
+"""
+
+
+def _value(metavar: str, default: str = "") -> Any:
+    """How `--help` shows an option: what to write, and what counts when it is left out."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"[{default}]" if default else "")
+
+
+_SWITCH = tyro.conf.arg(help_behavior_hint="")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to run. Lists are separated by commas or spaces."""
+
+    env: Annotated[str | None, _value("NAME,...")] = None
+    """Environments, e.g. Hopper or Hopper,Walker2d; `staleharness list` names them."""
+    k: Annotated[str | None, _value("K,...", "1")] = None
+    """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
+    algo: Annotated[str | None, _value("NAME,...", "all")] = None
+    """Algorithms, e.g. ppo_clip,vaco[delta=0.1]; `staleharness list` names them and their options."""
+    seeds: Annotated[str | None, _value("N", "3")] = None
+    """How many seeds: 0 to N-1."""
+    steps: Annotated[str | None, _value("N", "the preset's")] = None
+    """Environment steps per run, e.g. 100000 or 1e6; whole phases of it are run."""
+    preset: Annotated[str | None, _value("quick|standard|paper", "quick")] = None
+    """How big a run is: minutes, about 1M steps, or Table 1 of VACO."""
+    lag: Annotated[str | None, _value("uniform|fixed:L", "uniform")] = None
+    """Lag model: a version drawn from the buffer, or the one L phases back."""
+    set: Annotated[str | None, _value("NAME=VALUE,...")] = None
+    """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
+    spec: Annotated[str | None, _value("FILE.toml")] = None
+    """A file that asks for a sweep; flags win over it."""
+    device: Annotated[str | None, _value("cpu|cuda", "cpu")] = None
+    """Where the networks live (physics stays on the CPU)."""
+    out: Annotated[str, _value("FOLDER", "results")] = "results"
+    """Folder for results."""
+    plugin: Annotated[str | None, _value("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How results are shown."""
+
+    normalise: Annotated[str, _value("minmax|ppo|frozen", "minmax")] = "minmax"
+    """Scale of the scores: over all runs of the table, PPO-clip at K=1, or frozen constants."""
+    score: Annotated[str, _value("sampled|deterministic", "sampled")] = "sampled"
+    """Which evaluation returns count."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object last on stdout."""
+
+
+@dataclass(frozen=True)
+class Sweep(Shown, Grid):
+    """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
+
+    jobs: Annotated[str | None, _value("N", "one per core")] = None
+    """Runs at a time."""
+    dry: Annotated[bool, _SWITCH] = False
+    """Only say what would be run, how long and how much disk."""
+
+
+@dataclass(frozen=True)
+class Run(Shown, Grid):
+    """Train one algorithm on one environment with one capacity and one seed."""
+
+    seed: Annotated[str, _value("N", "0")] = "0"
+    """The seed; --seeds has no meaning here."""
+
+
+@dataclass(frozen=True)
+class List:
+    """Algorithms and environments that can be run."""
+
+    plugin: Annotated[str | None, _value("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is done, running, stopped and failed in a results folder."""
+
+    out: Annotated[str, _value("FOLDER", "results")] = "results"
+    """Folder with results."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Report(Shown):
+    """Table and report again, from stored results only; filters take what matches."""
+
+    env: Annotated[str | None, _value("NAME,...", "all")] = None
+    """Only these environments."""
+    k: Annotated[str | None, _value("K,...", "all")] = None
+    """Only these capacities."""
+    algo: Annotated[str | None, _value("NAME,...", "all")] = None
+    """Only these algorithms, as the table names them."""
+    out: Annotated[str, _value("FOLDER", "results")] = "results"
+    """Folder with results."""
+
+
+@dataclass(frozen=True)
+class New:
+    """Write a working plugin file to start from."""
+
+    kind: Annotated[str, tyro.conf.arg(metavar="algorithm|env", help_behavior_hint="")]
+    """What to write."""
+    name: Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+    """Name of the plugin, like my_idea."""
+    folder: Annotated[str | None, _value("FOLDER")] = None
+    """Where to put the file; a checkout's own plugin folder by default."""
+
+
+COMMANDS: dict[str, Any] = {
+    "sweep": Sweep,
+    "run": Run,
+    "list": List,
+    "status": Status,
+    "report": Report,
+    "new": New,
+}
+
+
+def parse(arguments: list[str]) -> Any:
+    """The command as one of the dataclasses above. Raises `UserError` with the nearest known word."""
+    first = arguments[0] if arguments else "--help"
+    if first == "--version":
+        from . import __version__
+
+        print(__version__)
+        sys.exit(0)
+    if first in COMMANDS:
+        _check_words(first, arguments[1:])
+    elif first not in ("-h", "--help"):
+        raise UserError(f"no command is called {first!r}; {nearest(first, COMMANDS)}")
+    union: Any = None
+    for name, command in COMMANDS.items():
+        choice = Annotated[(command, tyro.conf.subcommand(name))]  # type: ignore[valid-type]
+        union = choice if union is None else union | choice
+    config = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
+    return tyro.cli(
+        union, prog="staleharness", description=DESCRIPTION, args=arguments or ["--help"], config=config
+    )
+
+
+def _check_words(command: str, words: list[str]) -> None:
+    """Raise `UserError` for the first word that is out of place, in one line."""
+    known = {f"--{f.name}": f for f in fields(COMMANDS[command])}
+    free = [f.name for f in known.values() if f.default is MISSING]
+    seen: set[str] = set()
+    rest = iter(words)
+    for word in rest:
+        flag, equals, _ = word.partition("=")
+        if word in ("-h", "--help"):
+            return
+        if not word.startswith("-"):
+            if not free:
+                raise UserError(
+                    f"{command}: {word!r} belongs to no option; write lists with commas, like --k=1,8"
+                )
+            free.pop(0)
+            continue
+        if flag not in known or known[flag].default is MISSING:
+            raise UserError(f"{command} has no option {flag}; {nearest(flag, [*known, '--help'])}")
+        if flag in seen:
+            raise UserError(f"{command}: {flag} is given more than once")
+        seen.add(flag)
+        if isinstance(known[flag].default, bool):
+            if equals:
+                raise UserError(f"{command}: {flag} is a switch, it takes no value")
+        elif not equals and next(rest, "--").partition("=")[0] in ("--", *known):
+            raise UserError(f"{command}: {flag} needs a value")
+    if free:
+        raise UserError(
+            f"{command} needs {' and '.join(name.upper() for name in free)}, see {command} --help"
+        )
