@@ -195,7 +195,7 @@ def damage(path: Path) -> str | None:
     """What is wrong with a run's directory, or None: every file must match the manifest."""
     try:
         manifest = dict(json.loads((path / "manifest.json").read_text()))
-        if absent := sorted({"run.json", "metrics.jsonl", "metrics.parquet"} - set(manifest)):
+        if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
         for name, expected in sorted(manifest.items()):
             if digest(path / name) != expected:
