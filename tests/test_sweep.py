@@ -257,7 +257,9 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     content = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(content[: len(content) // 2])
     assert Store(out).read_all() == []
-    assert "is damaged and does not count (metrics.jsonl differs from the manifest)" in capsys.readouterr().err
+    assert (
+        "is damaged and does not count (metrics.jsonl differs from the manifest)" in capsys.readouterr().err
+    )
     assert len(sweep_here(out).done) == 1
     assert [path.name for path in (out / "damaged").iterdir()] == [run.name]
     assert metrics(out) == before
