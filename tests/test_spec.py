@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -171,10 +172,7 @@ OTHER: dict[str, Any] = {
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RunSpec)])
 def test_every_field_is_part_of_the_id(name: str) -> None:
     now = getattr(SPEC, name)
-    if name in OTHER:
-        other = OTHER[name]
-    else:
-        other = (not now) if isinstance(now, bool) else now + 1
+    other = OTHER[name] if name in OTHER else not now if isinstance(now, bool) else now + 1
     assert other != now
     assert dataclasses.replace(SPEC, **{name: other}).run_id("a", "b") != SPEC.run_id("a", "b")
 
@@ -193,7 +191,7 @@ def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, e
     assert spec.phases == phases
     assert chosen[-1] == phases - 1 and chosen[0] >= 0
     assert len(chosen) == min(phases, evaluations)
-    gaps = [b - a for a, b in zip(chosen, chosen[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(chosen)]
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 
