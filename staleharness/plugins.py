@@ -35,7 +35,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._classes: dict[str, T] = {}
         self._loaded: set[Path] = set()
-        self._complete = False
+        self._complete: str | None = None  # the value of the path variable for which all is loaded
 
     def register(self, name: str) -> Callable[[T], T]:
         """Class decorator: claim `name`. A second class that claims it is an error naming both files.
@@ -97,9 +97,10 @@ class Registry(Generic[T]):
             raise UserError(f"plugin {path} does not import: {type(error).__name__}: {line}") from error
 
     def _load_all(self) -> None:
-        if self._complete:
+        paths = os.environ.get(PATH_VARIABLE, "")
+        if self._complete == paths:
             return
-        self._complete = True  # set first: a plugin that asks the registry while loading must not recurse
+        self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
         try:
             for folder in (builtin_folder(self.kind), *user_paths()):
                 for path in plugin_files(folder, self.kind):
@@ -114,7 +115,7 @@ class Registry(Generic[T]):
                     line = f"{type(error).__name__}: {' '.join(str(error).split())}"
                     raise UserError(f"plugin {point.name} ({point.value}) does not import: {line}") from error
         except BaseException:
-            self._complete = False
+            self._complete = None
             raise
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 import sys
 import tomllib
@@ -295,7 +294,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if hint is bool and isinstance(value, bool):
         return value
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if math.isnan(value) or abs(value) > (LARGEST if hint is int else sys.float_info.max):
+        if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
             raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")
         if hint is float or value == int(value):
             return hint(value)

@@ -17,7 +17,6 @@ import pytest
 from staleharness.plan import PlannedRun, ask, plan
 from staleharness.store import Store
 from staleharness.sweep import Outcome, sweep
-from staleharness.task import ENVS
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = "num_envs=2,num_steps=32,epochs=2,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
@@ -193,7 +192,6 @@ def test_an_environment_that_raises_marks_its_run_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STALEHARNESS_PLUGINS", plugin(tmp_path, BROKEN_ENV))
-    monkeypatch.setattr(ENVS, "_complete", False)
     outcome = sweep_here(tmp_path / "out", env="Breaks-v0")
     (failure,) = outcome.failed.values()
     assert (failure["class"], failure["message"]) == ("ConnectionError", "the simulator is gone")

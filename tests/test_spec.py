@@ -1,0 +1,258 @@
+"""What is asked is read strictly, written canonically, and named by a hash of all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from staleharness.errors import UserError
+from staleharness.plan import MOST_RUNS, Question, ask, dump, plan
+from staleharness.spec import (
+    LARGEST,
+    PRESETS,
+    AlgorithmChoice,
+    RunSpec,
+    build,
+    canonical_json,
+    convert,
+    parse_algorithm,
+    parse_assignments,
+    parse_value,
+    split_list,
+    whole_number,
+)
+
+names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
+words = names.filter(
+    lambda word: isinstance(parse_value(word), str)
+)  # `nan`, `true` and `inf` mean something
+numbers = st.one_of(
+    st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=32)
+)
+values = st.one_of(numbers, st.booleans(), words)
+
+
+@given(names, st.dictionaries(names, values, max_size=4))
+def test_an_algorithm_is_read_back_from_its_own_label(name: str, options: dict[str, Any]) -> None:
+    choice = AlgorithmChoice(name, options)
+    again = parse_algorithm(choice.label)
+    assert (again.name, again.label) == (name, choice.label)
+    assert again.options == options
+    assert {key: type(value) for key, value in again.options.items()} == {
+        k: type(v) for k, v in options.items()
+    }
+
+
+@given(st.lists(names, max_size=5), st.sampled_from([",", " ", ", ", "\n", " ,,"]))
+def test_a_list_is_split_at_commas_and_white_space(parts: list[str], separator: str) -> None:
+    assert split_list(separator.join(parts)) == parts
+
+
+def test_brackets_hold_a_list_together() -> None:
+    assert split_list("a,b[c=1,d=[2, 3]] e") == ["a", "b[c=1,d=[2, 3]]", "e"]
+    assert parse_assignments("hidden=[64, 32],epochs=3", "SET") == {"hidden": [64, 32], "epochs": 3}
+
+
+@pytest.mark.parametrize("text", ["a]b[c", "a[b", "a]", "[[a]", "x[y]]"])
+def test_a_bracket_without_its_pair_is_said(text: str) -> None:
+    with pytest.raises(UserError, match="bracket"):
+        split_list(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_algorithm_or_one_line(text: str) -> None:
+    try:
+        parse_algorithm(text)
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_whole_number_or_one_line(text: str) -> None:
+    try:
+        assert abs(whole_number(text, "K")) <= LARGEST
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("8", 8), (" 8 ", 8), ("1_000", 1000), ("1e6", 10**6), ("2E+3", 2000), ("-3", -3), ("0", 0)],
+)
+def test_whole_numbers_may_be_typed_as_people_do(text: str, number: int) -> None:
+    assert whole_number(text, "K") == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "_", "1.0", "1.5e3", "1e-3", "1e400", "8x", "１", "9" * 5000, "1,000", "nan"]
+)
+def test_what_is_no_whole_number_is_named_in_a_line_of_sensible_length(text: str) -> None:
+    with pytest.raises(UserError, match="K=") as error:
+        whole_number(text, "K")
+    assert len(str(error.value)) < 150
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3), ("3", 3), ("3.0", 3.0), ("true", True), ("[1, 2]", [1, 2]), ("0x10", 16), (".5e1", 5.0),
+        ("phase", "phase"), ('"phase"', "phase"), ("1.", "1."), ("a b", "a b"), ("9" * 5000, "9" * 5000),
+        ("1\nother = 2", "1\nother = 2"),
+    ],
+)  # fmt: skip
+def test_values_are_read_as_toml_or_else_as_text(text: str, value: Any) -> None:
+    assert parse_value(text) == value and type(parse_value(text)) is type(value)
+
+
+def test_an_option_given_twice_is_said() -> None:
+    with pytest.raises(UserError, match="delta more than once"):
+        parse_algorithm("vaco[delta=0.1,delta=0.2]")
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "result"),
+    [
+        (3, int, 3), (1e6, int, 1_000_000), (3, float, 3.0), (0.5, float, 0.5), (True, bool, True), ("x", str, "x"),
+        ([1, 2], tuple[int, ...], (1, 2)), ("a", Literal["a", "b"], "a"), (None, int | None, None), (3, int | None, 3),
+    ],
+)  # fmt: skip
+def test_plain_data_becomes_the_annotated_type(value: Any, hint: Any, result: Any) -> None:
+    assert convert(value, hint, "x") == result and type(convert(value, hint, "x")) is type(result)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (0.5, int), (True, int), ("3", int), (None, int), (10**30, int), (1e30, int), (math.nan, int), (math.inf, int),
+        (math.nan, float), (math.inf, float), (-math.inf, float), (10**400, float), (True, float), ("1", float),
+        (1, bool), ("true", bool), (1, str), (3, tuple[int, ...]), ([0.5], tuple[int, ...]),
+        ("c", Literal["a", "b"]), (1, Literal[True]), ([], Literal["a"]), ({}, str), (3, dict[str, Any]),
+    ],
+)  # fmt: skip
+def test_what_was_not_meant_is_refused_with_its_place(value: Any, hint: Any) -> None:
+    with pytest.raises(UserError, match="over there"):
+        convert(value, hint, "over there")
+
+
+def test_an_unknown_key_gets_the_nearest_one() -> None:
+    with pytest.raises(UserError, match="did you mean 'capacity'"):
+        build(RunSpec, {"env": "Hopper-v5", "algorithm": "spo", "capcity": 3}, "here")
+
+
+SPEC = RunSpec(env="Hopper-v5", algorithm="spo", hyper={"a": 0.1}, capacity=4, steps=1_000_000)
+
+
+def test_canonical_json_has_one_form_and_no_nan() -> None:
+    assert canonical_json({"b": 1, "a": [1.5, None]}) == '{"a":[1.5,null],"b":1}'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(math.nan)
+    assert RunSpec.from_dict(json.loads(SPEC.to_json())) == SPEC
+
+
+def test_the_same_spec_has_the_same_id_for_ever() -> None:
+    assert SPEC.run_id("algorithm", "env") == RunSpec.from_dict(SPEC.to_dict()).run_id("algorithm", "env")
+    assert len(SPEC.run_id("a", "b")) == 12
+
+
+OTHER: dict[str, Any] = {
+    "env": "Ant-v5", "algorithm": "vaco", "hyper": {"a": 0.2}, "lag": "fixed:1", "mechanism": "replay",
+    "assignment": "episode", "density": "mixture", "observation_statistics": "frozen", "hidden": (32,),
+    "device": "cuda", "discount": 0.9, "gae_lambda": 0.9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RunSpec)])
+def test_every_field_is_part_of_the_id(name: str) -> None:
+    now = getattr(SPEC, name)
+    other = OTHER[name] if name in OTHER else not now if isinstance(now, bool) else now + 1
+    assert other != now
+    assert dataclasses.replace(SPEC, **{name: other}).run_id("a", "b") != SPEC.run_id("a", "b")
+
+
+def test_the_plugin_files_are_part_of_the_id_each_in_its_own_place() -> None:
+    ids = {SPEC.run_id(*hashes) for hashes in (("a", "b"), ("b", "a"), ("a", "a"), ("b", "b"))}
+    assert len(ids) == 4
+
+
+@given(st.integers(1, 5000), st.integers(1, 100))
+def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, evaluations: int) -> None:
+    spec = RunSpec(
+        "e", "a", steps=phases * 4, num_envs=2, num_steps=2, minibatches=1, evaluations=evaluations
+    )
+    chosen = spec.evaluation_phases()
+    assert spec.phases == phases
+    assert chosen[-1] == phases - 1 and chosen[0] >= 0
+    assert len(chosen) == min(phases, evaluations)
+    gaps = [b - a for a, b in itertools.pairwise(chosen)]
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str) -> None:
+    spec = RunSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **PRESETS[preset]})
+    assert spec.steps == spec.phases * spec.batch_size
+    assert spec.batch_size % spec.minibatches == 0
+    assert spec.num_envs >= spec.minibatches  # whole rows, for methods that realign each step
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epochs": 0}, "epochs=0 must be positive"), ({"discount": 1.5}, "discount=1.5"), ({"seed": -1}, "seed=-1"),
+        ({"hidden": [0]}, "hidden"), ({"steps": 10}, "less than one phase"), ({"minibatches": 10**6}, "minibatches"),
+        ({"threads": 10**6}, "threads"), ({"value_clip": -1.0}, "value_clip"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        RunSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **changes})
+
+
+def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text(
+        'env = ["Hopper", "Ant"]\nalgorithm = "vaco[delta=0.1]"\ncapacity = [1, 4]\nseeds = 2\nlag = "uniform"\n'
+        'preset = "standard"\n[settings]\nsteps = 1e5\nlearning_rate = 1e-4\nhidden = [32, 32]\n'
+    )
+    flags = ask(
+        env="Hopper,Ant", algo="vaco[delta=0.1]", k="1,4", seeds="2", lag="uniform", preset="standard", steps="1e5",
+        settings="learning_rate=1e-4,hidden=[32,32]",
+    )  # fmt: skip
+    read = ask(spec_file=str(file))
+    assert [cell["id"] for cell in dump(plan(read))] == [cell["id"] for cell in dump(plan(flags))]
+    assert {run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs} == {0}
+    assert ask(spec_file=str(file), steps="50000").settings["steps"] == 50_000
+
+
+def test_one_method_has_one_label_and_one_id_however_it_is_typed() -> None:
+    def planned(algo: str) -> list[tuple[str, str]]:
+        return [(run.label, run.run_id) for run in plan(ask(env="Hopper", algo=algo, seeds="1")).runs]
+
+    assert planned("ppo_clip[clip=0.2]") == planned("ppo_clip")
+    assert planned("ppo_clip[clip=2e-1,anchor=behaviour]") == planned("ppo_clip")
+    assert planned("vaco[delta=1]") == planned("vaco[delta=1.0]")
+    with pytest.raises(UserError, match="ppo_clip more than once"):
+        planned("ppo_clip,ppo_clip[clip=0.2]")
+
+
+def test_every_run_of_a_plan_has_its_own_id() -> None:
+    runs = plan(ask(env="Hopper,Ant", k="1,4", seeds="2")).runs
+    assert len({run.run_id for run in runs}) == len(runs)
+
+
+def test_a_grid_beyond_reason_is_refused_at_once() -> None:
+    with pytest.raises(UserError, match=f"more than {MOST_RUNS:,}"):
+        plan(Question(env=("Hopper",), seeds=10**12))
+
+
+def test_one_large_seed_is_one_run() -> None:
+    (run,) = plan(ask(env="Hopper", algo="spo"), [10**15]).runs
+    assert run.spec.seed == 10**15
