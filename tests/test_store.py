@@ -24,7 +24,8 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     attempt.mkdir(parents=True)
     for name, text in {
         "run.json": json.dumps({"id": RUN, "spec": {}, "metrics_sha256": metrics}), "metrics.jsonl": metrics,
-        "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table", "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
+        "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
+        "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
         "checkpoint-00000003.pt": "state", "failure.json": "{}", "MUJOCO_LOG.TXT": "a warning",
     }.items():  # fmt: skip
         (attempt / name).write_text(text)
