@@ -192,11 +192,17 @@ def _all_done(planned: Plan) -> Outcome:
 def _say_plan(planned: Plan, done: int, jobs: int) -> None:
     from .plan import settings_line
 
-    grid = (
-        f"{len(planned.labels)} algorithms x {len(planned.envs)} envs x {len(planned.capacities)} capacities"
-    )
+    sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
+    grid = " x ".join(_counted(len(names), what) for names, what in sizes)
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
-    print(f"{planned.title}: {grid}; {waiting}; each {settings_line(planned.runs[0].spec)}", file=sys.stderr)
+    print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
+    print(f"each run: {settings_line(planned.runs[0].spec)}", file=sys.stderr)
+
+
+def _counted(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"
 
 
 def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:

@@ -13,8 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from .plan import PlannedRun
 from .sweep import Listener
-from .tables import duration, printable
+from .tables import duration, printable, shorten
 
+WIDE = 110  # columns from which on there is room for everything
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
 
 
@@ -52,7 +53,7 @@ class PlainLines:
         self._say(f"       {describe(run)}: phase {progress['phase']}/{progress['phases']}{_score(progress)}")
 
     def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
-        self.ended_runs += 1
+        self.ended_runs += event["event"] in ("done", "failed")
         took = duration(time.monotonic() - self.started_at[run.run_id])
         if event["event"] == "done":
             elapsed = time.monotonic() - self.begin
@@ -81,14 +82,16 @@ class LiveDisplay:
 
     def __init__(self, total: int, skipped: int) -> None:
         self.console = Console(stderr=True)
+        self.wide = self.console.width >= WIDE
+        clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if self.wide else [TimeRemainingColumn()]
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if self.wide else 8),
             TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            *clocks,
             TextColumn("[dim]{task.fields[note]}[/dim]"),
             console=self.console,
+            speed_estimate_period=600,  # the phases of a large run are minutes apart
         )
         self.whole = self.progress.add_task("[bold]sweep[/bold]", total=total, completed=skipped, note="")
         self.bars: dict[str, TaskID] = {}
@@ -98,19 +101,22 @@ class LiveDisplay:
 
     def started(self, run: PlannedRun) -> None:
         self.bars[run.run_id] = self.progress.add_task(
-            escape(describe(run)), total=run.spec.phases, note="starting"
+            escape(shorten(printable(describe(run)), 60 if self.wide else 36)),
+            total=run.spec.phases,
+            note="starting",
         )
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]
-        note = f"phase {progress['phase']}/{progress['phases']}{_score(progress)}"
+        phase = "phase " if self.wide else ""
+        note = f"{phase}{progress['phase']}/{progress['phases']}{_score(progress)}"
         self.progress.update(self.bars[run.run_id], completed=progress["phase"], note=escape(note))
         self._whole()
 
     def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.progress.remove_task(self.bars.pop(run.run_id))
         self.share.pop(run.run_id, None)
-        self.ended_runs += 1
+        self.ended_runs += event["event"] in ("done", "failed")
         self._whole()
         if event["event"] == "failed":
             words = escape(printable(f"{describe(run)}: {last_words(event)}"))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from .errors import UserError, nearest
+from .errors import UserError, nearest, shortened
 from .files import user_path
 
 T = TypeVar("T", bound=type)
@@ -68,7 +68,9 @@ class Registry(Generic[T]):
         """The class called `name`. Raises `UserError` with the nearest known name."""
         self._load_all()
         if name not in self._classes:
-            raise UserError(f"no {self.kind[:-1]} is called {name!r}; {nearest(name, self._classes)}")
+            raise UserError(
+                f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}"
+            )
         return self._classes[name]
 
     def load_file(self, path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -54,6 +55,7 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
     context.set_forkserver_preload(["staleharness.worker"])
     active: list[_Worker] = []
     with store.locked(), _interrupts() as interrupts:
+        _start_server()
         outcome, waiting = Outcome(), []
         for run in runs:
             if store.is_done(run.run_id) and not store.put_damaged_aside(run.run_id):
@@ -87,6 +89,18 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
                 worker.process.kill()
                 worker.process.join()
     return outcome
+
+
+def _start_server() -> None:
+    """Start the fork server deaf to what ends us, so that it outlives the workers it has to report on."""
+    before = {
+        name: signal.signal(name, signal.SIG_IGN) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def _start(context: Any, run: PlannedRun, store: Store, listener: Listener) -> _Worker:

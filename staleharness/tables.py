@@ -52,7 +52,7 @@ def render(table: Table, width: int = 120) -> rich.table.Table:
     import rich.table
     import rich.text
 
-    headers, lines, hidden = _fitted(table, width)
+    headers, lines, hidden = _fitted(table, width - 2)  # rich draws an edge on either side
     caption = f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else None
     out = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
     out.caption, out.caption_justify = caption, "left"

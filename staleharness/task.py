@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from .errors import UserError, nearest
+from .errors import UserError, nearest, shortened
 from .plugins import Registry, source_file
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ def find_env(env: str) -> tuple[str, type[Task]]:
         if (found := family.find(env)) is not None:
             return found, family
     known = {id for family in families for id in (*family.ids, *family.aliases)}
-    raise UserError(f"no environment is called {env!r}; {nearest(env, known)}")
+    raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
