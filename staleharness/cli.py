@@ -301,11 +301,12 @@ def _report_page(
 def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
     from .estimate import estimate
 
-    missing = [run for run in planned.runs if not store.is_done(run.run_id)]
+    done = {run.id for run in _read(store, planned)}
+    missing = [run for run in planned.runs if run.run_id not in done]
     guess = estimate(missing, store, jobs)
-    _say_plan(planned, len(planned.runs) - len(missing), jobs)
+    _say_plan(planned, len(done), jobs)
     for run in planned.runs:
-        state = "to do" if run in missing else "done"
+        state = "done" if run.run_id in done else "to do"
         line = (
             f"{run.run_id}  {state:5}  {run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
         )
@@ -314,7 +315,6 @@ def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
     if command.json:
         from .plan import dump
 
-        done = {run.run_id for run in planned.runs} - {run.run_id for run in missing}
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         print(
             json.dumps(
