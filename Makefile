@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report list new test slow bench lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report list new test slow golden bench lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -73,8 +73,12 @@ test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
 slow: $(STAMP) ## the slow tests, and those that want a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
 
-bench: $(STAMP) ## speed, as ratios
-	@$(PYTHON) -m pytest -q -s -p no:xdist tests/benchmarks $(ARGS)
+golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is meant to move results
+	@$(PYTHON) tests/golden/traces.py $(ARGS)
+
+bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
+	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .

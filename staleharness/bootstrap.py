@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def rliable_interval(
     return low, high
 
 
-def point_estimates(columns: Sequence[Array]) -> Array:
+def rliable_points(*columns: Array) -> Array:
     """IQM, median, mean, optimality gap as `rliable.metrics` defines them: [4].
 
     Where tasks have unequal numbers of runs rliable has no matrix to work on; the same definitions, column by
@@ -147,3 +147,13 @@ def percentiles(replicates: Array) -> tuple[Array, Array]:
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(replicates, [tail, 100 - tail], axis=0)
     return low, high
+
+
+class Engine(NamedTuple):
+    """Who computes the table: the four aggregates, and an interval of any statistic."""
+
+    points: Callable[..., Array]
+    interval: Callable[..., tuple[Array, Array]]
+
+
+ENGINES = {"rliable": Engine(rliable_points, rliable_interval), "quick": Engine(aggregates, fast_interval)}

@@ -34,8 +34,9 @@ SETTINGS: dict[str, Any] = {
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5,
     "ytick.major.size": 2.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "#E4E4E4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
-    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "axes.formatter.use_mathtext": False,
-    "svg.fonttype": "none", "svg.hashsalt": "staleharness", "pdf.fonttype": 42, "savefig.dpi": 200,
+    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "savefig.dpi": 200,
+    "axes.formatter.use_mathtext": False, "svg.fonttype": "none", "svg.hashsalt": "staleharness",
+    "pdf.fonttype": 42,
 }  # fmt: skip
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
@@ -134,9 +135,7 @@ def gid(look: Style) -> str:
 
 def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     """One legend for all panels, below them."""
-    handles = [
-        Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2, gid=gid(s)) for s in looks.values()
-    ]
+    handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
     # A leading underscore would hide an entry, hence the space.
     names = [f" {shown(label)}" if label.startswith("_") else shown(label) for label in looks]
     lengths = [0.45 + 0.075 * len(name) for name in names]  # inches, about
@@ -151,7 +150,8 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
         handlelength=1.4,
         columnspacing=1.4,
     )
-    for text, look in zip(made.get_texts(), looks.values(), strict=True):
+    for line, text, look in zip(made.get_lines(), made.get_texts(), looks.values(), strict=True):
+        line.set_gid(gid(look))
         text.set_gid(gid(look))
 
 

@@ -207,24 +207,21 @@ def _counted(number: int, what: str) -> str:
 
 def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
     """Table and report of what there is, and an exit code that says whether it is all."""
+    from .display import describe
     from .tables import printable
 
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
-        {
-            "id": run.run_id,
-            "run": f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}",
-            **event,
-        }
+        {**event, "id": run.run_id, **_expected(run, outcome)}
         for run in planned.runs
         if (event := outcome.failed.get(run.run_id))
     ]
     table, page = _publish(command, store, planned.name, planned.title, stored, expected, failures)
-    if failures:
-        for failure in failures:
-            words = f"failed: {failure['run']}: {failure['class']}: {failure['message']}"
+    for run in planned.runs:
+        if failure := outcome.failed.get(run.run_id):
+            words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
             print(printable(words), file=sys.stderr)
-            print(f"        log: {store.attempt_dir(failure['id']) / 'log.txt'}", file=sys.stderr)
+            print(f"        log: {store.attempt_dir(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(planned.runs) - len(stored)
         print(f"stopped with {left} runs to go; the same command goes on: {_command_line()}", file=sys.stderr)
@@ -253,7 +250,7 @@ def _publish(
     failures: list[dict[str, Any]],
 ) -> tuple[Table, Path | None]:
     """Compute (or find) the table, print it, and write the report where something changed."""
-    from . import stats
+    from . import report, stats
     from .tables import plain, render
 
     folder = store.root / "reports" / name
@@ -272,30 +269,9 @@ def _publish(
             console.print(f"note: {note}", highlight=False, markup=False)
     else:
         print(plain(table), file=sys.stderr if command.json else sys.stdout)
-    page = _report_page(folder, stored, table, failures, title)
+    page = report.write(folder, stored, table, failures, _command_line(), title)
     print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
     return table, page
-
-
-def _report_page(
-    folder: Path, stored: list[StoredRun], table: Table, failures: list[dict[str, Any]], title: str
-) -> Path:
-    """`index.html`, written anew only when what it shows has changed. It names the command that wrote it."""
-    import hashlib
-
-    from . import __version__
-    from .files import write_json
-
-    shown = [__version__, sorted(run.id for run in stored), table.to_json(), failures, title]
-    key = hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
-    page, mark = folder / "index.html", folder / "report.json"
-    if page.is_file() and mark.is_file() and json.loads(mark.read_text()).get("key") == key:
-        return page
-    from . import report
-
-    page = report.write(folder, stored, table, failures, _command_line(), title)
-    write_json(mark, {"key": key})
-    return page
 
 
 def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:

@@ -6,24 +6,24 @@ give identical bytes (`canvas.to_bytes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from .bootstrap import curve_band
 from .canvas import INK, PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, shown, steps_axis
-from .palette import Style, styles
-from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve, metrics
+from .captions import bars, labels, scale, seeds, size
+from .curves import aggregate_curves, learning_curves
+from .palette import styles
+from .scores import Array, grid, metrics
 from .store import StoredRun
-from .tables import Table, plural
+from .tables import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
-CURVE_REPS = 2000
 BINS = 100  # of a diagnostic over training
 DIAGNOSTICS = {
     "tv_data": "TV of the data",
@@ -31,7 +31,6 @@ DIAGNOSTICS = {
     "kl_k3_data": "KL (k3) of the data",
     "clipped": "clipped share",
 }
-Curve = tuple[Array, Array]  # environment steps [points], value [points]
 
 
 def all_figures(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> dict[str, Figure]:
@@ -48,90 +47,11 @@ def all_figures(runs: Sequence[StoredRun], table: Table, width: float = PAGE) ->
     return made
 
 
-def learning_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
-    """Return of the newest policy over training: one panel per environment and capacity, IQM over seeds."""
-    found, score = grid(runs), table.settings["score"]
-
-    def tasks_of(label: str, env: str, k: int) -> list[list[Curve]]:
-        return [[learning_curve(r, score) for r in found.cells.get(Cell(label, k, env), [])]]
-
-    titles = {(env, k): f"{env}, K = {k}" for env in found.envs for k in found.capacities}
-    subtitle = f"{score} returns of the newest policy, IQM over seeds ({_seeds(found)}), {_band(table)}"
-    return _curve_panels("Learning curves", subtitle, "return", table, titles, tasks_of, width)
-
-
-def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
-    """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""
-    found, s = grid(runs), table.settings
-    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
-    scale = Normaliser(s["normalise"], low, high, s["constants_note"])
-
-    def tasks_of(label: str, _: str, k: int) -> list[list[Curve]]:
-        tasks = []
-        for cell, members in found.cells.items():
-            if (cell.label, cell.capacity) == (label, k):
-                raw = [learning_curve(r, s["score"]) for r in members]
-                tasks.append([(x, scale(cell.env, y)) for x, y in raw])
-        return tasks
-
-    over = f"{len(found.envs)} environments"
-    titles = {("all", k): f"{over}, K = {k}" for k in found.capacities}
-    subtitle = f"IQM over {over} and seeds ({_seeds(found)}), {_band(table)}; {_scale(table)}"
-    return _curve_panels("Score over training", subtitle, "normalised score", table, titles, tasks_of, width)
-
-
-def _curve_panels(
-    title: str, subtitle: str, y: str, table: Table, titles: Mapping[tuple[str, int], str],
-    tasks_of: Callable[[str, str, int], list[list[Curve]]], width: float,
-) -> Figure:  # fmt: skip
-    """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band."""
-    looks, envs = styles(_labels(table)), [env for env, _ in titles]
-    count, per_env = len(titles), envs.count(envs[0])
-    wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
-    columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75
-    with panels(title, subtitle, envs, columns=columns, height=height, width=width) as (figure, axes):
-        for ax, ((env, k), name) in zip(axes, titles.items(), strict=True):
-            if env in table.settings["envs"]:
-                ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
-            ends = []
-            for label, look in looks.items():
-                tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
-                if tasks:
-                    ends.append((label, *_curve(ax, tasks, ("curve", label, env, k), look)))
-            ax.set_title(name, loc="left")
-            steps_axis(ax)
-            if count == 1:
-                names_at_ends(ax, ends, looks, height)
-        label_edges(axes, columns, "environment steps", y)
-        if count > 1:
-            legend(figure, looks)
-    return figure
-
-
-def _curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style) -> tuple[float, float]:
-    """Draw IQM and band, return the end point.
-
-    Runs of a sweep are evaluated at the same steps; where they are not, curves are interpolated within the
-    range that all of them cover.
-    """
-    curves = [c for task in tasks for c in task]
-    steps = np.unique(np.concatenate([x for x, _ in curves]))
-    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    steps = steps[(steps >= first) & (steps <= last)] if first <= last else steps
-    stacked = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
-    middle, low, high = curve_band(stacked, name=name, reps=CURVE_REPS)
-    if low is not None and high is not None:
-        ax.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
-    marker = look.marker if len(steps) == 1 else ""
-    ax.plot(steps, middle, color=look.colour, dashes=look.dashes, marker=marker, gid=gid(look))
-    return float(steps[-1]), float(middle[-1])
-
-
 def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
     """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm."""
-    looks, ks = styles(_labels(table)), table.settings["capacities"]
+    looks, ks = styles(labels(table)), table.settings["capacities"]
     title, height = "Score against buffer capacity", 2.6
-    subtitle = f"IQM over {_n(table)}, {_bars(table)}; {_scale(table)}"
+    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
     with panels(title, subtitle, [0], columns=1, height=height, width=width) as (figure, (ax,)):
         ends = []
         for label, look in looks.items():
@@ -162,12 +82,13 @@ def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
 
 def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
-    looks = styles(_labels(table))
+    looks = styles(labels(table))
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
     place, lines = _lines(table)
+    owner = {at: label for (label, _), at in place.items()}
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
-    subtitle = f"{_n(table)}, {_bars(table)}; {_scale(table)}; of the gap (↓), less is better"
+    subtitle = f"{size(table)}, {bars(table)}; {scale(table)}; of the gap (↓), less is better"
     with panels(title, subtitle, [0] * 4, columns=columns, height=height, width=width) as (figure, axes):
         for ax, (name, heading) in zip(axes, names.items(), strict=True):
             for r in table.rows:
@@ -184,8 +105,11 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
             ax.tick_params(axis="y", length=0)
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.set_yticks(range(len(lines)), labels=lines)
-            for text in ax.get_yticklabels():
-                text.set_fontweight("bold" if text.get_text().startswith("K = ") else "normal")
+            for at, text in enumerate(ax.get_yticklabels()):
+                if (label := owner.get(at)) is None:
+                    text.set_fontweight("bold")
+                else:
+                    text.set_gid(gid(looks[label]))
         label_edges(axes, columns, "normalised score", "")
     return figure
 
@@ -238,13 +162,13 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
     """TV, ESS and KL of the data and the clipped share over training: a line per algorithm, a panel per
     capacity.
     """
-    found, looks = grid(runs), styles(_labels(table))
+    found, looks = grid(runs), styles(labels(table))
     ks = found.capacities
     places = [(name, k) for name in DIAGNOSTICS for k in ks]
     columns = columns_for(width, len(ks) if len(ks) > 1 else 2)
     subtitle = (
         "data against the newest policy at the start of each phase; clipped share as the harness measures "
-        f"it; mean over environments and seeds ({_seeds(found)}), no interval; at most {BINS} bins"
+        f"it; mean over environments and seeds ({seeds(found)}), no interval; at most {BINS} bins"
     )
     title, groups = "Staleness over training", [name for name, _ in places]
     with panels(title, subtitle, groups, columns=columns, height=1.45, width=width) as (figure, axes):
@@ -265,8 +189,11 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
     return figure
 
 
-def _binned(frames: Sequence[Any], name: str) -> Curve:
-    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins])."""
+def _binned(frames: Sequence[Any], name: str) -> tuple[Array, Array]:
+    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins]), empty if
+    unmeasured.
+    """
+    frames = [f for f in frames if name in f]
     x = np.concatenate([np.empty(0), *(f["steps"].to_numpy(np.float64) for f in frames)])
     y = np.concatenate([np.empty(0), *(f[name].to_numpy(np.float64) for f in frames)])
     x, y = x[np.isfinite(y)], y[np.isfinite(y)]
@@ -275,41 +202,3 @@ def _binned(frames: Sequence[Any], name: str) -> Curve:
     index = np.searchsorted(phases, x) * bins // max(1, len(phases))
     weight = np.bincount(index, minlength=bins)
     return np.bincount(index, x, bins) / weight, np.bincount(index, y, bins) / weight
-
-
-# --- what a subtitle says
-
-
-def _labels(table: Table) -> list[str]:
-    return sorted({r["algorithm"] for r in table.rows})
-
-
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers, default=0), max(numbers, default=0)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _seeds(found: Grid) -> str:
-    return f"n = {_span([len(rs) for rs in found.cells.values()])}"
-
-
-def _n(table: Table) -> str:
-    there = [r for r in table.rows if r["n_runs"]]
-    runs, tasks = ([r[c] for r in there] for c in ("n_runs", "n_tasks"))
-    missing = sum(r["missing"] for r in table.rows)
-    text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
-    text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
-    return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
-
-
-def _band(table: Table) -> str:
-    return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
-
-
-def _bars(table: Table) -> str:
-    return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
-
-
-def _scale(table: Table) -> str:
-    s = table.settings
-    return f"{s['score']} returns, normalised: {s['normalise']}"

@@ -9,52 +9,42 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .contents import (
+    AXES,
+    COLUMNS,
+    NUMBERS,
+    RUN_COLUMNS,
+    entries,
+    failure,
+    flat,
+    run_records,
+    run_row,
+    score_row,
+)
 from .files import digest, write_bytes, write_json
 from .palette import styles
 from .scores import cell_of, learning_curve
 from .store import StoredRun
-from .tables import Table, duration, number, rows_to_csv, to_csv
+from .tables import Table, rows_to_csv, to_csv
 
 PAGE = Path(__file__).with_name("page")  # template, style and script
-FORMAT = 1  # of a report; raise it when the same results would give another page
+# A report is made again when the code that makes it changes.
+MAKERS = (
+    "canvas.py",
+    "captions.py",
+    "contents.py",
+    "curves.py",
+    "figures.py",
+    "inline.py",
+    "palette.py",
+    "report.py",
+)
 
-COLUMNS = (  # key of a row, heading, what it is
-    ("algorithm", "algorithm", ""),
-    ("capacity", "K", "capacity of the policy buffer"),
-    ("iqm", "IQM", "interquartile mean of normalised scores, more is better"),
-    ("median", "median", "median over environments of mean normalised scores"),
-    ("mean", "mean", "mean over environments of mean normalised scores"),
-    ("optimality_gap", "gap", "optimality gap, less is better"),
-    ("auc", "AUC", "area under the normalised learning curve"),
-    ("raw_mean", "return", "mean raw return"),
-    ("lag_mean", "lag", "mean realised lag in phases"),
-    ("tv", "TV", "total variation between the newest policy and those that acted"),
-    ("ess", "ESS", "effective sample size as a share of the data"),
-    ("clipped", "clipped", "share of decisions whose gradient the method removed"),
-    ("n_runs", "n", "runs × environments"),
-    ("seconds", "time", "mean wall-clock time of a run"),
-)
-RUN_COLUMNS = (
-    "algorithm",
-    "environment",
-    "K",
-    "seed",
-    "sampled",
-    "deterministic",
-    "steps",
-    "time",
-    "status",
-    "run",
-)
-NUMBERS = frozenset({"K", "seed", "sampled", "deterministic", "steps", "time"})  # of the list of runs
-AXES = ("algorithm", "capacity", "env", "seed")  # settings that a sweep varies on purpose
 CAPTIONS = {
     "learning_curves": (
         "Learning curves",
@@ -154,15 +144,15 @@ def _page(
         capacities=table.settings["capacities"],
         algorithms=[{"label": label, "index": s.index, "colour": s.colour} for label, s in looks.items()],
         columns=[{"name": name, "help": text} for _, name, text in COLUMNS],
-        rows=[_score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
+        rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
         figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
-        failures=[_failure(f) for f in failures],
+        failures=[failure(f) for f in failures],
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
         axes=AXES,
-        run_rows=[_run_row(r, looks, envs) for r in _run_records(runs, failures)],
+        run_rows=[run_row(r, looks, envs) for r in run_records(runs, failures)],
         made=[
-            {"title": "Versions and hardware", "entries": _entries([r.record["fingerprint"] for r in runs])},
-            {"title": "Settings", "entries": _entries([_flat(r.record["spec"]) for r in runs])},
+            {"title": "Versions and hardware", "entries": entries([r.record["fingerprint"] for r in runs])},
+            {"title": "Settings", "entries": entries([flat(r.record["spec"]) for r in runs])},
         ],
         css=Markup((PAGE / "page.css").read_text()),
         script=Markup(script),
@@ -170,146 +160,10 @@ def _page(
     )
 
 
-# --- rows
-
-
-def _score_row(row: Mapping[str, Any], table: Table, look: Any) -> dict[str, Any]:
-    cells = []
-    for key, _, _ in COLUMNS:
-        value = row[key]
-        cell: dict[str, Any] = {
-            "value": "" if value is None else value,
-            "text": value,
-            "interval": "",
-            "bar": None,
-        }
-        if key == "n_runs":
-            cell["text"] = f"{value}×{row['n_tasks']}" + ("*" if row["missing"] else "")
-        elif key == "seconds":
-            cell["text"] = duration(value)
-        elif key == "clipped":
-            cell["text"] = number(None if value is None else 100 * value, 1) + ("" if value is None else "%")
-        elif key not in ("algorithm", "capacity"):
-            cell["text"] = number(value, {"raw_mean": 1, "tv": 3}.get(key, 2))
-        if f"{key}_low" in row and value is not None:
-            low, high = row[f"{key}_low"], row[f"{key}_high"]
-            cell["interval"] = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
-        if key == "iqm" and value is not None:
-            cell["bar"] = _bar(row, table)
-        cells.append(cell)
-    return {"index": look.index, "colour": look.colour, "cells": cells}
-
-
-def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
-    """Where the IQM and its interval lie between the least and greatest end of all rows, in percent."""
-    ends = [r[k] for r in table.rows for k in ("iqm", "iqm_low", "iqm_high") if r[k] is not None]
-    low, span = min(ends), (max(ends) - min(ends)) or 1.0
-
-    def at(value: float) -> float:
-        return float(round(100 * (value - low) / span, 2))
-
-    bar: dict[str, float | None] = {"at": at(row["iqm"]), "low": None, "width": None}
-    if row["iqm_low"] is not None:
-        bar |= {"low": at(row["iqm_low"]), "width": round(at(row["iqm_high"]) - at(row["iqm_low"]), 2)}
-    return bar
-
-
-def _run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One flat record per run and per failure: what the list of runs and `runs.csv` show."""
-    records = []
-    for run in runs:
-        r, cell = run.record, cell_of(run)
-        records.append({
-            "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": r["spec"]["seed"],
-            "sampled": r["scores"]["sampled"]["mean"], "sampled_std": r["scores"]["sampled"]["std"],
-            "deterministic": r["scores"]["deterministic"]["mean"],
-            "deterministic_std": r["scores"]["deterministic"]["std"],
-            "steps": r["steps"], "time": r["seconds"]["total"], "status": "done", "run": run.id,
-        })  # fmt: skip
-    for f in failures:
-        records.append({
-            "algorithm": f.get("label", ""), "environment": f.get("env", ""), "K": f.get("capacity"),
-            "seed": f.get("seed"), "status": f.get("class", "failed"), "run": f.get("id", ""),
-        })  # fmt: skip
-    return records
-
-
-def _run_row(record: Mapping[str, Any], looks: Mapping[str, Any], envs: Sequence[str]) -> dict[str, Any]:
-    look, env = looks.get(record["algorithm"]), record["environment"]
-    cells = []
-    for name in RUN_COLUMNS:
-        value = record.get(name)
-        text = "–" if value is None else str(value)
-        if name in ("sampled", "deterministic") and value is not None:
-            text = f"{value:.1f} ± {record[f'{name}_std']:.1f}"
-        elif name == "time":
-            text = duration(value)
-        elif name == "steps" and value is not None:
-            text = f"{value:,}"
-        cells.append({"value": "" if value is None else value, "text": text, "number": name in NUMBERS})
-    return {
-        "cells": cells,
-        "failed": record["status"] != "done",
-        "index": look.index if look else None,
-        "colour": look.colour if look else "transparent",
-        "panel": envs.index(env) if env in envs else None,
-    }
-
-
-def _failure(record: Mapping[str, Any]) -> dict[str, Any]:
-    place = [str(record["label"])] if record.get("label") else []
-    place += [
-        f"{word}{record[key]}"
-        for key, word in (("env", "on "), ("capacity", "K="), ("seed", "seed "))
-        if key in record
-    ]
-    return {
-        "where": " ".join(place) or "a run",
-        "kind": record.get("class", "failed"),
-        "message": clean(str(record.get("message", ""))),
-        "phase": record.get("phase"),
-        "log": clean(str(record.get("log_tail", ""))),
-    }
-
-
-def clean(text: str) -> str:
-    """A log as it looked at the end: without terminal escapes, overwritten lines and other control
-    characters.
-    """
-    text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", "", text)
-    lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
-    return "\n".join("".join(c for c in line if c == "\t" or c.isprintable()) for line in lines)
-
-
-# --- how it was made
-
-
-def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with an algorithm's hyper-parameters beside the rest, under the algorithm's name."""
-    flat = {k: v for k, v in spec.items() if k != "hyper"}
-    return flat | {f"{spec['algorithm']}.{k}": v for k, v in spec.get("hyper", {}).items()}
-
-
-def _entries(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
-    entries = []
-    for name in sorted({k for r in records for k in r}):
-        counts = Counter(_word(r[name]) for r in records if name in r)
-        entries.append((name, sorted(counts.items())))
-    return entries
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-# --- files
-
-
 def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> str:
     columns = list(RUN_COLUMNS)
     columns[5:6] = ["sampled_std", "deterministic", "deterministic_std"]
-    return rows_to_csv(_run_records(runs, failures), columns)
+    return rows_to_csv(run_records(runs, failures), columns)
 
 
 def _curves_csv(runs: Sequence[StoredRun]) -> str:
@@ -330,7 +184,10 @@ def _key(
     runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str
 ) -> str:
     content = {
-        "code": [FORMAT, __version__, *(digest(p) for p in sorted(PAGE.iterdir()))],
+        "code": [
+            __version__,
+            *map(digest, sorted([*(PAGE.with_name(name) for name in MAKERS), *PAGE.iterdir()])),
+        ],
         "runs": [[r.id, digest(r.path / "manifest.json")] for r in runs],
         "table": table.to_json(),
         "failures": [dict(f) for f in failures],

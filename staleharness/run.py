@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from . import checkpoint
 from .errors import Diverged, Interrupted, UserError
 from .evaluation import Scores
-from .files import write_json
+from .files import digest, write_json
 from .fingerprint import fingerprint, same_bits
 from .job import Job
 from .simulate import Simulation
@@ -142,7 +142,7 @@ def _json_line(content: dict[str, Any]) -> bytes:
 def _conclude(
     attempt: Path, job: Job, simulation: Simulation, scores: Scores, made_with: dict[str, Any]
 ) -> None:
-    """Write `metrics.parquet` and `run.json` from what the logs say, earlier sittings included."""
+    """Write the tables and `run.json` from what the logs say, earlier sittings included."""
     import pandas as pd
 
     spec = simulation.spec
@@ -150,6 +150,7 @@ def _conclude(
     times = [json.loads(line) for line in (attempt / "timing.jsonl").read_text().splitlines()]
     frame = pd.DataFrame(rows)
     frame.to_parquet(attempt / "metrics.parquet", index=False)
+    pd.DataFrame(times).to_parquet(attempt / "timing.parquet", index=False)
     numbers = frame.select_dtypes("number").drop(
         columns=["phase", "steps", "gradient_steps", "learning_rate"]
     )
@@ -173,6 +174,7 @@ def _conclude(
         "label": job.label,
         "spec": spec.to_dict(),
         "fingerprint": made_with,
+        "metrics_sha256": digest(attempt / "metrics.jsonl"),
         "scores": how,
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": histogram,

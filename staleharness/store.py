@@ -3,12 +3,11 @@
 <root>/staleharness.json      marks the folder as ours
 <root>/runs/<id>/             one finished run; appears by one rename and never changes again
     run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
-    metrics.jsonl             one line per phase; deterministic columns only
-    metrics.parquet           the same as a table
-    timing.jsonl              seconds per phase (collect, learn, evaluate): not deterministic
+    metrics.parquet           one row per phase; deterministic columns only
+    timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
     job.json, log.txt         what was asked, and what the run printed
     manifest.json             sha256 of each file above but the log
-<root>/attempts/<id>/         a run under way, or failed: the same files, checkpoints, failure.json
+<root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json
 <root>/reports/<name>/        index.html, figures, tables
 """
 
@@ -32,13 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MARKER = "staleharness.json"
-RESULTS = (
-    "job.json",
-    "metrics.jsonl",
-    "metrics.parquet",
-    "run.json",
-    "timing.jsonl",
-)  # what a manifest vouches for
+RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
 
 
 @dataclass(frozen=True)
@@ -181,16 +174,16 @@ class Store:
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
         files = {name: digest(attempt / name) for name in RESULTS if (attempt / name).exists()}
         write_json(attempt / "manifest.json", files)
-        for leftover in (*attempt.glob("checkpoint*"), *attempt.glob(".*"), *attempt.glob("failure.json")):
-            if leftover.is_file():
+        for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
+            for leftover in filter(Path.is_file, attempt.glob(pattern)):
                 leftover.unlink()  # after the last thing that takes time: a run killed here starts over
         try:
             attempt.rename(final)
         except OSError:
             if not final.is_dir():
                 raise
-            mine, theirs = (digest(d / "metrics.jsonl") for d in (attempt, final))
-            if mine != theirs:
+            mine, theirs = (json.loads((d / "run.json").read_text()) for d in (attempt, final))
+            if mine["metrics_sha256"] != theirs["metrics_sha256"]:
                 raise RuntimeError(
                     f"run {run_id} finished twice with different metrics: {attempt} and {final}"
                 ) from None
@@ -203,7 +196,7 @@ def damage(path: Path) -> str | None:
     """What is wrong with a run's directory, or None: every file must match the manifest."""
     try:
         manifest = dict(json.loads((path / "manifest.json").read_text()))
-        if absent := sorted({"run.json", "metrics.jsonl", "metrics.parquet"} - set(manifest)):
+        if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
         for name, expected in sorted(manifest.items()):
             if digest(path / name) != expected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class Table:
         """What the numbers are, in one line."""
         s = self.settings
         scale = f"normalised: {s['normalise']} ({s['constants_note']})"
-        ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples"
+        ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
         return f"{', '.join(s['envs'])} | {s['score']} returns | {scale} | {ends}"
 
 
@@ -63,18 +64,16 @@ def render(table: Table, width: int = 120) -> rich.table.Table:
 
 
 def plain(table: Table, width: int = 120) -> str:
-    """The table as fixed-width text, headline above and notes below; no line of the table is over `width`
-    columns.
-    """
+    """The table as fixed-width text, headline above and notes below; no line is over `width` columns."""
     headers, lines, hidden = _fitted(table, width)
     widths = [max(len(line[i]) for line in (headers, *lines)) for i in range(len(headers))]
-    text = [table.headline]
+    text = textwrap.wrap(table.headline, width)
     for line in (headers, ["-" * w for w in widths], *lines):
         right = [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
         text.append("  ".join([line[0].ljust(widths[0]), *right]).rstrip())
-    if hidden:
-        text.append(f"no room for {', '.join(hidden)}: they are in the report and in table.csv")
-    text += (f"note: {note}" for note in table.notes)
+    below = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
+    for note in (*below, *(f"note: {note}" for note in table.notes)):
+        text += textwrap.wrap(note, width, subsequent_indent="      ")
     return "\n".join(map(printable, text))
 
 

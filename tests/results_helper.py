@@ -54,12 +54,15 @@ def write_run(
     rng = np.random.default_rng([seed, capacity, len(label)])
     rows = _metrics(rng, phases, capacity, sampled, deterministic, curve)
     pd.DataFrame(rows).to_parquet(attempt / "metrics.parquet")
-    (attempt / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    seconds_per_phase = [{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases
+    pd.DataFrame(seconds_per_phase).to_parquet(attempt / "timing.parquet")
+    (attempt / "job.json").write_text(json.dumps({"label": label, "spec": spec}))
     (attempt / "log.txt").write_text(f"{label} on {env}\n")
     histogram = np.sum([r["lag_histogram"] for r in rows], axis=0)
     names = ("lag_mean", "lag_max", "tv_data", "ess_data", "kl_k3_data", "clipped")
     record = {
         "format": 1, "id": run_id, "label": label, "spec": spec,
+        "metrics_sha256": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
         "fingerprint": {**FINGERPRINT, **(fingerprint or {})},
         "scores": {
             kind: {"mean": mean, "std": 1.0, "returns": [mean] * 20, "lengths": [1000] * 20}

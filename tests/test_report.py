@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import canvas, inline, report, stats
+from staleharness import canvas, contents, inline, report, stats
 from staleharness.store import StoredRun
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -129,12 +130,14 @@ def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Pa
             "1",
             "2",
         }
+    marks = Counter(a["data-series"] for t, a in page.elements if t == "g" and "data-series" in a)
+    assert len(set(marks.values())) == 1  # lines, bands, bars, names and legends: as many for each
     assert {a["data-panel"] for t, a in page.elements if t == "g" and "data-panel" in a} == {"0", "1"}
 
 
 def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
     assert "phase 3\ndone\nnan" in page.texts
-    assert report.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
+    assert contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
 
 
 def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):

@@ -60,7 +60,7 @@ def test_aggregates_are_those_of_rliable(runs: int, tasks: int):
         metrics.aggregate_optimality_gap(matrix),
     ]
     np.testing.assert_allclose(bootstrap.aggregates(*columns), theirs, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(bootstrap.point_estimates(columns), theirs)
+    np.testing.assert_array_equal(bootstrap.rliable_points(*columns), theirs)
 
 
 def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
@@ -72,6 +72,26 @@ def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
     assert bootstrap.improvement([np.array([1.0, 2.0])], [np.array([1.0, 3.0])]) == pytest.approx(
         (0.5 + 0 + 1 + 0) / 4
     )
+
+
+def test_improvement_over_a_baseline_is_counted_at_equal_capacity(tmp_path: Path):
+    scored = {
+        ("ppo_clip", 1): (1.0, 2.0),
+        ("ppo_clip", 8): (5.0, 6.0),
+        ("vaco", 8): (5.5, 7.0),
+        ("spo", 1): (0.0, 3.0),
+    }
+    runs = [
+        write_run(tmp_path, a, s, capacity=k, sampled=v)
+        for (a, k), vs in scored.items()
+        for s, v in enumerate(vs)
+    ]
+    spo, vaco = stats.improvement(runs, "ppo_clip", reps=200)
+    assert (spo["algorithm"], spo["capacity"], spo["probability"]) == ("spo", 1, 0.5)
+    assert (vaco["algorithm"], vaco["capacity"], vaco["probability"]) == ("vaco", 8, 0.75)
+    assert 0.0 <= vaco["low"] <= 0.75 <= vaco["high"] == 1.0
+    with pytest.raises(UserError, match="did you mean 'ppo_clip'"):
+        stats.improvement(runs, "ppo_clp")
 
 
 # --- intervals
@@ -149,9 +169,12 @@ def test_intervals_do_not_depend_on_the_state_of_the_global_generator():
 
 def test_a_band_around_curves_resamples_whole_runs():
     curves = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [9.0, 9.0, 9.0]])
+    curves = curves * [1.0, 2.0, 4.0]
     middle, low, high = bootstrap.curve_band([curves], name=("c",), reps=500)
-    assert middle == pytest.approx([1.5] * 3)
-    assert len(set(low)) == len(set(high)) == 1  # the same resamples at every point
+    assert middle == pytest.approx([1.5, 3.0, 6.0])
+    np.testing.assert_allclose(low, low[0] * np.array([1, 2, 4]))  # the same resamples at every point
+    np.testing.assert_allclose(high, high[0] * np.array([1, 2, 4]))
+    assert low[0] < 1.5 < high[0]
 
 
 # --- orientation
@@ -204,10 +227,11 @@ def test_ppo_normalisation_scales_by_ppo_clip_at_capacity_one_alone(tmp_path: Pa
     made = [
         write_run(tmp_path, "ppo_clip", 0, capacity=1, sampled=100.0),
         write_run(tmp_path, "ppo_clip", 1, capacity=1, sampled=200.0),
+        write_run(tmp_path, "ppo_clip", 0, capacity=8, sampled=-500.0),
         write_run(tmp_path, "vaco", 0, capacity=8, sampled=400.0),
     ]
     rows = stats.table(made, normalise="ppo", reps=50).rows
-    assert [r["iqm"] for r in rows] == [0.5, 3.0]
+    assert [r["iqm"] for r in rows] == [0.5, -6.0, 3.0]
 
 
 def test_ppo_normalisation_says_which_runs_it_lacks(tmp_path: Path):
@@ -251,6 +275,10 @@ def test_unknown_options_name_the_nearest_known_one(tmp_path: Path):
     runs = [write_run(tmp_path)]
     with pytest.raises(UserError, match="did you mean 'minmax'"):
         stats.table(runs, normalise="minmx")
+    with pytest.raises(UserError, match="did you mean 'rliable'"):
+        stats.table(runs, engine="reliable")
+    with pytest.raises(UserError, match="at least 10 resamples"):
+        stats.table(runs, reps=0)
     with pytest.raises(UserError, match="did you mean 'deterministic'"):
         stats.table(runs, score="determinstic")
 
@@ -281,6 +309,7 @@ def test_missing_runs_are_named_with_their_reason(tmp_path: Path):
     wanted = [asked("spo", 0), asked("spo", 1, "Diverged"), asked("vaco", 0), asked("vaco", 1)]
     table = stats.table(made, wanted)
     assert "2 of 4 runs missing: spo seed 1 (Diverged), vaco seed 1 (not run)" in table.notes
+    assert "note: 2 of 4 runs missing" in tables.plain(table)
     assert [r["missing"] for r in table.rows] == [1, 1]
 
 
@@ -369,6 +398,27 @@ def test_deterministic_scores_give_their_own_table(tmp_path: Path):
     assert "deterministic returns" in table.headline
 
 
+def test_a_preview_has_the_same_points_similar_intervals_and_needs_no_rliable(tmp_path: Path):
+    made = write_grid(tmp_path, ("spo", "vaco"), seeds=8, phases=4)
+    full, quick = (stats.table(made, engine=e, reps=2000) for e in ("rliable", "quick"))
+    for a, b in zip(full.rows, quick.rows, strict=True):
+        assert a["iqm"] == pytest.approx(b["iqm"], abs=1e-12)
+        for end in ("iqm_low", "iqm_high", "auc_low", "auc_high"):
+            assert a[end] == pytest.approx(b[end], abs=0.03)
+    assert "rliable" in full.headline and "quick" in quick.headline
+    program = """
+import sys
+from staleharness import stats
+from staleharness.store import Store
+stats.table(Store(sys.argv[1]).read_all(), engine="quick")
+print("rliable" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
 def test_every_row_has_every_column_and_survives_json(tmp_path: Path):
     table = stats.table(write_grid(tmp_path, ("spo", "vaco"), phases=4), reps=100)
     assert all(tuple(row) == tables.COLUMNS for row in table.rows)
@@ -411,11 +461,11 @@ def test_no_line_of_the_plain_table_is_wider_than_asked(tmp_path: Path):
     made = write_grid(tmp_path, (*ALGORITHMS[:2], "mine[delta=0.1,realign_every=step,rho_bar=2.0]"), phases=3)
     table = stats.table(made, reps=50)
     for width in (80, 100, 120):
-        lines = tables.plain(table, width).splitlines()[1:6]
+        lines = tables.plain(table, width).splitlines()
         assert max(map(len, lines)) <= width
-        assert lines[1].startswith("-")
-    assert "clip%" in tables.plain(table, 120).splitlines()[1]
-    assert "no room for clip%" in tables.plain(table, 80)
+        body = next(i for i, line in enumerate(lines) if line.startswith("---"))
+        assert lines[body - 1].startswith("algorithm") and len(lines[body + 1 : body + 4]) == 3
+    assert " clip%  " in tables.plain(table, 120) and "no room for clip%" in tables.plain(table, 80)
 
 
 def test_names_are_text_and_not_terminal_markup(tmp_path: Path):

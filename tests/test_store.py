@@ -23,8 +23,9 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     attempt = store.attempt_dir(RUN)
     attempt.mkdir(parents=True)
     for name, text in {
-        "run.json": json.dumps({"id": RUN, "spec": {}}), "metrics.jsonl": metrics, "metrics.parquet": "table",
-        "timing.jsonl": "{}\n", "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
+        "run.json": json.dumps({"id": RUN, "spec": {}, "metrics_sha256": metrics}), "metrics.jsonl": metrics,
+        "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
+        "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
         "checkpoint-00000003.pt": "state", "failure.json": "{}", "MUJOCO_LOG.TXT": "a warning",
     }.items():  # fmt: skip
         (attempt / name).write_text(text)
@@ -36,8 +37,8 @@ def test_publishing_keeps_results_and_drops_what_was_needed_on_the_way(tmp_path:
     store = finished_attempt(tmp_path)
     path = store.publish(RUN)
     assert sorted(p.name for p in path.iterdir()) == [
-        "MUJOCO_LOG.TXT", "job.json", "log.txt", "manifest.json", "metrics.jsonl", "metrics.parquet", "plots",
-        "run.json", "timing.jsonl",
+        "MUJOCO_LOG.TXT", "job.json", "log.txt", "manifest.json", "metrics.parquet", "plots", "run.json",
+        "timing.parquet",
     ]  # fmt: skip
     assert not store.attempt_dir(RUN).exists()
     run = store.read(RUN)
@@ -79,17 +80,17 @@ def test_a_second_finisher_with_the_same_bytes_counts_once(tmp_path: Path) -> No
 
 def test_a_second_finisher_with_other_bytes_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
     first = finished_attempt(tmp_path).publish(RUN)
-    before = (first / "metrics.jsonl").read_bytes()
+    before = (first / "metrics.parquet").read_bytes()
     with pytest.raises(RuntimeError, match="finished twice with different metrics"):
         finished_attempt(tmp_path, '{"phase": 1}\n').publish(RUN)
-    assert (first / "metrics.jsonl").read_bytes() == before
+    assert (first / "metrics.parquet").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("metrics.jsonl", b""), ("metrics.parquet", b"other"), ("run.json", b"{}"), ("manifest.json", b"{}"),
-        ("manifest.json", b"[]"), ("manifest.json", b"\xff"), ("manifest.json", b"3"), ("metrics.jsonl", None),
+        ("metrics.parquet", b""), ("metrics.parquet", b"other"), ("run.json", b"{}"), ("manifest.json", b"{}"),
+        ("manifest.json", b"[]"), ("manifest.json", b"\xff"), ("manifest.json", b"3"), ("metrics.parquet", None),
         ("manifest.json", None),
     ],
 )  # fmt: skip

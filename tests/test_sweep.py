@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -116,8 +117,10 @@ def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return content
 
 
-def metrics(out: Path) -> dict[str, bytes]:
-    return {path.name: (path / "metrics.jsonl").read_bytes() for path in sorted((out / "runs").iterdir())}
+def metrics(out: Path) -> dict[str, str]:
+    """What must be the same whenever a run is made again: a hash of every phase's metrics, per run."""
+    records = [json.loads((path / "run.json").read_text()) for path in sorted((out / "runs").iterdir())]
+    return {record["id"]: record["metrics_sha256"] for record in records}
 
 
 def plugin(tmp_path: Path, text: str, name: str = "plugin.py") -> str:
@@ -252,12 +255,45 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     sweep_here(out)
     before = metrics(out)
     (run,) = (out / "runs").iterdir()
-    content = (run / "metrics.jsonl").read_bytes()
-    (run / "metrics.jsonl").write_bytes(content[: len(content) // 2])
+    content = (run / "metrics.parquet").read_bytes()
+    (run / "metrics.parquet").write_bytes(content[: len(content) // 2])
     assert Store(out).read_all() == []
     assert (
-        "is damaged and does not count (metrics.jsonl differs from the manifest)" in capsys.readouterr().err
+        "is damaged and does not count (metrics.parquet differs from the manifest)" in capsys.readouterr().err
     )
     assert len(sweep_here(out).done) == 1
     assert [path.name for path in (out / "damaged").iterdir()] == [run.name]
     assert metrics(out) == before
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
+    """SIGKILL the sweep at random times, workers sometimes with it, until it gets through."""
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    steps, rng = 64 * 150, random.Random(0)
+    sweep_here(straight, algo="ppo_clip,vaco", seeds=2, steps=steps)
+    words = command(killed, "--seeds", "2", algo="ppo_clip,vaco", steps=steps)
+    kills, finished = 0, set()
+    while kills < 20:
+        running = subprocess.Popen(
+            words,
+            env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.5"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            running.communicate(timeout=rng.uniform(1.0, 6.0))
+            break
+        except subprocess.TimeoutExpired:
+            kills += 1
+            if rng.random() < 0.5:
+                os.killpg(running.pid, signal.SIGKILL)  # the fork server and all workers, too
+            else:
+                running.kill()
+            running.communicate()
+        runs = metrics(killed) if (killed / "runs").is_dir() else {}
+        assert finished <= set(runs), "a finished run is gone"
+        finished = set(runs)
+    sweep_here(killed, algo="ppo_clip,vaco", seeds=2, steps=steps)
+    assert kills >= 3 and metrics(killed) == metrics(straight)

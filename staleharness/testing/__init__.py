@@ -4,6 +4,8 @@
     def test_my_idea_keeps_the_contract(algorithm, check):
         check(algorithm)
 
+An environment plugin has a contract, too: `parametrize_with_task_checks([MyTask])`, tests of (family, env, check).
+
 The contract does not know what a method means; add a truth table of a few lines worked out by hand:
 
     d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
@@ -12,15 +14,20 @@ The contract does not know what a method means; add a truth table of a few lines
 
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
 from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
+from .tasks import TASK_CHECKS, TaskCheck, check_task, parametrize_with_task_checks
 
 __all__ = [
     "CHECKS",
+    "TASK_CHECKS",
     "Check",
+    "TaskCheck",
     "check_algorithm",
+    "check_task",
     "decisions",
     "example_decisions",
     "example_trajectories",
     "gradient_coefficients",
     "parametrize_with_checks",
+    "parametrize_with_task_checks",
     "variants",
 ]

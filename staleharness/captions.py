@@ -1,0 +1,49 @@
+"""What the second line of a figure says: n, the interval, the score and its scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .scores import Grid
+from .tables import Table, plural
+
+
+def labels(table: Table) -> list[str]:
+    """All algorithms of a table, in the order in which figures show them."""
+    return sorted({r["algorithm"] for r in table.rows})
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def seeds(found: Grid) -> str:
+    """How many runs a cell has."""
+    return f"n = {_span([len(rs) for rs in found.cells.values()])}"
+
+
+def size(table: Table) -> str:
+    """How many runs and tasks a row rests on, and whether runs are missing."""
+    there = [r for r in table.rows if r["n_runs"]]
+    runs, tasks = ([r[c] for r in there] for c in ("n_runs", "n_tasks"))
+    missing = sum(r["missing"] for r in table.rows)
+    text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
+    text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
+    return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
+
+
+def band(table: Table) -> str:
+    """What the coloured band around a curve is."""
+    return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
+
+
+def bars(table: Table) -> str:
+    """What the bar around a point is."""
+    return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
+
+
+def scale(table: Table) -> str:
+    """Which score is shown, and how it is normalised."""
+    s = table.settings
+    return f"{s['score']} returns, normalised: {s['normalise']}"

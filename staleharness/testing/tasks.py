@@ -1,0 +1,148 @@
+"""The contract every environment plugin keeps, one check a promise, run on each id that the family lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..plugins import summary
+from ..task import ENVS, Task
+
+TaskCheck = Callable[[type[Task], str], None]
+Step = tuple[
+    NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]
+]  # observation, reward, terminated, truncated
+
+ENVS_AT_ONCE, STEPS = 3, 40
+
+
+def is_listed_and_explained(family: type[Task], env: str) -> None:
+    """It is registered, has a first docstring line, says a word on each id, and finds its ids and aliases."""
+    assert family.name in ENVS and ENVS[family.name] is family, "register it with @ENVS.register('name')"
+    assert summary(family) and family.__doc__ != Task.__doc__, "the first docstring line is what `list` shows"
+    assert family.ids[env], "give each id a line"
+    assert family.find(env) == env and family.find(env.lower()) == env
+    assert all(family.find(alias) == id for alias, id in family.aliases.items())
+    assert family.find("no-such-environment-v0") is None
+
+
+def has_flat_boxes(family: type[Task], env: str) -> None:
+    """Observations [N, D] and actions [N, A] are one-dimensional Boxes; auto-reset is DISABLED."""
+    import gymnasium
+
+    vector = _made(family, env)
+    for space in (vector.single_observation_space, vector.single_action_space):
+        assert isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1, space
+    assert vector.num_envs == ENVS_AT_ONCE
+    assert vector.metadata.get("autoreset_mode") == gymnasium.vector.AutoresetMode.DISABLED
+    vector.close()
+
+
+def steps_in_the_promised_shapes(family: type[Task], env: str) -> None:
+    """`step` returns finite numbers [N, D] and [N], booleans [N], and arrays that later steps do not change."""
+    vector = _made(family, env)
+    first, _ = vector.reset(seed=0)
+    kept = first.copy()
+    obs, reward, terminated, truncated = _played(vector, STEPS, seed=1)[-1]
+    assert obs.shape == first.shape == (ENVS_AT_ONCE, *vector.single_observation_space.shape)
+    assert reward.shape == terminated.shape == truncated.shape == (ENVS_AT_ONCE,)
+    assert terminated.dtype == truncated.dtype == bool
+    assert np.isfinite(obs).all() and np.isfinite(reward).all()
+    assert np.array_equal(first, kept), "the observation of reset changed under the caller's hands"
+    vector.close()
+
+
+def is_a_function_of_its_seed(family: type[Task], env: str) -> None:
+    """The same seed and actions give the same bits; another seed another start; environments differ."""
+    runs = []
+    for seed in (0, 0, 1):
+        vector = _made(family, env)
+        start, _ = vector.reset(seed=seed)
+        runs.append((start, _played(vector, STEPS, seed=2)))
+        vector.close()
+    assert np.array_equal(runs[0][0], runs[1][0]) and _equal(runs[0][1], runs[1][1])
+    assert not np.array_equal(runs[0][0], runs[2][0]), "the seed changes nothing"
+    assert not np.array_equal(runs[0][0][0], runs[0][0][1]), "all environments start alike"
+
+
+def resets_only_what_is_asked(family: type[Task], env: str) -> None:
+    """`reset(options={"reset_mask": mask})` starts the marked environments anew and leaves the others alone."""
+    vector = _made(family, env)
+    vector.reset(seed=3)
+    before = _played(vector, 1, seed=4)[-1][0]
+    mask = np.array([False, True, False])
+    after, _ = vector.reset(options={"reset_mask": mask})
+    assert np.array_equal(after[~mask], before[~mask])
+    assert not np.array_equal(after[mask], before[mask])
+    vector.close()
+
+
+def goes_on_from_a_saved_state(family: type[Task], env: str) -> None:
+    """`set_state(get_state())` in a fresh vector goes on with the same bits, resets included.
+
+    A vector without the two methods is wrapped by the harness, which replays the actions instead.
+    """
+    vector = _made(family, env)
+    assert hasattr(vector, "get_state"), "wrap it in staleharness.replay_state.ReplayState"
+    vector.reset(seed=5)
+    _played(vector, STEPS, seed=6)
+    state = {key: np.array(value, copy=True) for key, value in vector.get_state().items()}
+    straight = _played(vector, STEPS, seed=7)
+    again = _made(family, env)
+    again.set_state(state)
+    assert _equal(_played(again, STEPS, seed=7), straight)
+    vector.close()
+    again.close()
+
+
+TASK_CHECKS: tuple[TaskCheck, ...] = (
+    is_listed_and_explained,
+    has_flat_boxes,
+    steps_in_the_promised_shapes,
+    is_a_function_of_its_seed,
+    resets_only_what_is_asked,
+    goes_on_from_a_saved_state,
+)
+
+
+def check_task(family: type[Task]) -> None:
+    """Every check on every id the family lists; the first broken promise raises `AssertionError`."""
+    for env in family.ids:
+        for check in TASK_CHECKS:
+            check(family, env)
+
+
+def parametrize_with_task_checks(families: Iterable[type[Task]]) -> Any:
+    """A pytest decorator: one test `(family, env, check)` for each check on each id of each family."""
+    import pytest
+
+    cases = [(family, env, check) for family in families for env in family.ids for check in TASK_CHECKS]
+    ids = [f"{env}-{check.__name__}" for _, env, check in cases]
+    return pytest.mark.parametrize(("family", "env", "check"), cases, ids=ids)
+
+
+def _made(family: type[Task], env: str) -> Any:
+    return family().make(env, ENVS_AT_ONCE, 1)
+
+
+def _played(vector: Any, steps: int, seed: int) -> list[Step]:
+    """Random actions within bounds, ended environments reset by the caller."""
+    rng = np.random.default_rng(seed)
+    low, high = vector.single_action_space.low, vector.single_action_space.high
+    record: list[Step] = []
+    for _ in range(steps):
+        action = rng.uniform(low, high, size=(vector.num_envs, len(low))).astype(np.float32)
+        obs, reward, terminated, truncated, _ = vector.step(action)
+        record.append((obs, reward, terminated, truncated))
+        if (done := terminated | truncated).any():
+            vector.reset(options={"reset_mask": done})
+    return record
+
+
+def _equal(a: list[Step], b: list[Step]) -> bool:
+    return all(
+        np.array_equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True)
+    )
