@@ -75,12 +75,13 @@ def write(
     """Write the report into `out_dir` and return the path of its `index.html`.
 
     `failures` are records {class, message, log_tail, phase} with {label, env, capacity, seed} where known. A
-    report of the same content is left as it is. Raises nothing of its own; figures need at least one run.
+    report of the same content is left as it is, with the command that wrote it. Raises nothing of its own; figures
+    need at least one run.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     index = out_dir / "index.html"
     runs = sorted(runs, key=lambda r: (cell_of(r), r.record["spec"]["seed"]))
-    key = _key(runs, table, failures, command, title)
+    key = _key(runs, table, failures, title)
     before = _manifest(out_dir)
     if before["key"] == key and all(_intact(out_dir / name, sha) for name, sha in before["files"].items()):
         return index
@@ -180,9 +181,8 @@ def _curves_csv(runs: Sequence[StoredRun]) -> str:
     return rows_to_csv(rows, ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return"))
 
 
-def _key(
-    runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str
-) -> str:
+def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Of all that is shown but the command: asking again in other words is no other report."""
     content = {
         "code": [
             __version__,
@@ -191,7 +191,7 @@ def _key(
         "runs": [[r.id, digest(r.path / "manifest.json")] for r in runs],
         "table": table.to_json(),
         "failures": [dict(f) for f in failures],
-        "text": [command, title],
+        "title": title,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

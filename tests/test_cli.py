@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from staleharness import cli
+from staleharness import cli, report
 from staleharness.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -197,9 +197,7 @@ def test_report_takes_what_matches_and_needs_no_plugin(
     words: list[str], algorithms: list[str] | None,
 ) -> None:  # fmt: skip
     pages = []
-    monkeypatch.setattr(
-        cli, "_report_page", lambda folder, *what: pages.append(folder) or folder / "index.html"
-    )
+    monkeypatch.setattr(report, "write", lambda folder, *what: pages.append(folder) or folder / "index.html")
     monkeypatch.delitem(sys.modules, "staleharness.task", raising=False)
     code, text, errors = call("report", "--out", str(swept[0]), "--json", *words)
     if algorithms is None:
