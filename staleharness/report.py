@@ -75,7 +75,8 @@ def write(
     """Write the report into `out_dir` and return the path of its `index.html`.
 
     `failures` are records {class, message, log_tail, phase} with {label, env, capacity, seed} where known. A
-    report of the same content is left as it is, and names the command that wrote it first. Raises nothing of its own; figures need at least one run.
+    report of the same content is left as it is, with the command that wrote it. Raises nothing of its own; figures
+    need at least one run.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     index = out_dir / "index.html"
@@ -181,6 +182,7 @@ def _curves_csv(runs: Sequence[StoredRun]) -> str:
 
 
 def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Of all that is shown but the command: asking again in other words is no other report."""
     content = {
         "code": [
             __version__,

@@ -103,10 +103,11 @@ class Store:
         """Create the folder and its marker."""
         self.check()
         try:
-            (self.root / "runs").mkdir(parents=True, exist_ok=True)
-            (self.root / "attempts").mkdir(exist_ok=True)
-            if not (self.root / MARKER).exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not (self.root / MARKER).exists():  # first of all: a folder without it is not ours
                 write_json(self.root / MARKER, {"format": FORMAT, "holds": "staleharness results"})
+            (self.root / "runs").mkdir(exist_ok=True)
+            (self.root / "attempts").mkdir(exist_ok=True)
         except OSError as error:
             raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
 
@@ -207,5 +208,7 @@ def damage(path: Path) -> str | None:
 
 
 def _only_reference(root: Path) -> bool:
-    """A fresh checkout's `results/` holds the published bundles and its README, and is ours all the same."""
-    return {p.name for p in root.iterdir()} <= {"reference", "README.md", ".gitkeep"}
+    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles and
+    its README, and is ours all the same."""
+    torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
+    return {p.name for p in root.iterdir()} <= {"reference", "README.md", ".gitkeep"} | torn

@@ -129,6 +129,12 @@ def test_a_folder_is_locked_by_one_sweep_at_a_time(tmp_path: Path) -> None:
         assert not handles or len(os.listdir("/proc/self/fd")) == handles
 
 
+def test_a_crash_while_a_folder_is_made_does_not_make_it_somebody_elses(tmp_path: Path) -> None:
+    for n in every_crash(lambda n: Store(tmp_path / str(n)).open_for_writing()):
+        Store(tmp_path / str(n)).open_for_writing()
+        assert (tmp_path / str(n) / "attempts").is_dir()
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_bytes(path, b"before")
