@@ -73,8 +73,8 @@ def _dispatch(command: Any) -> int:
 
 def _load_plugins(plugin: str | None) -> None:
     from .files import user_path
+    from .parsing import split_list
     from .plugins import add_user_path
-    from .spec import split_list
 
     if plugin is not None:
         whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
@@ -113,9 +113,9 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
+    from .parsing import whole_number
     from .plan import usable_cores
     from .scores import check_scale
-    from .spec import whole_number
     from .store import Store
 
     _check_shown(command)
@@ -137,8 +137,8 @@ def _sweep(command: Sweep) -> int:
 
 
 def _run(command: Run) -> int:
+    from .parsing import whole_number
     from .plan import Plan
-    from .spec import whole_number
     from .store import Store
 
     _check_shown(command)
@@ -253,8 +253,8 @@ def _status(command: Status) -> int:
 
 
 def _report(command: Report) -> int:
+    from .parsing import split_list, whole_number
     from .present import publish
-    from .spec import split_list, whole_number
     from .store import Store
 
     _check_shown(command)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UserError
-from .spec import whole_number
+from .parsing import whole_number
 
 
 class LagModel(Protocol):

@@ -16,12 +16,8 @@ from .algorithm import ALGORITHMS, Algorithm, check
 from .errors import UserError, nearest
 from .files import user_path
 from .lag import parse_lag
-from .plugins import source_hash
-from .spec import (
-    PRESETS,
-    SETTINGS,
+from .parsing import (
     AlgorithmChoice,
-    RunSpec,
     build,
     canonical_json,
     parse_algorithm,
@@ -30,6 +26,8 @@ from .spec import (
     split_list,
     whole_number,
 )
+from .plugins import source_hash
+from .spec import PRESETS, SETTINGS, RunSpec
 from .task import Task, find_env
 
 MOST_RUNS = 100_000  # of one grid

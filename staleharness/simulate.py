@@ -18,9 +18,10 @@ from .evaluation import Scores, evaluate
 from .lag import parse_lag
 from .learner import Learner
 from .moments import Moments, RewardScale
+from .parsing import build
 from .policies.mlp import MLPPolicy
 from .replay import RolloutStore
-from .spec import RunSpec, build
+from .spec import RunSpec
 from .streams import stream
 from .task import find_env
 

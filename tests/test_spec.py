@@ -14,12 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from staleharness.errors import UserError
-from staleharness.plan import MOST_RUNS, Question, ask, dump, plan
-from staleharness.spec import (
+from staleharness.parsing import (
     LARGEST,
-    PRESETS,
     AlgorithmChoice,
-    RunSpec,
     build,
     canonical_json,
     convert,
@@ -29,6 +26,8 @@ from staleharness.spec import (
     split_list,
     whole_number,
 )
+from staleharness.plan import MOST_RUNS, Question, ask, dump, plan
+from staleharness.spec import PRESETS, RunSpec
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(
