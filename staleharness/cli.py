@@ -16,17 +16,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .commands import Grid, List, New, Report, Run, Shown, Status, Sweep, parse
 from .errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from .plan import Plan, PlannedRun
+    from .plan import Plan
     from .store import Store, StoredRun
     from .sweep import Outcome
-    from .tables import Table
 
 
 FILE_TROUBLE = (
@@ -116,11 +114,13 @@ def _check_shown(command: Shown) -> None:
 
 def _sweep(command: Sweep) -> int:
     from .plan import usable_cores
+    from .scores import check_scale
     from .spec import whole_number
     from .store import Store
 
     _check_shown(command)
     planned = _planned(command)
+    check_scale(command.normalise, command.score, planned.envs, planned.labels, planned.capacities)
     threads = planned.runs[0].spec.threads
     jobs = (
         whole_number(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
@@ -158,8 +158,9 @@ def _run(command: Run) -> int:
     return _execute(command, Plan(planned.runs, name, planned.title), store, jobs=1)
 
 
-def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> int:
+def _execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
     from .display import listener_for
+    from .present import show
     from .sweep import sweep
 
     store.open_for_writing()
@@ -174,7 +175,7 @@ def _execute(command: Grid | Shown, planned: Plan, store: Store, jobs: int) -> i
         stored = _read(store, planned)
     else:
         outcome = _all_done(planned)
-    return _show(command, planned, store, stored, outcome)
+    return show(command, planned, store, stored, outcome)
 
 
 def _read(store: Store, planned: Plan) -> list[StoredRun]:
@@ -203,75 +204,6 @@ def _counted(number: int, what: str) -> str:
     if number == 1:
         return f"1 {what}"
     return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"
-
-
-def _show(command: Any, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
-    """Table and report of what there is, and an exit code that says whether it is all."""
-    from .display import describe
-    from .tables import printable
-
-    expected = [_expected(run, outcome) for run in planned.runs]
-    failures = [
-        {**event, "id": run.run_id, **_expected(run, outcome)}
-        for run in planned.runs
-        if (event := outcome.failed.get(run.run_id))
-    ]
-    table, page = _publish(command, store, planned.name, planned.title, stored, expected, failures)
-    for run in planned.runs:
-        if failure := outcome.failed.get(run.run_id):
-            words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
-            print(printable(words), file=sys.stderr)
-            print(f"        log: {store.attempt_dir(run.run_id) / 'log.txt'}", file=sys.stderr)
-    if outcome.interrupted:
-        left = len(planned.runs) - len(stored)
-        print(f"stopped with {left} runs to go; the same command goes on: {_command_line()}", file=sys.stderr)
-    if command.json:
-        runs = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
-        content = {"runs": runs, "table": table.rows, "notes": table.notes, "settings": table.settings}
-        print(json.dumps({**content, "report": str(page) if page else None}, sort_keys=True))
-    if outcome.interrupted:
-        return 130
-    return 1 if len(stored) < len(planned.runs) else 0
-
-
-def _expected(run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
-    spec, failure = run.spec, outcome.failed.get(run.run_id)
-    place = {"label": run.label, "capacity": spec.capacity, "env": spec.env, "seed": spec.seed}
-    return {**place, "problem": failure["class"] if failure else None}
-
-
-def _publish(
-    command: Any,
-    store: Store,
-    name: str,
-    title: str,
-    stored: list[StoredRun],
-    expected: list[dict[str, Any]],
-    failures: list[dict[str, Any]],
-) -> tuple[Table, Path | None]:
-    """Compute (or find) the table, print it, and write the report where something changed."""
-    from . import report, stats
-    from .tables import plain, render
-
-    folder = store.root / "reports" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    table = stats.cached_table(folder, stored, expected, score=command.score, normalise=command.normalise)
-    if not stored:
-        print("no run has finished yet, so there is no table", file=sys.stderr)
-        return table, None
-    if sys.stdout.isatty() and not command.json:
-        from rich.console import Console
-
-        console = Console()
-        console.print(table.headline, style="bold", highlight=False, markup=False)
-        console.print(render(table, console.width))
-        for note in table.notes:
-            console.print(f"note: {note}", highlight=False, markup=False)
-    else:
-        print(plain(table), file=sys.stderr if command.json else sys.stdout)
-    page = report.write(folder, stored, table, failures, _command_line(), title)
-    print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
-    return table, page
 
 
 def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
@@ -321,6 +253,7 @@ def _status(command: Status) -> int:
 
 
 def _report(command: Report) -> int:
+    from .present import publish
     from .spec import split_list, whole_number
     from .store import Store
 
@@ -342,8 +275,8 @@ def _report(command: Report) -> int:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
     name = _folder_name("report", *(parts or ["all"]))
-    table, page = _publish(command, store, name, f"Stored runs in {command.out}", chosen, [], [])
-    if command.json:
+    table, page = publish(command, store, name, f"Stored runs in {command.out}", chosen, [], [])
+    if command.json and table is not None:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0
 
@@ -379,7 +312,3 @@ def _new(command: New) -> int:
     )
     print(f"try: staleharness sweep {other} {flag} {name} --k 8{plugin}")
     return 0
-
-
-def _command_line() -> str:
-    return shlex.join(["staleharness", *sys.argv[1:]])

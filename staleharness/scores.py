@@ -160,6 +160,19 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
 
 
+def check_scale(
+    kind: str, score: str, envs: Sequence[str], labels: Sequence[str], capacities: Sequence[int]
+) -> None:
+    """Raise `UserError` where a sweep of these cells could not be normalised as asked, before it is run."""
+    if kind == "ppo" and (BASELINE not in labels or 1 not in capacities):
+        raise UserError(
+            f"NORMALISE=ppo measures against {BASELINE} at K=1, which this sweep does not run; "
+            f"add {BASELINE} to ALGO and 1 to K, or use minmax"
+        )
+    if kind == "frozen":
+        _frozen(envs, score)
+
+
 def _from_runs(kind: str, runs: Grid, score: str, note: str) -> Normaliser:
     values: dict[str, list[float]] = {}
     for cell, members in runs.cells.items():

@@ -55,6 +55,14 @@ MISTAKES = {
     "a lag that the buffer does not hold": ([*HOPPER, "--k", "4", "--lag", "fixed:4"], ["fixed:4", "K=5"]),
     "an unknown device": ([*HOPPER, "--device", "tpu"], ["'tpu'", "cuda"]),
     "an unknown normalisation": ([*HOPPER, "--normalise", "minmx"], ["'minmx'", "'minmax'"]),
+    "a normalisation without its baseline": (
+        [*HOPPER, "--k", "8", "--normalise", "ppo"],
+        ["ppo_clip", "K=1"],
+    ),
+    "a normalisation without constants": (
+        ["sweep", "--env", "Pusher", "--normalise", "frozen"],
+        ["Pusher-v5"],
+    ),
     "an unknown score": ([*HOPPER, "--score", "best"], ["'best'"]),
     "an unknown command": (["swep"], ["'swep'", "'sweep'"]),
     "a missing spec file": ([*HOPPER, "--spec", "nowhere.toml"], ["nowhere.toml"]),
