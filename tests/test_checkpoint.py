@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -157,10 +158,22 @@ def test_an_attempt_has_one_writer_who_waits_for_another_to_end(
         pass
 
 
-def test_whoever_waited_for_an_attempt_that_was_published_locks_a_new_one(tmp_path: Path) -> None:
-    attempt, published = tmp_path / "attempt", tmp_path / "published"
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_lock_is_worth_nothing_once_the_attempt_was_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
+) -> None:
+    attempt, flock = tmp_path / "attempt", fcntl.flock
+
+    def late(handle: int, operation: int) -> None:
+        """The holder publishes between our opening the lock and our having it."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        attempt.rename(tmp_path / "published")
+        if made_anew:
+            attempt.mkdir()
+            (attempt / ".lock").touch()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert run._locked(attempt) is None
     with run._only_writer(attempt):
-        assert run._locked(attempt) is None
-        attempt.rename(published)
-        with run._only_writer(attempt):
-            assert attempt.is_dir()
+        assert (attempt / ".lock").is_file()
