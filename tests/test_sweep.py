@@ -211,20 +211,20 @@ def lines_written(out: Path) -> int:
 @pytest.mark.parametrize("how", ["interrupt", "kill"])
 def test_a_sweep_stopped_half_way_goes_on_to_the_same_bits(tmp_path: Path, how: str) -> None:
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    steps = 64 * 60
+    steps = 64 * 250
     assert len(sweep_here(straight, seeds=2, steps=steps).done) == 2
     stopping = subprocess.Popen(
         command(stopped, "--seeds", "2", steps=steps), env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_until(lambda: lines_written(stopped) >= 12)
+    wait_until(lambda: lines_written(stopped) >= 6)
     stopping.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
     _, errors = stopping.communicate(timeout=120)
     if how == "interrupt":
         assert stopping.returncode == 130, errors
         assert "the same command goes on" in errors
         assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
-    assert lines_written(stopped) < 120
+    assert lines_written(stopped) < 500
     assert len(sweep_here(stopped, seeds=2, steps=steps).done) == 2
     assert metrics(stopped) == metrics(straight)
     logs = [(path / "log.txt").read_text() for path in (stopped / "runs").iterdir()]
