@@ -93,8 +93,8 @@ class Learner:
         norm = self._optimise(rate * self.algorithm.step_scale(decisions))
         with torch.no_grad():
             # clipped: the method left a decision no policy gradient although it had an advantage
-            untouched = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
-            clipped = ((untouched.view(shape) == 0) & (advantage != 0)).float()
+            pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
+            clipped = ((pull.view(shape) == 0) & (advantage != 0)).float()
             own = {f"algorithm/{key}": masked_mean(x.float(), mask) for key, x in answer.diagnostics.items()}
             shared = {
                 "policy_loss": policy_loss.detach(),

@@ -74,7 +74,7 @@ class RewardScale:
         """Scaled and clipped rewards, float32, any shape."""
         if self.moments.count == 0:
             return reward.float()
-        scale = (self.moments.variance + EPSILON).rsqrt()
+        scale = (self.moments.variance + EPSILON).rsqrt().to(reward.device)
         return (reward.double() * scale).clamp(-CLIP, CLIP).float()
 
     def state_dict(self) -> dict[str, object]:
