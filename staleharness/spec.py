@@ -139,7 +139,7 @@ SETTINGS = [f.name for f in fields(RunSpec) if f.name not in COMMON]
 PRESETS: dict[str, dict[str, Any]] = {
     # a first look: minutes on two cores
     "quick": {
-        "steps": 122_880,
+        "steps": 92_160,
         "num_envs": 16,
         "num_steps": 128,
         "epochs": 10,
