@@ -192,6 +192,12 @@ class Store:
         return final
 
 
+def log_tail(attempt: Path, lines: int = 25) -> str:
+    """The last lines of an attempt's log, or nothing where there is none."""
+    log = attempt / "log.txt"
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.is_file() else ""
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with a run's directory, or None: every file must match the manifest."""
     try:

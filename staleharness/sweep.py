@@ -16,7 +16,7 @@ from .files import write_json
 from .job import Job
 from .plan import PlannedRun
 from .plugins import PATH_VARIABLE
-from .store import Store
+from .store import Store, log_tail
 
 
 class Listener(Protocol):
@@ -155,9 +155,7 @@ def _silent_death(worker: _Worker, store: Store) -> dict[str, Any]:
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
     except ValueError:
         how = f"signal {-code}"
-    log = attempt / "log.txt"
-    tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:]) if log.is_file() else ""
-    failure = {"class": "Killed", "message": f"the worker ended by {how}", "log_tail": tail}
+    failure = {"class": "Killed", "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
         attempt.mkdir(parents=True, exist_ok=True)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it

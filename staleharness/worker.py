@@ -23,10 +23,8 @@ from .files import write_json
 from .job import Job
 from .plugins import PATH_VARIABLE, source_file, source_hash
 from .spec import RunSpec
-from .store import Store
+from .store import Store, log_tail
 from .task import find_env
-
-LOG_TAIL_LINES = 25
 
 
 def main(job: Job, plugin_path: str, channel: Connection) -> None:
@@ -99,13 +97,6 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         kind = "DiskFull"
     return {"class": kind, "message": " ".join(str(error).split()), "log_tail": log_tail(attempt)}
-
-
-def log_tail(attempt: Path) -> str:
-    log = attempt / "log.txt"
-    if not log.is_file():
-        return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
 
 
 def _log_to(path: Path) -> None:
