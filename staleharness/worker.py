@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium  # noqa: F401 (loaded in the fork server, so that a run costs no start-up)
 import torch
+import torch._dynamo  # every optimiser loads it: a second, paid once in the server
 
 from . import run
 from .algorithm import ALGORITHMS
