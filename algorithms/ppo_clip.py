@@ -23,16 +23,22 @@ class PPOClip(Algorithm):
     π_prox is the learner at the start of the phase. The 2017 paper writes one "old" policy and means both;
     with stale data the three differ. They are the three loss modes of PPO-EWMA's code (`behavior`,
     `proximal`, `decoupled`). On-policy, all three are the same.
+
+    With group-relative advantages this is GRPO; with `clip_high` above `clip` it is DAPO's clip-higher (Yu et
+    al. 2025, arXiv:2503.14476: 0.28; VACO's language baseline: 0.272), where positive advantages may move
+    further than negative ones.
     """
 
     paper = "Schulman et al. 2017, arXiv:1707.06347"
 
     clip: float = 0.2  # ε
+    clip_high: float = 0.0  # ε above ratio 1; 0 is the same as `clip`
     anchor: Literal["behaviour", "proximal", "decoupled"] = "behaviour"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("clip", self.clip > 0, "above 0")
+        self.require("clip_high", self.clip_high >= 0, "0 (the same as clip) or above")
 
     @property
     def proximal(self) -> Proximal:
@@ -41,7 +47,7 @@ class PPOClip(Algorithm):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         anchor = d.behaviour_logp if self.anchor == "behaviour" else d.proximal_logp
         ratio = importance_ratio(d.target_logp, anchor)
-        objective, clipped = clipped_surrogate(ratio, d.advantage, self.clip)
+        objective, clipped = clipped_surrogate(ratio, d.advantage, self.clip, self.clip_high or None)
         if self.anchor == "decoupled":
             objective = importance_ratio(d.proximal_logp, d.behaviour_logp) * objective
         return PolicyLoss(-objective, {"clipped": clipped})

@@ -29,7 +29,7 @@ class PPOKL(Algorithm):
 
     clip: float = 0.2  # ε; 0 is no clip
     kl_coef: float = 1.0  # κ, where it starts if it adapts
-    estimator: KLEstimator = "analytic"  # k2 and k3 also serve policies without a closed form
+    estimator: KLEstimator = "auto"  # auto: analytic where the policy has a closed form, k3 on tokens
     reference: Anchor = "behaviour"
     adaptive: bool = False
     target: float = 0.01  # KL per decision, in nats
@@ -48,7 +48,7 @@ class PPOKL(Algorithm):
         return {"kl_coef": self.kl_coef}
 
     def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
-        kl, factor = diagnostics[f"kl_{self.estimator}"], 1.0
+        kl, factor = diagnostics["kl"], 1.0
         if self.adaptive and kl > 2.0 * self.target:
             factor = 1.5
         elif self.adaptive and kl < 0.5 * self.target:
@@ -58,7 +58,7 @@ class PPOKL(Algorithm):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         ratio = importance_ratio(d.target_logp, d.behaviour_logp)
         kl = kl_divergence(d, self.reference, self.estimator)
-        objective, diagnostics = ratio * d.advantage, {f"kl_{self.estimator}": kl}
+        objective, diagnostics = ratio * d.advantage, {"kl": kl}
         if self.clip:
             objective, diagnostics["clipped"] = clipped_surrogate(ratio, d.advantage, self.clip)
         return PolicyLoss(d.state["kl_coef"] * kl - objective, diagnostics)

@@ -51,7 +51,7 @@ class VACO(Algorithm):
     c_bar: float = 1.0
     entropy_coef: float = 0.0  # α
     kl_coef: float = 1.0  # κ, for trust_region = "kl"
-    kl_estimator: KLEstimator = "analytic"
+    kl_estimator: KLEstimator = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,5 +84,5 @@ class VACO(Algorithm):
             objective = spo_surrogate(ratio, advantage, self.delta)
         elif self.trust_region == "kl":
             kl = kl_divergence(d, "behaviour", self.kl_estimator)
-            objective, diagnostics[f"kl_{self.kl_estimator}"] = objective - self.kl_coef * kl, kl
+            objective, diagnostics["kl"] = objective - self.kl_coef * kl, kl
         return PolicyLoss(-objective, diagnostics)

@@ -12,7 +12,7 @@ from .batch import Decisions, Rollout, Targets
 from .diagnostics import after_training, explained_variance, lag_of, staleness_of_data
 from .errors import Diverged
 from .ewma import ewma_update
-from .objectives import masked_mean
+from .objectives import masked_mean, step_factor
 from .phase_batch import PhaseBatch
 from .policies.mlp import Evaluation, MLPPolicy, gaussian_kl
 from .spec import RunSpec
@@ -90,7 +90,9 @@ class Learner:
         entropy = now.entropy.mean()
         policy.flat_gradient.zero_()
         torch.autograd.backward(policy_loss - spec.entropy_coef * entropy + spec.value_coef * value_loss)
-        norm = self._optimise(rate * self.algorithm.step_scale(decisions))
+        norm = self._optimise(
+            rate * self.algorithm.step_scale(decisions) * step_factor(decisions, spec.step_size)
+        )
         with torch.no_grad():
             # clipped: the method left a decision no policy gradient although it had an advantage
             pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .batch import Decisions, Targets, Trajectories
 from .errors import UserError
+from .spec import StepSize
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 AdvantageForm = Literal["lambda_mix", "vs"]
-KLEstimator = Literal["analytic", "k2", "k3"]
+KLEstimator = Literal["auto", "analytic", "k2", "k3"]  # auto: analytic where there is a closed form, else k3
 Anchor = Literal["behaviour", "proximal"]
 
 LOG_RATIO_LIMIT = 20.0  # e²⁰ ≈ 5·10⁸, whose square fits in float32; a ratio beyond it carries no gradient
@@ -50,6 +51,25 @@ def effective_sample_size(ratio: Tensor, mask: Tensor) -> Tensor:
     return weights.sum().square() / (mask.sum() * weights.square().sum()).clamp(min=1e-30)
 
 
+def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """Σ_t log w_t over each row's decisions [B], clamped to ±20: the log-ratio of the whole sequence."""
+    return (log_ratio * mask).sum(1).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def step_factor(d: Decisions, rule: StepSize) -> float:
+    """Factor on the coming gradient step's size, whatever the method.
+
+    `ess`          √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ratio 1)
+    `inverse_lag`  1/max(1, mean lag in phases), after the law η_max ∝ 1/lag (arXiv:2607.01083)
+    """
+    if rule == "ess":
+        weight = sequence_log_ratio(d.target_logp.detach() - d.behaviour_logp, d.mask).exp()
+        return float(effective_sample_size(weight, (d.mask.sum(1) > 0).to(weight.dtype)).sqrt())
+    if rule == "inverse_lag":
+        return 1.0 / max(1.0, float(masked_mean(d.lag, d.mask)))
+    return 1.0
+
+
 def kl_k1(target_logp: Tensor, anchor_logp: Tensor) -> Tensor:
     """−log w: unbiased for KL[anchor ‖ π] under the anchor's samples, of either sign (Schulman 2020)."""
     return -log_ratio(target_logp, anchor_logp)
@@ -73,10 +93,10 @@ def kl_divergence(d: Decisions, anchor: Anchor, estimator: KLEstimator) -> Tenso
     uncorrected, as PPO-EWMA's code does. Raises `UserError` for `analytic` where the policy has no closed
     form.
     """
-    if estimator == "analytic":
-        if d.analytic_kl is None:
-            raise UserError("the analytic KL needs a policy with a closed form; use k2 or k3 for this one")
+    if estimator in ("auto", "analytic") and d.analytic_kl is not None:
         return d.analytic_kl(anchor)
+    if estimator == "analytic":
+        raise UserError("the analytic KL needs a policy with a closed form; use auto, k2 or k3 for this one")
     anchor_logp = d.behaviour_logp if anchor == "behaviour" else d.proximal_logp
     return (kl_k2 if estimator == "k2" else kl_k3)(d.target_logp, anchor_logp)
 
@@ -84,10 +104,16 @@ def kl_divergence(d: Decisions, anchor: Anchor, estimator: KLEstimator) -> Tenso
 # --- surrogates, to be maximised ---------------------------------------------------------------------------
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """min(rA, clip(r, 1 − ε, 1 + ε)A) (Schulman et al. 2017, eq. 7); 1 where the clip ends the gradient."""
-    objective = (ratio * advantage).minimum(ratio.clamp(1.0 - epsilon, 1.0 + epsilon) * advantage)
-    outside = ((advantage > 0) & (ratio > 1.0 + epsilon)) | ((advantage < 0) & (ratio < 1.0 - epsilon))
+def clipped_surrogate(
+    ratio: Tensor, advantage: Tensor, epsilon: float, epsilon_high: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """min(rA, clip(r, 1 − ε, 1 + ε_high)A) (Schulman et al. 2017, eq. 7); 1 where the clip ends the gradient.
+
+    ε_high is ε unless given (clip-higher, Yu et al. 2025, arXiv:2503.14476, eq. 10).
+    """
+    low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
+    objective = (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
+    outside = ((advantage > 0) & (ratio > high)) | ((advantage < 0) & (ratio < low))
     return objective, outside.to(ratio.dtype)
 
 

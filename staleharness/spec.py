@@ -15,6 +15,7 @@ from .errors import UserError
 from .parsing import build, canonical_json
 
 MOST_THREADS = 1024
+StepSize = Literal["constant", "ess", "inverse_lag"]
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
 
 
@@ -56,6 +57,7 @@ class RunSpec:
     value_clip: float = 0.2  # around the learner's value at the start of the phase; 0 is off
     entropy_coef: float = 0.0
     max_grad_norm: float = 0.5  # actor and critic together
+    step_size: StepSize = "constant"  # beside the schedule: × √ESS of the minibatch, or ÷ its mean lag
     hidden: tuple[int, ...] = (64, 64)
 
     # evaluation: the newest policy, frozen statistics, fixed seeds
