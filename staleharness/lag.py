@@ -66,4 +66,29 @@ def parse_lag(text: str, capacity: int) -> LagModel:
                 f"LAG=fixed:{lag} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}"
             )
         return Fixed(lag)
+    if match := re.fullmatch(r"inflight:(\d+)", text):
+        every = whole_number(match.group(1), "LAG=inflight:")
+        if every < 1:
+            raise UserError("LAG=inflight:0 never samples a token; give inflight:<tokens> with at least 1")
+        return Inflight(capacity, every)
     raise UserError(f"LAG={text!r} is not a lag model; give uniform or fixed:<phases>")
+
+
+@dataclass(frozen=True)
+class Inflight(Uniform):
+    """Weights change inside a sequence: it starts with any version in the buffer and takes the next one every
+    `every` tokens, up to the newest, as in-flight weight updates do (PipelineRL). Language tasks only."""
+
+    every: int = 64  # tokens
+
+
+def stretch_length(model: LagModel) -> int | None:
+    """Tokens that one version samples before the next takes over; None where a sequence keeps its version."""
+    return model.every if isinstance(model, Inflight) else None
+
+
+def along(model: LagModel, starts: NDArray[np.int64], phase: int, length: int) -> NDArray[np.int64]:
+    """Versions [slots, S] of the S stretches of sequences of up to `length` tokens that begin with `starts`."""
+    every = stretch_length(model)
+    stretches = 1 if every is None else -(-length // every)
+    return np.minimum(starts[:, None] + np.arange(stretches), phase)

@@ -10,12 +10,12 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
 from .algorithm import ALGORITHMS, Algorithm, check
 from .errors import UserError, nearest
 from .files import user_path
-from .lag import parse_lag
 from .parsing import (
     AlgorithmChoice,
     build,
@@ -27,7 +27,7 @@ from .parsing import (
     whole_number,
 )
 from .plugins import source_hash
-from .spec import PRESETS, SETTINGS, RunSpec
+from .spec import LanguageSpec, RunSpec
 from .task import Task, find_env
 
 MOST_RUNS = 100_000  # of one grid
@@ -40,6 +40,9 @@ class Question:
     env: tuple[str, ...] = ()
     algorithm: tuple[str, ...] = ()  # empty: every registered one
     capacity: tuple[int, ...] = ()
+    forward: tuple[
+        int, ...
+    ] = ()  # N, minibatches per generation round of a language task; empty: the preset's
     seeds: int = 3
     preset: str = "quick"
     lag: str = "uniform"
@@ -83,6 +86,9 @@ def ask(
     steps: str | None = None,
     preset: str | None = None,
     lag: str | None = None,
+    n: str | None = None,
+    model: str | None = None,
+    data: str | None = None,
     device: str | None = None,
     settings: str | None = None,
     spec_file: str | None = None,
@@ -92,7 +98,7 @@ def ask(
     if spec_file is not None:
         content = read_toml(user_path(spec_file))
         content = {
-            key: [v] if key in ("env", "algorithm", "capacity") and not isinstance(v, list) else v
+            key: [v] if key in ("env", "algorithm", "capacity", "forward") and not isinstance(v, list) else v
             for key, v in content.items()
         }
         base = build(Question, content, f"spec file {spec_file}")
@@ -103,6 +109,8 @@ def ask(
         asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
     if k is not None:
         asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
+    if n is not None:
+        asked["forward"] = tuple(whole_number(part, "N") for part in _named(n, "N"))
     if seeds is not None:
         asked["seeds"] = whole_number(seeds, "SEEDS")
     if preset is not None:
@@ -114,8 +122,9 @@ def ask(
         extra |= parse_assignments(settings, "SET")
     if steps is not None:
         extra["steps"] = whole_number(steps, "STEPS")
-    if device is not None:
-        extra["device"] = device
+    for key, value in (("device", device), ("model", model), ("data", data)):
+        if value is not None:
+            extra[key] = value
     asked["settings"] = extra
     return Question(**asked)
 
@@ -142,43 +151,56 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     _no_duplicates([str(c) for c in capacities], "K")
     if question.seeds < 1:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
-    if question.preset not in PRESETS:
-        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, PRESETS)}")
-    for key in question.settings:
-        if key not in SETTINGS:
-            raise UserError(f"SET: unknown option {key!r}; {nearest(key, SETTINGS)}")
-    settings = {**PRESETS[question.preset], **question.settings}
-    _check_device(str(settings.get("device", "cpu")))
+    _check_device(str(question.settings.get("device", "cpu")))
     found = [find_env(env) for env in question.env]
     _no_duplicates([env for env, _ in found], "ENV")
+    chosen = [_settings(question, family) for _, family in found]
     for env, family in found:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
             _try(env, family)
     choices = [parse_algorithm(text) for text in question.algorithm or tuple(ALGORITHMS)]
-    algorithms = [_resolved(choice) for choice in choices]
-    labels = [_label(algorithm) for algorithm in algorithms]
-    _no_duplicates(labels, "ALGO")
+    _no_duplicates([_label(_resolved(choice)) for choice in choices], "ALGO")
     seeds = range(question.seeds) if seeds is None else seeds
-    if (count := len(seeds) * len(found) * len(capacities) * len(algorithms)) > MOST_RUNS:
+    forward: tuple[int | None, ...] = question.forward or (None,)
+    _no_duplicates([str(n) for n in forward], "N")
+    count = len(seeds) * len(found) * len(capacities) * len(choices) * len(forward)
+    if count > MOST_RUNS:
         raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
-    hashes = {cls: source_hash(cls) for cls in (*map(type, algorithms), *(family for _, family in found))}
     runs = []
     for seed in seeds:
-        for env, family in found:
+        for (env, family), (settings, hyper) in zip(found, chosen, strict=True):
             for capacity in capacities:
-                for label, algorithm in zip(labels, algorithms, strict=True):
-                    content: dict[str, Any] = {
-                        "env": env,
-                        "algorithm": algorithm.name,
-                        "hyper": _hyper(algorithm),
-                    }
-                    content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
-                    spec = RunSpec.from_dict(content, "SET")
-                    parse_lag(spec.lag, spec.capacity)
-                    check(algorithm, spec)
-                    run_id = spec.run_id(hashes[type(algorithm)], hashes[family])
-                    runs.append(PlannedRun(run_id, label, spec))
+                for n in forward:
+                    for choice in choices:
+                        algorithm = _resolved(choice, hyper.get(choice.name, {}))
+                        content = {"env": env, "algorithm": algorithm.name, "hyper": _hyper(algorithm)}
+                        content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
+                        content |= {} if n is None else {"minibatches": n}
+                        spec = family.settings.from_dict(content, "SET")
+                        check(algorithm, spec)
+                        family.check(spec)
+                        run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
+                        label = _label(algorithm) + (f" N={n}" if len(forward) > 1 else "")
+                        runs.append(PlannedRun(run_id, label, spec))
     return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
+
+
+def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """(run settings, hyper-parameters by algorithm) that preset and question mean for this family."""
+    presets = family.all_presets()
+    if question.preset not in presets:
+        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
+    known = family.settings.settings()
+    for key in question.settings:
+        if key not in known:
+            raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
+    if question.forward and not issubclass(family.settings, LanguageSpec):
+        raise UserError(
+            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
+        )
+    settings = {**presets[question.preset], **question.settings}
+    hyper = dict(settings.pop("hyper", {}))
+    return settings, hyper
 
 
 def _try(env: str, family: type[Task]) -> None:
@@ -194,9 +216,9 @@ def _try(env: str, family: type[Task]) -> None:
         raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error
 
 
-def _resolved(choice: AlgorithmChoice) -> Algorithm:
-    """The method with its hyper-parameters, those not given at their defaults."""
-    return build(ALGORITHMS[choice.name], choice.options, f"ALGO={choice.name}")
+def _resolved(choice: AlgorithmChoice, preset: Mapping[str, Any] = MappingProxyType({})) -> Algorithm:
+    """The method with its hyper-parameters, those not given as the preset says or at their defaults."""
+    return build(ALGORITHMS[choice.name], {**preset, **choice.options}, f"ALGO={choice.name}")
 
 
 def _hyper(algorithm: Algorithm) -> dict[str, Any]:
@@ -237,7 +259,8 @@ def _name(question: Question, found: list[tuple[str, Any]], capacities: tuple[in
     """Readable, and different for different questions (seeds and algorithms may grow in place)."""
     envs = "+".join(re.sub(r"-v\d+$", "", env) for env, _ in found)
     slug = re.sub(r"[^\w+.-]", "_", f"{envs}-K{'+'.join(map(str, capacities))}-{question.preset}")[:80]
-    rest = {"settings": dict(question.settings), "lag": question.lag}
+    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag}
+    rest |= {"forward": list(question.forward)} if question.forward else {}
     if rest == {"settings": {}, "lag": "uniform"} and len(slug) < 80:
         return slug
     exact = [[env for env, _ in found], list(capacities), rest]
@@ -252,14 +275,6 @@ def _title(question: Question, found: list[tuple[str, Any]], capacities: tuple[i
 def usable_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def settings_line(spec: RunSpec) -> str:
-    """The few numbers that say how big a run is."""
-    return (
-        f"{spec.phases} phases of {spec.num_envs} x {spec.num_steps} steps = {spec.phases * spec.batch_size:,} steps, "
-        f"{spec.epochs} epochs x {spec.minibatches} minibatches"
-    )
 
 
 def dump(plan: Plan) -> list[dict[str, Any]]:
