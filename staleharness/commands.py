@@ -41,8 +41,8 @@ class Grid:
     """Environment steps per run, e.g. 100000 or 1e6; whole phases of it are run."""
     preset: Annotated[str | None, _value("quick|standard|paper", "quick")] = None
     """How big a run is: minutes, about 1M steps, or Table 1 of VACO."""
-    lag: Annotated[str | None, _value("uniform|fixed:L", "uniform")] = None
-    """Lag model: a version drawn from the buffer, or the one L phases back."""
+    lag: Annotated[str | None, _value("MODEL", "uniform")] = None
+    """Lag model: uniform, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a sync."""
     set: Annotated[str | None, _value("NAME=VALUE,...")] = None
     """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
     spec: Annotated[str | None, _value("FILE.toml")] = None
