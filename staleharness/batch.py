@@ -112,6 +112,11 @@ class Decisions:
     state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
     # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
     analytic_kl: Callable[[str], Tensor] | None = None
+    # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
+    group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
+    outcome: Tensor | None = None  # [B] reward of the whole row, before any baseline
+    logit_norm: Tensor | None = None  # Σ_v π_θ(v)² over the vocabulary, without gradient
+    reference_logp: Tensor | None = None  # log-probability under the fixed reference policy, without gradient
 
 
 @dataclass(frozen=True)
@@ -119,9 +124,13 @@ class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
     The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
-    detaches the diagnostics. One name is shared by all methods: `clipped` is 1 where the method's trust
-    region (PPO's clip, VACO's filter, a mask) took a decision's gradient away; report it where there is such
-    a thing.
+    detaches the diagnostics. Each mechanism of a method reports, as 0 or 1, which decisions it touched. Some
+    names are shared by all methods:
+
+        clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
+        truncated   the importance weight was cut to its cap, and the gradient stays
+        masked      of `clipped`, what a rule on importance ratios rejected
+        vetoed      of `clipped`, the whole row went because of one impossible decision in it
     """
 
     loss: Tensor

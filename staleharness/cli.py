@@ -95,6 +95,9 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
             steps=command.steps,
             preset=command.preset,
             lag=command.lag,
+            n=command.n,
+            model=command.model,
+            data=command.data,
             device=command.device,
             settings=command.set,
             spec_file=command.spec,
@@ -197,6 +200,8 @@ def _say_plan(planned: Plan, done: int, jobs: int) -> None:
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
     print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
     print(f"each run: {planned.runs[0].spec.size}", file=sys.stderr)
+    for why in planned.skipped:
+        print(f"left out: {why}", file=sys.stderr)
 
 
 def _counted(number: int, what: str) -> str:

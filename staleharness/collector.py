@@ -93,10 +93,9 @@ class Collector:
         drawn = self._draw(phase, stream(self.spec.seed, "assignment", phase))
         if self.spec.assignment == "phase" or phase == 0:
             self.assigned = drawn
-        else:  # an actor keeps its version while its episode lasts and the version is in the buffer
-            fresh = (self.episode_length == 0) | ~np.isin(
-                self.assigned, [v for v in range(phase + 1) if v in buffer]
-            )
+        else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
+            kept = [v for v in range(self.lag_model.oldest(phase), phase + 1) if v in buffer]
+            fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
             self.assigned = np.where(fresh, drawn, self.assigned)
 
     def _actors(self, buffer: PolicyBuffer) -> Actors:

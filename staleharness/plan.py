@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from .algorithm import ALGORITHMS, Algorithm, check
+from .algorithm import ALGORITHMS, Algorithm, check, unmet
 from .errors import UserError, nearest
 from .files import user_path
 from .parsing import (
@@ -64,6 +64,7 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     name: str  # of the report folder
     title: str
+    skipped: tuple[str, ...] = ()  # methods of `ALGO=all` that are not defined on a task, and why
 
     @property
     def labels(self) -> list[str]:
@@ -166,23 +167,28 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     count = len(seeds) * len(found) * len(capacities) * len(choices) * len(forward)
     if count > MOST_RUNS:
         raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
-    runs = []
+    runs: list[PlannedRun] = []
+    skipped: dict[str, None] = {}
     for seed in seeds:
         for (env, family), (settings, hyper) in zip(found, chosen, strict=True):
             for capacity in capacities:
                 for n in forward:
                     for choice in choices:
                         algorithm = _resolved(choice, hyper.get(choice.name, {}))
+                        if not question.algorithm and (why := unmet(algorithm, family.provides)) is not None:
+                            skipped[f"{why}, which {env} does not have"] = None
+                            continue
                         content = {"env": env, "algorithm": algorithm.name, "hyper": _hyper(algorithm)}
                         content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
                         content |= {} if n is None else {"minibatches": n}
                         spec = family.settings.from_dict(content, "SET")
-                        check(algorithm, spec)
+                        check(algorithm, spec, family.provides)
                         family.check(spec)
                         run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
                         label = _label(algorithm) + (f" N={n}" if len(forward) > 1 else "")
                         runs.append(PlannedRun(run_id, label, spec))
-    return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
+    name, title = _name(question, found, capacities), _title(question, found, capacities)
+    return Plan(tuple(runs), name, title, tuple(skipped))
 
 
 def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

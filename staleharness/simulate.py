@@ -49,7 +49,7 @@ class Simulation:
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))
         self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
         algorithm = make_algorithm(spec)
-        check(algorithm, spec)
+        check(algorithm, spec, self.task.provides)
         self.learner = Learner(spec, self.policy, algorithm)
         self.lag_model = parse_lag(spec.lag, spec.capacity)
         self.buffer = PolicyBuffer(spec.capacity)

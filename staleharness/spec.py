@@ -29,7 +29,7 @@ class RunSpec:
     algorithm: str  # registered name
     hyper: Mapping[str, Any] = field(default_factory=dict)  # the method's own hyper-parameters, all of them
     capacity: int = 1  # K, versions in the policy buffer; 1 is on-policy
-    lag: str = "uniform"  # lag model: uniform | fixed:<l>
+    lag: str = "uniform"  # lag model, see `lag.parse_lag`
     seed: int = 0
     steps: int = 1  # of training, in the unit of the kind of task; evaluation is counted apart
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from .errors import UserError, nearest, shortened
-from .lag import parse_lag
+from .lag import parse_lag, stretch_length
 from .plugins import Registry, source_file
 from .spec import ControlSpec, LanguageSpec, RunSpec
 
@@ -32,6 +32,7 @@ class Task:
     fallback: ClassVar[bool] = False  # asked only when no other family knows the id
     settings: ClassVar[type[RunSpec]] = ControlSpec  # what a run of this family is described by
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
+    provides: ClassVar[frozenset[str]] = frozenset()  # of `algorithm.NEEDS`, beyond what every task gives
 
     @classmethod
     def find(cls, env: str) -> str | None:
@@ -51,7 +52,11 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
-        parse_lag(spec.lag, spec.capacity)
+        model = parse_lag(spec.lag, spec.capacity)
+        if stretch_length(model) is not None and not isinstance(spec, LanguageSpec):
+            raise UserError(
+                f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
+            )
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
@@ -72,6 +77,7 @@ class LanguageTask(Task):
 
     settings: ClassVar[type[RunSpec]] = LanguageSpec
     prompt_format: ClassVar[str] = "verl"
+    provides: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""

@@ -152,6 +152,8 @@ class TokenLearner:
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),
             mask=mask,
             state=self.state,
+            group=data.group,
+            outcome=data.outcome,
         )
         answer: PolicyLoss = algorithm.policy_loss(decisions)
         weights = aggregation_weights(mask, spec.aggregation, spec.completion_tokens)

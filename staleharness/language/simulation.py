@@ -34,7 +34,7 @@ class LanguageSimulation:
         self.spec = spec
         self.policy = CausalLM(task.model(spec, lambda line: print(line, flush=True)), spec)
         algorithm = make_algorithm(spec)
-        check(algorithm, spec)
+        check(algorithm, spec, task.provides)
         form = prompt_format(spec.prompt_format or task.prompt_format)
         self.extractor = extractor_named(spec.extractor or form.extractor)
         self.stops = form.stops

@@ -7,6 +7,7 @@ A version is a copy of every trainable tensor in host memory: all weights (`full
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,7 @@ def load(source: str) -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise UserError(HINT) from error
+    transformers.utils.logging.disable_progress_bar()
     there = Path(source).is_dir()
     try:
         config = transformers.AutoConfig.from_pretrained(source)
@@ -174,7 +176,7 @@ def load(source: str) -> tuple[Any, Any]:
     if named and not any("CausalLM" in name or "LMHead" in name for name in named):
         raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        tokenizer = _tokenizer_class(source).from_pretrained(source)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
@@ -184,6 +186,17 @@ def load(source: str) -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
     return tokenizer, model
+
+
+def _tokenizer_class(source: str) -> Any:
+    """What a folder's own tokenizer settings name where that is the generic class: `AutoTokenizer` would put the
+    architecture's usual tokenizer in its place, which splits text differently."""
+    import transformers
+
+    settings = Path(source) / "tokenizer_config.json"
+    named = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
+    generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
 
 
 def with_lora(model: Any, spec: LanguageSpec) -> Any:

@@ -261,6 +261,15 @@ def test_an_actor_keeps_its_version_while_its_episode_lasts() -> None:
     assert changes_inside == 0 and episodes > 20
 
 
+def test_a_sync_reaches_an_actor_in_the_middle_of_its_episode() -> None:
+    """Hopper falls every 20 steps or so and a phase has 8: without the sync, versions from before it live on."""
+    spec = replace(SMALL, assignment="episode", capacity=50, num_steps=8, steps=8 * 8 * 8)
+    runs = [played(replace(spec, lag=lag)) for lag in ("uniform", "uniform/sync:4")]
+    free, synced = ([int((m - r.version[:, 0]).max()) for m, r in enumerate(run.consumed)] for run in runs)
+    assert all(lag <= phase % 4 for phase, lag in enumerate(synced))
+    assert any(lag > phase % 4 for phase, lag in enumerate(free))
+
+
 def test_reset_each_phase_starts_every_row_with_an_episode() -> None:
     for rollout in played(replace(SMALL, reset_each_phase=True)).consumed:
         assert bool((abs(rollout.obs[:, 0, 0] - 1.25) < 0.006).all())
