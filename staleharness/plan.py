@@ -8,43 +8,20 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .algorithm import ALGORITHMS, Algorithm, check
 from .errors import UserError, nearest
-from .files import user_path
 from .lag import parse_lag
-from .parsing import (
-    AlgorithmChoice,
-    build,
-    canonical_json,
-    parse_algorithm,
-    parse_assignments,
-    read_toml,
-    split_list,
-    whole_number,
-)
+from .parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from .plugins import source_hash
 from .spec import PRESETS, SETTINGS, RunSpec
+from .study import Question
 from .task import Task, find_env
 
 MOST_RUNS = 100_000  # of one grid
-
-
-@dataclass(frozen=True)
-class Question:
-    """A sweep as asked: a grid and settings. Also the shape of a spec file (TOML)."""
-
-    env: tuple[str, ...] = ()
-    algorithm: tuple[str, ...] = ()  # empty: every registered one
-    capacity: tuple[int, ...] = ()
-    seeds: int = 3
-    preset: str = "quick"
-    lag: str = "uniform"
-    question: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,59 +52,6 @@ class Plan:
         return list(dict.fromkeys(run.spec.capacity for run in self.runs))
 
 
-def ask(
-    env: str | None = None,
-    k: str | None = None,
-    algo: str | None = None,
-    seeds: str | None = None,
-    steps: str | None = None,
-    preset: str | None = None,
-    lag: str | None = None,
-    device: str | None = None,
-    settings: str | None = None,
-    spec_file: str | None = None,
-) -> Question:
-    """Flags (as typed) over a spec file over defaults. Raises `UserError`."""
-    base = Question()
-    if spec_file is not None:
-        content = read_toml(user_path(spec_file))
-        content = {
-            key: [v] if key in ("env", "algorithm", "capacity") and not isinstance(v, list) else v
-            for key, v in content.items()
-        }
-        base = build(Question, content, f"spec file {spec_file}")
-    asked = {f.name: getattr(base, f.name) for f in fields(Question)}
-    if env is not None:
-        asked["env"] = _named(env, "ENV")
-    if algo is not None:
-        asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
-    if k is not None:
-        asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
-    if seeds is not None:
-        asked["seeds"] = whole_number(seeds, "SEEDS")
-    if preset is not None:
-        asked["preset"] = preset
-    if lag is not None:
-        asked["lag"] = lag
-    extra = dict(asked["settings"])
-    if settings is not None:
-        extra |= parse_assignments(settings, "SET")
-    if steps is not None:
-        extra["steps"] = whole_number(steps, "STEPS")
-    if device is not None:
-        extra["device"] = device
-    asked["settings"] = extra
-    return Question(**asked)
-
-
-def _named(text: str, what: str) -> tuple[str, ...]:
-    """The parts of a list that names at least one thing."""
-    parts = tuple(split_list(text))
-    if not parts:
-        raise UserError(f"{what}={text!r} names nothing; leave {what} out for the default")
-    return parts
-
-
 def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     """Resolve a question to runs, of the seeds 0 ... `question.seeds` - 1 unless others are given.
 
@@ -140,6 +64,10 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
     _no_duplicates([str(c) for c in capacities], "K")
+    if question.forward:
+        raise UserError(
+            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
+        )
     if question.seeds < 1:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
     if question.preset not in PRESETS:
