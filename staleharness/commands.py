@@ -127,6 +127,46 @@ class Report(Shown):
 
 
 @dataclass(frozen=True)
+class Figures:
+    """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
+
+    paper: Annotated[str, _value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, _value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, _value("small|paper", "small")] = "small"
+    """Whose runs: at the small scale, or at the paper's own."""
+    bundles: Annotated[str, _value("FOLDER", "results/reference")] = "results/reference"
+    """Where the results lie, one folder per study."""
+    out: Annotated[str, _value("FOLDER", "docs/gallery")] = "docs/gallery"
+    """Where pictures and pages go."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them."""
+
+    paper: Annotated[str, _value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, _value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, _value("small|paper", "small")] = "small"
+    """How big: hours of two cores, or what the paper ran."""
+    jobs: Annotated[str | None, _value("N", "one per core")] = None
+    """Runs at a time."""
+    device: Annotated[str | None, _value("cpu|cuda", "cpu")] = None
+    """Where the networks live."""
+    out: Annotated[str, _value("FOLDER", "results/reproduced")] = "results/reproduced"
+    """Folder for results, one below it per study, and for the figures."""
+    dry: Annotated[bool, _SWITCH] = False
+    """Only say which runs, how long and how much disk."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
 class New:
     """Write a working plugin file to start from."""
 
@@ -144,6 +184,8 @@ COMMANDS: dict[str, Any] = {
     "list": List,
     "status": Status,
     "report": Report,
+    "figures": Figures,
+    "reproduce": Reproduce,
     "new": New,
 }
 

@@ -134,7 +134,8 @@ def along(model: LagModel, starts: NDArray[np.int64], phase: int, length: int) -
     """Versions [slots, S] of the S stretches of sequences of up to `length` tokens that begin with `starts`."""
     every = stretch_length(model)
     stretches = 1 if every is None else -(-length // every)
-    return np.minimum(starts[:, None] + np.arange(stretches), phase)
+    versions: NDArray[np.int64] = np.minimum(starts[:, None] + np.arange(stretches), phase)
+    return versions
 
 
 def parse_lag(text: str, capacity: int) -> LagModel:

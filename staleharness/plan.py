@@ -9,45 +9,19 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
 from .algorithm import ALGORITHMS, Algorithm, check, unmet
 from .errors import UserError, nearest
-from .files import user_path
-from .parsing import (
-    AlgorithmChoice,
-    build,
-    canonical_json,
-    parse_algorithm,
-    parse_assignments,
-    read_toml,
-    split_list,
-    whole_number,
-)
+from .parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from .plugins import source_hash
 from .spec import LanguageSpec, RunSpec
+from .study import Question
 from .task import Task, find_env
 
 MOST_RUNS = 100_000  # of one grid
-
-
-@dataclass(frozen=True)
-class Question:
-    """A sweep as asked: a grid and settings. Also the shape of a spec file (TOML)."""
-
-    env: tuple[str, ...] = ()
-    algorithm: tuple[str, ...] = ()  # empty: every registered one
-    capacity: tuple[int, ...] = ()
-    forward: tuple[
-        int, ...
-    ] = ()  # N, minibatches per generation round of a language task; empty: the preset's
-    seeds: int = 3
-    preset: str = "quick"
-    lag: str = "uniform"
-    question: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,65 +51,6 @@ class Plan:
     @property
     def capacities(self) -> list[int]:
         return list(dict.fromkeys(run.spec.capacity for run in self.runs))
-
-
-def ask(
-    env: str | None = None,
-    k: str | None = None,
-    algo: str | None = None,
-    seeds: str | None = None,
-    steps: str | None = None,
-    preset: str | None = None,
-    lag: str | None = None,
-    n: str | None = None,
-    model: str | None = None,
-    data: str | None = None,
-    device: str | None = None,
-    settings: str | None = None,
-    spec_file: str | None = None,
-) -> Question:
-    """Flags (as typed) over a spec file over defaults. Raises `UserError`."""
-    base = Question()
-    if spec_file is not None:
-        content = read_toml(user_path(spec_file))
-        content = {
-            key: [v] if key in ("env", "algorithm", "capacity", "forward") and not isinstance(v, list) else v
-            for key, v in content.items()
-        }
-        base = build(Question, content, f"spec file {spec_file}")
-    asked = {f.name: getattr(base, f.name) for f in fields(Question)}
-    if env is not None:
-        asked["env"] = _named(env, "ENV")
-    if algo is not None:
-        asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
-    if k is not None:
-        asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
-    if n is not None:
-        asked["forward"] = tuple(whole_number(part, "N") for part in _named(n, "N"))
-    if seeds is not None:
-        asked["seeds"] = whole_number(seeds, "SEEDS")
-    if preset is not None:
-        asked["preset"] = preset
-    if lag is not None:
-        asked["lag"] = lag
-    extra = dict(asked["settings"])
-    if settings is not None:
-        extra |= parse_assignments(settings, "SET")
-    if steps is not None:
-        extra["steps"] = whole_number(steps, "STEPS")
-    for key, value in (("device", device), ("model", model), ("data", data)):
-        if value is not None:
-            extra[key] = value
-    asked["settings"] = extra
-    return Question(**asked)
-
-
-def _named(text: str, what: str) -> tuple[str, ...]:
-    """The parts of a list that names at least one thing."""
-    parts = tuple(split_list(text))
-    if not parts:
-        raise UserError(f"{what}={text!r} names nothing; leave {what} out for the default")
-    return parts
 
 
 def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
@@ -178,7 +93,11 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                         if not question.algorithm and (why := unmet(algorithm, family.provides)) is not None:
                             skipped[f"{why}, which {env} does not have"] = None
                             continue
-                        content = {"env": env, "algorithm": algorithm.name, "hyper": _hyper(algorithm)}
+                        content: dict[str, Any] = {
+                            "env": env,
+                            "algorithm": algorithm.name,
+                            "hyper": _hyper(algorithm),
+                        }
                         content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
                         content |= {} if n is None else {"minibatches": n}
                         spec = family.settings.from_dict(content, "SET")

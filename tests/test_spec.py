@@ -26,8 +26,9 @@ from staleharness.parsing import (
     split_list,
     whole_number,
 )
-from staleharness.plan import MOST_RUNS, Question, ask, dump, plan
+from staleharness.plan import MOST_RUNS, dump, plan
 from staleharness.spec import ControlSpec
+from staleharness.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(

@@ -46,8 +46,8 @@ def prompt_set(
         longest = max(map(len, tokens))
         if spec.long_prompts == "refuse" or not any(fits):
             raise UserError(
-                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than prompt_tokens={spec.prompt_tokens} "
-                f"(the longest has {longest}); raise it, or SET=long_prompts=drop"
+                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than "
+                f"prompt_tokens={spec.prompt_tokens} (the longest has {longest}); raise it, or SET=long_prompts=drop"
             )
     kept = [i for i, ok in enumerate(fits) if ok]
     return PromptSet([problems[i] for i in kept], [tokens[i] for i in kept], len(fits) - len(kept))
