@@ -250,6 +250,7 @@ class LanguageSpec(RunSpec):
     model: str = ""  # a hub name or a folder; empty: the task's own
     data: str = ""  # a folder with train.jsonl and test.jsonl; empty: the task's own
     prompt_format: str = ""  # by name; empty: the task's own
+    chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 
     # generation, at temperature 1 without truncation of the distribution
@@ -318,6 +319,7 @@ class LanguageSpec(RunSpec):
             "completions": 4,
             "completion_tokens": 1024,
             "learning_rate": 8.5e-6,
+            "chat_template": True,
             "dtype": "bfloat16",
             "gradient_checkpointing": True,
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..streams import stream
 from .answers import grade
 from .decoding import Decoded, behaviour_logp, decode
 from .problem import Problem
-from .prompts import PromptFormat
+from .prompts import PromptFormat, render
 
 MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
 
@@ -36,10 +37,19 @@ class PromptSet:
 
 
 def prompt_set(
-    problems: list[Problem], form: PromptFormat, policy: CausalLM, spec: LanguageSpec, split: str
+    problems: list[Problem],
+    form: PromptFormat,
+    shots: Sequence[Problem],
+    policy: CausalLM,
+    spec: LanguageSpec,
+    split: str,
 ) -> PromptSet:
-    """Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped."""
-    texts = [form.render(problem.question) for problem in problems]
+    """The prompts of `problems`, behind the worked examples `shots`; as one turn of a chat where the run asks for it.
+
+    Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped."""
+    texts = [render(form, problem.question, shots) for problem in problems]
+    if spec.chat_template:
+        texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
     tokens = [list(ids) for ids in policy.tokenizer(texts)["input_ids"]]
     fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
     if not all(fits):
@@ -51,6 +61,13 @@ def prompt_set(
             )
     kept = [i for i, ok in enumerate(fits) if ok]
     return PromptSet([problems[i] for i in kept], [tokens[i] for i in kept], len(fits) - len(kept))
+
+
+def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
+    if tokenizer.chat_template is None:
+        raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
+    turn = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
 
 
 def pad_left(tokens: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

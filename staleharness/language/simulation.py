@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,11 +17,14 @@ from ..phase import PhaseRecord, Scores
 from ..policies.causal_lm import CausalLM
 from ..spec import LanguageSpec
 from ..task import LanguageTask, find_env
-from .answers import extractor_named
+from .answers import find_extractor
 from .evaluation import evaluate
 from .generation import Generator, prompt_set
 from .learner import TokenLearner
-from .prompts import prompt_format
+from .prompts import find_prompt
+
+
+SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
 class LanguageSimulation:
@@ -35,13 +38,13 @@ class LanguageSimulation:
         self.policy = CausalLM(task.model(spec, lambda line: print(line, flush=True)), spec)
         algorithm = make_algorithm(spec)
         check(algorithm, spec, task.provides)
-        form = prompt_format(spec.prompt_format or task.prompt_format)
-        self.extractor = extractor_named(spec.extractor or form.extractor)
+        form = find_prompt(spec.prompt_format or task.prompt_format)
+        self.extractor = spec.extractor or form.extractor
+        find_extractor(self.extractor)
         self.stops = form.stops
-        train, self.test = (
-            prompt_set(task.problems(spec, split), form, self.policy, spec, split)
-            for split in ("train", "test")
-        )
+        problems = {split: task.problems(spec, split) for split in SPLITS}
+        shots = problems["train"][: form.shots]
+        train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
         self.learner = TokenLearner(spec, self.policy, algorithm)
         self.buffer = PolicyBuffer(spec.capacity)
         self.generator = Generator(
