@@ -1,4 +1,4 @@
-"""A problem whose answer can be checked."""
+"""A word problem whose answer is a number: what every loader and generator of the language half hands over."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """A question, a worked solution, and the final number that a completion is graded against."""
+    """One problem.
+
+    solution: the worked solution, which ends in `#### <number>` as GSM8K's do.
+    answer: that number as text, without thousands separators; what completions are graded against.
+    """
 
     question: str
     solution: str
-    answer: str  # the final number as text, without commas
+    answer: str

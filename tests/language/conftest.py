@@ -33,7 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = transformers.Qwen2Config(
             vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,
-            pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+            pad_token_id=tokenizer.pad_token_id, eos_token_id=[tokenizer.eos_token_id, 10, 23], bos_token_id=None,
             initializer_range=0.4,
         )  # fmt: skip
         transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
