@@ -130,7 +130,9 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
 class WordProblems(LanguageTask):
     """Generated grade-school word problems, and a tiny causal language model that was warmed up on others of them."""
 
-    ids: ClassVar[dict[str, str]] = {"word-problems": "generated problems of one to three steps; CPU, no download"}
+    ids: ClassVar[dict[str, str]] = {
+        "word-problems": "generated problems of one to three steps; CPU, no download"
+    }
     prompt_format: ClassVar[str] = "plain"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {
