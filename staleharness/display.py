@@ -141,5 +141,7 @@ class LiveDisplay:
 
 
 def _score(progress: dict[str, Any]) -> str:
-    value = next((v for k in ("eval_sampled", "eval_deterministic") if (v := progress.get(k)) is not None), None)
+    value = next(
+        (v for k in ("eval_sampled", "eval_deterministic") if (v := progress.get(k)) is not None), None
+    )
     return f", score {value:,.1f}" if value is not None else ""
