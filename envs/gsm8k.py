@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
@@ -9,8 +10,17 @@ from staleharness.errors import UserError
 from staleharness.files import user_path
 from staleharness.language.gsm8k import load
 from staleharness.language.problem import Problem
+from staleharness.language.task import LanguageTask
 from staleharness.spec import LanguageSpec, RunSpec
-from staleharness.task import ENVS, LanguageTask
+from staleharness.task import ENVS
+
+SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
+
+
+@functools.cache
+def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
+    """The problems of a split in the folder `data`, or the hub's, read once."""
+    return load(split, user_path(data) if data else None)
 
 
 @ENVS.register("gsm8k")
@@ -24,19 +34,15 @@ class GSM8K(LanguageTask):
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:
-        super().check(spec)
         assert isinstance(spec, LanguageSpec)
         if not spec.model:
             raise UserError("ENV=gsm8k needs a model: MODEL=Qwen/Qwen2.5-0.5B, or a folder")
-        if spec.data:  # a broken row is found before anything is written
-            for split in SPLITS:
-                load(split, user_path(spec.data))
+        super().check(spec)
+        for split in SPLITS:  # a broken row is found before anything is written
+            rows(split, spec.data)
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-        return load(split, user_path(spec.data) if spec.data else None)
+        return rows(split, spec.data)
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
         return spec.model
-
-
-SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from staleharness.language.problem import Problem
+from staleharness.language.task import LanguageTask
 from staleharness.language.word_tokens import word_tokenizer
 from staleharness.spec import LanguageSpec
 from staleharness.streams import stream
-from staleharness.task import ENVS, LanguageTask
+from staleharness.task import ENVS
 
 LARGEST = 20  # no number, given or computed, is larger
 STEPS = {1: 0.25, 2: 0.4, 3: 0.35}
