@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE KIND NAME FOLDER
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE
 SWITCHES = DRY JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report list new test slow golden bench lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce list new test slow golden bench lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,13 +37,19 @@ help: ## this list
 # The sweep ------------------------------------------------------------------------------------------------------------
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE DRY JSON)
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
 
 report: $(STAMP) ## table and figures again from stored results: OUT= NORMALISE= SCORE= JSON=1
 	@exec $(STALEHARNESS) report $(call flags,OUT NORMALISE SCORE JSON)
+
+figures: $(STAMP) ## the figures of a paper from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
+	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
+
+reproduce: $(STAMP) ## make the runs they need, then draw: PAPER=vaco FIG=3 SCALE=small|paper JOBS= DEVICE= OUT= DRY=1 JSON=1
+	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS DEVICE OUT DRY JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)

@@ -70,10 +70,15 @@ class M2PO(Algorithm):
         n = len(ordered)
         if n == 0 or float(ordered.mean()) <= self.tau:
             return math.inf
-        above = ordered.new_tensor(range(n - 1, -1, -1))
+        above = n - _count(ordered)
         fits = (ordered.cumsum(0) + ordered * above) / n < self.tau
         return float(ordered[fits].max()) if fits.any() else 0.0
 
 
+def _count(x: Tensor) -> Tensor:
+    """1, 2, ... n"""
+    return x.new_ones(x.shape).cumsum(0)
+
+
 def _running_mean(x: Tensor) -> Tensor:
-    return x.cumsum(0) / x.new_tensor(range(1, len(x) + 1))
+    return x.cumsum(0) / _count(x)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 from . import objectives
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
 from .errors import UserError, nearest
+from .parsing import build
 from .plugins import Registry
-from .spec import RunSpec
+from .spec import ControlSpec, RunSpec
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
@@ -141,6 +142,11 @@ def _check_type(where: str, value: Any, hint: Any) -> None:
         raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
 
 
+def make_algorithm(spec: RunSpec) -> Algorithm:
+    """The plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
+    return build(ALGORITHMS[spec.algorithm], spec.hyper, f"ALGO={spec.algorithm}")
+
+
 def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
     """What the method needs and the task does not provide (both of `NEEDS`), as the start of a sentence, or None.
 
@@ -154,10 +160,11 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
-    if algorithm.realign_every == "step" and spec.num_envs < spec.minibatches:
+    rows = spec.num_envs if isinstance(spec, ControlSpec) else spec.minibatches
+    if algorithm.realign_every == "step" and rows < spec.minibatches:
         raise UserError(
             f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: "
-            f"num_envs={spec.num_envs} must be at least minibatches={spec.minibatches}"
+            f"num_envs={rows} must be at least minibatches={spec.minibatches}"
         )
 
 

@@ -45,6 +45,30 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class Completions:
+    """One generation round as it was sampled and graded: B completions of up to T tokens, group by group.
+
+    Nothing in it is ever recomputed. Prompts are padded on the left, completions on the right.
+    """
+
+    prompt: Tensor  # [B, P] token ids
+    prompt_mask: Tensor  # [B, P] int64, 1 for a token
+    token: Tensor  # [B, T] token ids
+    mask: Tensor  # [B, T] float, 1 for a sampled token, the ending one included
+    behaviour_logp: Tensor  # [B, T] under the version that sampled the token
+    version: Tensor  # [B, T] int64, phases done when that version was stored
+    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
+    group: Tensor  # [B] int64, completions of one prompt share it
+    outcome: Tensor  # [B] verifiable reward, 0 or 1
+    truncated: Tensor  # [B] bool, cut at the limit
+    unparsed: Tensor  # [B] bool, no answer could be read
+
+    def rows(self, index: Tensor) -> Completions:
+        """The completions at `index` [R], in that order."""
+        return Completions(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+@dataclass(frozen=True)
 class Trajectories:
     """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 

@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from .captions import made
 from .palette import Style
-from .tables import printable, shorten
+from .tables import Table, printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +65,13 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
     return stream.getvalue()
 
 
+def retitle(figure: Figure, title: str) -> None:
+    """Another title over a finished figure; a long one ends in an ellipsis."""
+    for text in figure.texts:
+        if text.get_gid() == "figure-title":
+            text.set_text(shorten(printable(title), int(figure.get_figwidth() * 13)))
+
+
 def columns_for(width: float, wanted: int) -> int:
     """How many panels stand side by side: as many as wanted, if they fit."""
     return max(1, min(wanted, int(width / NARROWEST)))
@@ -71,15 +79,17 @@ def columns_for(width: float, wanted: int) -> int:
 
 @contextlib.contextmanager
 def panels(
-    title: str, subtitle: str, groups: Sequence[object], *, columns: int, height: float, width: float
-) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with one panel of `height` inches per group, in rows of `columns`; title and subtitle at the
-    top left.
+    title: str, subtitle: str, groups: Sequence[object], *, table: Table, columns: int, height: float,
+    width: float,
+) -> Iterator[tuple[Figure, list[Axes]]]:  # fmt: skip
+    """A figure with one panel of `height` inches per group, in rows of `columns`; title, subtitle and what the runs
+    of the table are at the top left. DRAFT is written across it where runs of the table are missing.
 
     Panels of an equal group have one y axis, whose labels stand at the left edge only.
     """
     rows = math.ceil(len(groups) / columns)
-    lines = [title, *textwrap.wrap(subtitle, int(width * 19))]
+    wide = int(width * 19)
+    lines = [title, *textwrap.wrap(subtitle, wide), *textwrap.wrap(made(table), wide)]
     with drawing():
         figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
@@ -96,6 +106,11 @@ def panels(
         top = 1 - 0.03 / figure.get_figheight()
         figure.text(0.005, top, title, ha="left", va="top", fontsize=9, fontweight="bold", gid="figure-title")
         yield figure, axes
+        if table.draft:
+            figure.text(
+                0.5, 0.45, "DRAFT", ha="center", va="center", rotation=18, fontsize=12 * width, fontweight="bold",
+                color=INK, alpha=0.1, gid="draft",
+            )  # fmt: skip
         figure.draw_without_rendering()  # places everything once, for all formats
         figure.set_layout_engine("none")
 

@@ -15,7 +15,7 @@ def labels(table: Table) -> list[str]:
 
 def _span(numbers: Sequence[int]) -> str:
     low, high = min(numbers, default=0), max(numbers, default=0)
-    return f"{low}" if low == high else f"{low} to {high}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def seeds(found: Grid) -> str:
@@ -31,6 +31,15 @@ def size(table: Table) -> str:
     text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
     text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
     return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
+
+
+def made(table: Table) -> str:
+    """How big the runs are and when they were made."""
+    s = table.settings
+    phases, steps = (_span([size[i] for size in s["sizes"]]) for i in (0, 1))
+    days = " to ".join(dict.fromkeys([s["dates"][0], s["dates"][-1]])) if s["dates"] else "no day"
+    where = f"{s['scale']}: " if "scale" in s else ""
+    return f"{where}{phases} phases, {steps} steps per run; runs of {days}"
 
 
 def band(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `staleharness sweep | run | list | status | report | new`.
+"""The command line: `staleharness sweep | run | list | status | report | figures | reproduce | new`.
 
 `staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
 2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
@@ -15,22 +15,18 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .commands import Grid, List, New, Report, Run, Shown, Status, Sweep, parse
+from .commands import Figures, Grid, List, New, Report, Reproduce, Run, Shown, Status, Sweep, parse
 from .errors import UserError, nearest
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .store import Store, StoredRun
-    from .sweep import Outcome
 
 
 FILE_TROUBLE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO,
 )  # fmt: skip
-MOST_JOBS = 1024
 
 
 def main() -> None:
@@ -66,7 +62,8 @@ def _complain(words: str) -> int:
 
 def _dispatch(command: Any) -> int:
     handlers: dict[type, Any] = {
-        Sweep: _sweep, Run: _run, List: _list, Status: _status, Report: _report, New: _new,
+        Sweep: _sweep, Run: _run, List: _list, Status: _status, Report: _report, Figures: _figures,
+        Reproduce: _reproduce, New: _new,
     }  # fmt: skip
     return int(handlers[type(command)](command))
 
@@ -83,7 +80,8 @@ def _load_plugins(plugin: str | None) -> None:
 
 
 def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
-    from .plan import ask, plan
+    from .plan import plan
+    from .study import ask
 
     _load_plugins(command.plugin)
     return plan(
@@ -95,6 +93,9 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
             steps=command.steps,
             preset=command.preset,
             lag=command.lag,
+            n=command.n,
+            model=command.model,
+            data=command.data,
             device=command.device,
             settings=command.set,
             spec_file=command.spec,
@@ -113,30 +114,23 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
-    from .parsing import whole_number
-    from .plan import usable_cores
+    from .execute import dry, execute, jobs_for
     from .scores import check_scale
     from .store import Store
 
     _check_shown(command)
     planned = _planned(command)
     check_scale(command.normalise, command.score, planned.envs, planned.labels, planned.capacities)
-    threads = planned.runs[0].spec.threads
-    jobs = (
-        whole_number(command.jobs, "JOBS") if command.jobs is not None else max(1, usable_cores() // threads)
-    )
-    if jobs < 1:
-        raise UserError(f"JOBS={jobs} must be at least 1")
-    if jobs > MOST_JOBS:
-        raise UserError(f"JOBS={jobs} is more than {MOST_JOBS}")
+    jobs = jobs_for(command.jobs, planned)
     store = Store(command.out)
     store.check()
     if command.dry:
-        return _dry(command, planned, store, jobs)
-    return _execute(command, planned, store, jobs)
+        return dry(command, planned, store, jobs)
+    return execute(command, planned, store, jobs)
 
 
 def _run(command: Run) -> int:
+    from .execute import execute
     from .parsing import whole_number
     from .plan import Plan
     from .store import Store
@@ -155,81 +149,7 @@ def _run(command: Run) -> int:
     store = Store(command.out)
     store.check()
     name = _folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
-    return _execute(command, Plan(planned.runs, name, planned.title), store, jobs=1)
-
-
-def _execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
-    from .display import listener_for
-    from .present import show
-    from .sweep import sweep
-
-    store.open_for_writing()
-    stored = _read(store, planned)
-    if len(stored) < len(planned.runs):
-        _say_plan(planned, len(stored), jobs)
-        listener: Any = listener_for(len(planned.runs), len(stored))
-        try:
-            outcome = sweep(planned.runs, store, jobs, listener)
-        finally:
-            listener.close()
-        stored = _read(store, planned)
-    else:
-        outcome = _all_done(planned)
-    return show(command, planned, store, stored, outcome)
-
-
-def _read(store: Store, planned: Plan) -> list[StoredRun]:
-    """What is stored of the plan, under the labels it has there (an earlier sweep may have used another)."""
-    labels = {run.run_id: run.label for run in planned.runs}
-    return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
-
-
-def _all_done(planned: Plan) -> Outcome:
-    from .sweep import Outcome
-
-    return Outcome(skipped=[run.run_id for run in planned.runs])
-
-
-def _say_plan(planned: Plan, done: int, jobs: int) -> None:
-    from .plan import settings_line
-
-    sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
-    grid = " x ".join(_counted(len(names), what) for names, what in sizes)
-    waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
-    print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
-    print(f"each run: {settings_line(planned.runs[0].spec)}", file=sys.stderr)
-
-
-def _counted(number: int, what: str) -> str:
-    if number == 1:
-        return f"1 {what}"
-    return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"
-
-
-def _dry(command: Sweep, planned: Plan, store: Store, jobs: int) -> int:
-    from .estimate import estimate
-
-    done = {run.id for run in _read(store, planned)}
-    missing = [run for run in planned.runs if run.run_id not in done]
-    guess = estimate(missing, store, jobs)
-    _say_plan(planned, len(done), jobs)
-    for run in planned.runs:
-        state = "done" if run.run_id in done else "to do"
-        line = (
-            f"{run.run_id}  {state:5}  {run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
-        )
-        print(line, file=sys.stderr if command.json else sys.stdout)
-    print(guess.text, file=sys.stderr if command.json else sys.stdout)
-    if command.json:
-        from .plan import dump
-
-        cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
-        print(
-            json.dumps(
-                {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}, sort_keys=True
-            )
-        )
-    return 0
+    return execute(command, Plan(planned.runs, name, planned.title), store, jobs=1)
 
 
 def _list(command: List) -> int:
@@ -256,18 +176,19 @@ def _report(command: Report) -> int:
     from .parsing import split_list, whole_number
     from .present import publish
     from .store import Store
+    from .study import plain_env
 
     _check_shown(command)
     store = Store(command.out)
     store.check_readable()
     stored = store.read_all()
-    envs = {_plain_env(env) for env in split_list(command.env or "")}
+    envs = {plain_env(env) for env in split_list(command.env or "")}
     capacities = {whole_number(k, "K") for k in split_list(command.k or "")}
     labels = set(split_list(command.algo or ""))
     chosen = [
         run
         for run in stored
-        if (not envs or {_plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
+        if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
         and (not capacities or run.spec["capacity"] in capacities)
         and (not labels or run.record["label"] in labels)
     ]
@@ -281,9 +202,16 @@ def _report(command: Report) -> int:
     return 0
 
 
-def _plain_env(env: str) -> str:
-    """An environment as people name it: without its version, in lower case."""
-    return re.sub(r"-v\d+$", "", env).lower()
+def _figures(command: Figures) -> int:
+    from .gallery import publish
+
+    return publish(command.paper, command.fig, command.scale, command.bundles, command.out, command.json)
+
+
+def _reproduce(command: Reproduce) -> int:
+    from .reproduce import reproduce
+
+    return reproduce(command)
 
 
 def _folder_name(*parts: str) -> str:

@@ -14,7 +14,7 @@ from .batch import Rollout
 from .buffer import PolicyBuffer, Version
 from .lag import LagModel
 from .policies.mlp import Actors, MLPPolicy, mixture_logp
-from .spec import RunSpec
+from .spec import ControlSpec
 from .streams import integer, stream
 from .task import action_bounds
 
@@ -34,7 +34,7 @@ class Collector:
     """Holds the environments between phases; `collect` runs one phase."""
 
     def __init__(
-        self, spec: RunSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
+        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
     ) -> None:
         self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
         self.low, self.high = action_bounds(env)

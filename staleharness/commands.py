@@ -38,11 +38,18 @@ class Grid:
     seeds: Annotated[str | None, _value("N", "3")] = None
     """How many seeds: 0 to N-1."""
     steps: Annotated[str | None, _value("N", "the preset's")] = None
-    """Environment steps per run, e.g. 100000 or 1e6; whole phases of it are run."""
-    preset: Annotated[str | None, _value("quick|standard|paper", "quick")] = None
-    """How big a run is: minutes, about 1M steps, or Table 1 of VACO."""
+    """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps of a language run."""
+    preset: Annotated[str | None, _value("quick|standard|paper|a3po", "quick")] = None
+    """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
     lag: Annotated[str | None, _value("MODEL", "uniform")] = None
-    """Lag model: uniform, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a sync."""
+    """Lag model: uniform, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a sync;
+    inflight:TOKENS changes weights inside a completion."""
+    n: Annotated[str | None, _value("N,...", "the preset's")] = None
+    """Forward lag of language tasks: minibatches per generation round, e.g. 1,4,16."""
+    model: Annotated[str | None, _value("NAME|FOLDER", "the task's")] = None
+    """Language model: a hub name or a folder that transformers can load."""
+    data: Annotated[str | None, _value("FOLDER", "the task's")] = None
+    """Folder with train.jsonl and test.jsonl."""
     set: Annotated[str | None, _value("NAME=VALUE,...")] = None
     """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
     spec: Annotated[str | None, _value("FILE.toml")] = None
@@ -120,6 +127,46 @@ class Report(Shown):
 
 
 @dataclass(frozen=True)
+class Figures:
+    """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
+
+    paper: Annotated[str, _value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, _value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, _value("small|paper", "small")] = "small"
+    """Whose runs: at the small scale, or at the paper's own."""
+    bundles: Annotated[str, _value("FOLDER", "results/reference")] = "results/reference"
+    """Where the results lie, one folder per study."""
+    out: Annotated[str, _value("FOLDER", "docs/gallery")] = "docs/gallery"
+    """Where pictures and pages go."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them."""
+
+    paper: Annotated[str, _value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, _value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, _value("small|paper", "small")] = "small"
+    """How big: hours of two cores, or what the paper ran."""
+    jobs: Annotated[str | None, _value("N", "one per core")] = None
+    """Runs at a time."""
+    device: Annotated[str | None, _value("cpu|cuda", "cpu")] = None
+    """Where the networks live."""
+    out: Annotated[str, _value("FOLDER", "results/reproduced")] = "results/reproduced"
+    """Folder for results, one below it per study, and for the figures."""
+    dry: Annotated[bool, _SWITCH] = False
+    """Only say which runs, how long and how much disk."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
 class New:
     """Write a working plugin file to start from."""
 
@@ -137,6 +184,8 @@ COMMANDS: dict[str, Any] = {
     "list": List,
     "status": Status,
     "report": Report,
+    "figures": Figures,
+    "reproduce": Reproduce,
     "new": New,
 }
 

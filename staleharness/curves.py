@@ -12,7 +12,7 @@ from .bootstrap import curve_band
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import band, labels, scale, seeds
 from .palette import Style, styles
-from .scores import Array, Cell, Normaliser, grid, learning_curve
+from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve
 from .store import StoredRun
 from .tables import Table
 
@@ -37,22 +37,28 @@ def learning_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE
 
 def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""
-    found, s = grid(runs), table.settings
-    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
-    normalise = Normaliser(s["normalise"], low, high, s["constants_note"])
+    found = grid(runs)
 
     def tasks_of(label: str, _: str, k: int) -> list[list[Curve]]:
-        tasks = []
-        for cell, members in found.cells.items():
-            if (cell.label, cell.capacity) == (label, k):
-                raw = [learning_curve(r, s["score"]) for r in members]
-                tasks.append([(x, normalise(cell.env, y)) for x, y in raw])
-        return tasks
+        return normalised_curves(found, table, label, k)
 
     over = f"{len(found.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in found.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; {scale(table)}"
     return _curve_panels("Score over training", subtitle, "normalised score", table, titles, tasks_of, width)
+
+
+def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
+    """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
+    s = table.settings
+    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
+    normalise = Normaliser(s["normalise"], low, high, s["constants_note"])
+    tasks = []
+    for cell, members in found.cells.items():
+        if (cell.label, cell.capacity) == (label, k):
+            raw = [learning_curve(r, s["score"]) for r in members]
+            tasks.append([(x, normalise(cell.env, y)) for x, y in raw])
+    return tasks
 
 
 def _curve_panels(
@@ -64,7 +70,10 @@ def _curve_panels(
     count, per_env = len(titles), envs.count(envs[0])
     wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
     columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75
-    with panels(title, subtitle, envs, columns=columns, height=height, width=width) as (figure, axes):
+    with panels(title, subtitle, envs, table=table, columns=columns, height=height, width=width) as (
+        figure,
+        axes,
+    ):
         for ax, ((env, k), name) in zip(axes, titles.items(), strict=True):
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
@@ -72,7 +81,7 @@ def _curve_panels(
             for label, look in looks.items():
                 tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
                 if tasks:
-                    ends.append((label, *_curve(ax, tasks, ("curve", label, env, k), look)))
+                    ends.append((label, *draw_curve(ax, tasks, ("curve", label, env, k), look)))
             ax.set_title(name, loc="left")
             steps_axis(ax)
             if count == 1:
@@ -83,7 +92,7 @@ def _curve_panels(
     return figure
 
 
-def _curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style) -> tuple[float, float]:
+def draw_curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style) -> tuple[float, float]:
     """Draw IQM and band, return the end point.
 
     Runs of a sweep are evaluated at the same steps; where they are not, curves are interpolated within the

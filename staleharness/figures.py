@@ -7,24 +7,20 @@ give identical bytes (`canvas.to_bytes`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .canvas import INK, PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, shown, steps_axis
 from .captions import bars, labels, scale, seeds, size
 from .curves import aggregate_curves, learning_curves
+from .marks import points_against_capacity
 from .palette import styles
-from .scores import Array, grid, metrics
+from .scores import grid, metrics
 from .store import StoredRun
 from .tables import Table
+from .training import BINS, binned
 
-if TYPE_CHECKING:
-    pass
-
-BINS = 100  # of a diagnostic over training
 DIAGNOSTICS = {
     "tv_data": "TV of the data",
     "ess_data": "ESS of the data",
@@ -52,29 +48,8 @@ def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
     looks, ks = styles(labels(table)), table.settings["capacities"]
     title, height = "Score against buffer capacity", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
-    with panels(title, subtitle, [0], columns=1, height=height, width=width) as (figure, (ax,)):
-        ends = []
-        for label, look in looks.items():
-            rows = [r for r in table.rows if r["algorithm"] == label and r["iqm"] is not None]
-            # Side by side, so that intervals at the same K do not hide each other.
-            x = [r["capacity"] * 2 ** (0.03 * (look.index - (len(looks) - 1) / 2)) for r in rows]
-            y = [r["iqm"] for r in rows]
-            for xi, r in zip(x, rows, strict=True):
-                if r["iqm_low"] is not None:
-                    bar = [r["iqm_low"], r["iqm_high"]]
-                    ax.plot([xi, xi], bar, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look))
-            ax.plot(
-                x, y, color=look.colour, dashes=look.dashes, gid=gid(look),
-                marker=look.marker, markersize=5.5, markeredgecolor="white", markeredgewidth=0.5,
-            )  # fmt: skip
-            if rows:
-                ends.append((label, x[-1], y[-1]))
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_locator(FixedLocator(ks))
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-        margin = 0.03 * len(looks) / 2 + (0.15 if len(ks) > 1 else 0.02)  # in doublings
-        ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
+    with panels(title, subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
+        ends = points_against_capacity(ax, looks, table.rows, "iqm", ks)
         label_edges([ax], 1, "buffer capacity K (1 = on-policy)", "normalised IQM")
         names_at_ends(ax, ends, looks, height)
     return figure
@@ -89,7 +64,10 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
     subtitle = f"{size(table)}, {bars(table)}; {scale(table)}; of the gap (↓), less is better"
-    with panels(title, subtitle, [0] * 4, columns=columns, height=height, width=width) as (figure, axes):
+    with panels(title, subtitle, [0] * 4, table=table, columns=columns, height=height, width=width) as (
+        figure,
+        axes,
+    ):
         for ax, (name, heading) in zip(axes, names.items(), strict=True):
             for r in table.rows:
                 look, at = looks[r["algorithm"]], place[r["algorithm"], r["capacity"]]
@@ -139,7 +117,10 @@ def lag_histogram(runs: Sequence[StoredRun], table: Table, width: float = PAGE) 
         f"by {apart:.2f} at most); red: mean; lag model: {lags}"
     )
     columns = columns_for(width, min(4, len(ks)))
-    with panels("Lag histogram", subtitle, ks, columns=columns, height=1.75, width=width) as (figure, axes):
+    with panels("Lag histogram", subtitle, ks, table=table, columns=columns, height=1.75, width=width) as (
+        figure,
+        axes,
+    ):
         for ax, k in zip(axes, ks, strict=True):
             total: dict[int, int] = {}
             for run in (r for c, rs in found.cells.items() if c.capacity == k for r in rs):
@@ -171,13 +152,16 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
         f"it; mean over environments and seeds ({seeds(found)}), no interval; at most {BINS} bins"
     )
     title, groups = "Staleness over training", [name for name, _ in places]
-    with panels(title, subtitle, groups, columns=columns, height=1.45, width=width) as (figure, axes):
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.45, width=width) as (
+        figure,
+        axes,
+    ):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
                 members = [
                     r for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k) for r in rs
                 ]
-                x, y = _binned([metrics(r) for r in members], name)
+                x, y = binned([metrics(r) for r in members], name)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
             ax.set_title(DIAGNOSTICS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
             if name == "clipped":
@@ -187,18 +171,3 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
         label_edges(axes, columns, "environment steps", "")
         legend(figure, looks)
     return figure
-
-
-def _binned(frames: Sequence[Any], name: str) -> tuple[Array, Array]:
-    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins]), empty if
-    unmeasured.
-    """
-    frames = [f for f in frames if name in f]
-    x = np.concatenate([np.empty(0), *(f["steps"].to_numpy(np.float64) for f in frames)])
-    y = np.concatenate([np.empty(0), *(f[name].to_numpy(np.float64) for f in frames)])
-    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
-    phases = np.unique(x)
-    bins = min(len(phases), BINS)
-    index = np.searchsorted(phases, x) * bins // max(1, len(phases))
-    weight = np.bincount(index, minlength=bins)
-    return np.bincount(index, x, bins) / weight, np.bincount(index, y, bins) / weight

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from .errors import UserError
 from .parsing import whole_number
 
-FORMS = "uniform, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both"
+FORMS = (
+    "uniform, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both; "
+    "inflight:<tokens> for language tasks"
+)
 
 
 class LagModel(Protocol):
@@ -114,6 +117,27 @@ class Synced:
         return phase - phase % self.period
 
 
+@dataclass(frozen=True)
+class Inflight(Uniform):
+    """Weights change inside a sequence: it starts with any version in the buffer and takes the next one every
+    `every` tokens, up to the newest, as in-flight weight updates do (PipelineRL). Language tasks only."""
+
+    every: int = 64  # tokens
+
+
+def stretch_length(model: LagModel) -> int | None:
+    """Tokens that one version samples before the next takes over; None where a sequence keeps its version."""
+    return model.every if isinstance(model, Inflight) else None
+
+
+def along(model: LagModel, starts: NDArray[np.int64], phase: int, length: int) -> NDArray[np.int64]:
+    """Versions [slots, S] of the S stretches of sequences of up to `length` tokens that begin with `starts`."""
+    every = stretch_length(model)
+    stretches = 1 if every is None else -(-length // every)
+    versions: NDArray[np.int64] = np.minimum(starts[:, None] + np.arange(stretches), phase)
+    return versions
+
+
 def parse_lag(text: str, capacity: int) -> LagModel:
     """`uniform`, `fixed:<l>` with l < capacity, `geometric:<decay>`, each with or without `/sync:<M>`, or `sync:<M>`
     alone, which is `fixed:<M - 1>/sync:<M>`. Raises `UserError`.
@@ -122,6 +146,11 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     if not slash and model.startswith("sync:"):
         period = _period(model, text)
         return Synced(_fixed(period - 1, capacity, text), period)
+    if not slash and (match := re.fullmatch(r"inflight:(\d+)", model)):
+        every = whole_number(match.group(1), "LAG=inflight:")
+        if every < 1:
+            raise UserError("LAG=inflight:0 never samples a token; give inflight:<tokens> with at least 1")
+        return Inflight(capacity, every)
     if not slash:
         return _drawn(model, capacity, text)
     return Synced(_drawn(model, capacity, text), _period(sync, text))

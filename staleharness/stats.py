@@ -79,6 +79,8 @@ def table(
         "level": LEVEL,
         "envs": envs,
         "capacities": ks,
+        "dates": sorted({str(r.record["date"]) for r in runs}),
+        "sizes": [list(size) for size in sorted({(r.record["phases"], r.record["steps"]) for r in runs})],
     }
     notes = [
         *on_missing(missing, len(runs) + len(missing), envs, ks),

@@ -214,7 +214,7 @@ def damage(path: Path) -> str | None:
 
 
 def _only_reference(root: Path) -> bool:
-    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles and
-    its README, and is ours all the same."""
+    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
+    what `reproduce` made and its README, and is ours all the same."""
     torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
-    return {p.name for p in root.iterdir()} <= {"reference", "README.md", ".gitkeep"} | torn
+    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn

@@ -29,7 +29,14 @@ class Table:
 
     rows: list[dict[str, Any]]
     notes: list[str]  # what a reader must know: missing runs, unequal seeds, mixed versions
-    settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs
+    settings: dict[
+        str, Any
+    ]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
+
+    @property
+    def draft(self) -> bool:
+        """Whether runs are missing that were asked for."""
+        return any(row["missing"] for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from .batch import Decisions
-from .objectives import LOG_RATIO_LIMIT, clipped_surrogate, importance_ratio, log_ratio, masked_mean
+from .objectives import clipped_surrogate, importance_ratio, log_ratio, masked_mean, sequence_log_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,14 +22,13 @@ Anchor = Literal["behaviour", "proximal"]
 def level_log_ratio(log_w: Tensor, mask: Tensor, level: Level) -> Tensor:
     """log of the weight at a level: each decision's own, its row's Σ log w, or its row's mean of log w.
 
-    The sum is the unbiased weight of a row (w = Π w_t), the mean its geometric mean. Clamped to ±20 each.
+    The sum is the unbiased weight of a row (w = Π w_t), clamped to ±20; the mean that of its geometric mean.
     """
     if level == "token":
         return log_w
-    total = (log_w * mask).sum(1, keepdim=True)
     if level == "geometric":
-        total = total / mask.sum(1, keepdim=True).clamp(min=1.0)
-    return total.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).expand(log_w.shape)
+        return row_mean(log_w, mask)
+    return sequence_log_ratio(log_w, mask)[:, None].expand(log_w.shape)
 
 
 def row_mean(x: Tensor, mask: Tensor) -> Tensor:

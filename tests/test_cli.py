@@ -248,7 +248,12 @@ def test_a_report_that_cannot_be_written_is_one_line(
     )
 
 
-HELP = [[], ["--help"], ["-h"], *([name, "--help"] for name in "sweep run list status report new".split())]
+HELP = [
+    [],
+    ["--help"],
+    ["-h"],
+    *([name, "--help"] for name in "sweep run list status report figures reproduce new".split()),
+]
 
 
 @pytest.mark.parametrize("words", HELP, ids=" ".join)

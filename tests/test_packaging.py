@@ -20,7 +20,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 NAMES = re.findall(
-    r"\w+", "ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE"
+    r"\w+", "ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA"
 )
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -73,6 +73,14 @@ def test_a_make_variable_is_the_flag_of_the_same_name(program):
 
 
 @needs_make
+def test_paper_figure_and_scale_are_flags_of_both_commands_that_take_them(program):
+    given = ["PAPER=vaco", "FIG=3", "SCALE=paper"]
+    assert program("figures", *given)[0] == ["figures", "--paper=vaco", "--fig=3", "--scale=paper"]
+    argv, _ = program("reproduce", *given, "JOBS=2", "DRY=1")
+    assert argv == ["reproduce", "--paper=vaco", "--fig=3", "--scale=paper", "--jobs=2", "--dry"]
+
+
+@needs_make
 def test_a_variable_that_is_not_set_passes_no_flag(program):
     assert program("sweep")[0] == ["sweep"]
     assert program("list", "JSON=1", "K=8")[0] == ["list", "--json"]  # list has no K
@@ -119,7 +127,7 @@ def test_any_value_reaches_the_program_as_it_was_typed(program, value, tmp_path)
 
 @needs_make
 def test_names_in_the_users_shell_do_not_leak_in(program):
-    names = [*NAMES, *(f"ARG_{name}" for name in NAMES), "DRY", "JSON", "ARGS"]
+    names = [*NAMES, *(f"ARG_{name}" for name in NAMES), "PAPER", "FIG", "SCALE", "DRY", "JSON", "ARGS"]
     names += ["VENV", "PY", "TORCH", "EXTRAS", "PYTHON", "STALEHARNESS"]
     shell = dict.fromkeys(names, "leaked")
     assert program("sweep", "K=4", **shell)[0] == ["sweep", "--k=4"]

@@ -16,9 +16,10 @@ from staleharness import cli, scaffold
 from staleharness.algorithm import ALGORITHMS
 from staleharness.catalogue import catalogue
 from staleharness.errors import UserError
-from staleharness.plan import ask, plan
+from staleharness.plan import plan
 from staleharness.plugins import PATH_VARIABLE, add_user_path
 from staleharness.simulate import Simulation
+from staleharness.study import ask
 from staleharness.task import ENVS, find_env
 from staleharness.testing import check_algorithm
 

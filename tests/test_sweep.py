@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from staleharness.plan import PlannedRun, ask, plan
+from staleharness.plan import PlannedRun, plan
 from staleharness.store import Store
+from staleharness.study import ask
 from staleharness.sweep import Outcome, sweep
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,9 +19,9 @@ from staleharness.batch import Decisions, PolicyLoss, Rollout
 from staleharness.buffer import Version
 from staleharness.policies.mlp import gaussian_logp, views_of
 from staleharness.simulate import Simulation
-from staleharness.spec import RunSpec
+from staleharness.spec import ControlSpec
 
-SMALL = RunSpec(
+SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,
     minibatches=4, evaluations=2, evaluation_episodes=1, final_episodes=1,
 )  # fmt: skip
@@ -30,7 +30,7 @@ SMALL = RunSpec(
 class Watched(Simulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: ControlSpec) -> None:
         super().__init__(spec)
         self.versions: dict[int, Version] = {}
         self.collected: list[Rollout] = []
@@ -55,7 +55,7 @@ class Watched(Simulation):
         self.learner.train = watched_train  # type: ignore[method-assign]
 
 
-def played(spec: RunSpec) -> Watched:
+def played(spec: ControlSpec) -> Watched:
     simulation = Watched(spec)
     for _ in simulation:
         pass

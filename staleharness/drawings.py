@@ -1,0 +1,55 @@
+"""The drawing functions that a figure's file can name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from . import curves, figures, training
+from .errors import UserError, nearest
+from .parsing import parse_algorithm
+from .store import StoredRun
+from .tables import Table
+
+Drawing = Callable[..., Figure]  # (runs, table, width, **options)
+
+DRAWINGS: dict[str, Drawing] = {
+    "learning_curves": curves.learning_curves,
+    "aggregate_curves": curves.aggregate_curves,
+    "aggregate_scores": lambda runs, table, width: figures.aggregate_scores(table, width),
+    "score_against_capacity": lambda runs, table, width: figures.score_against_capacity(table, width),
+    "lag_histogram": figures.lag_histogram,
+    "staleness": figures.staleness,
+    "score_and_area": training.score_and_area,
+    "metric_over_training": training.metric_over_training,
+    "steps_to_threshold": training.steps_to_threshold,
+}
+
+
+def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` where no drawing function has this name, or it lacks or does not take an option."""
+    if name not in DRAWINGS:
+        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, DRAWINGS)}")
+    parameters = inspect.signature(DRAWINGS[name]).parameters
+    known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    for key in options:
+        if key not in known:
+            raise UserError(f"{where}: {name} has no option {key!r}; {nearest(key, known)}")
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in options:
+            raise UserError(f"{where}: {name} needs the option {key!r}")
+
+
+def options_of(label: str) -> Mapping[str, Any]:
+    """What stands in the brackets of an algorithm's label."""
+    return parse_algorithm(label).options if "[" in label else {}
+
+
+def draw(
+    name: str, runs: Sequence[StoredRun], table: Table, width: float, options: Mapping[str, Any]
+) -> Figure:
+    """The figure by the drawing function called `name`."""
+    return DRAWINGS[name](runs, table, width, **options)

@@ -1,0 +1,261 @@
+"""The figures of a paper as pictures and pages: what is asked, what the paper claims, what we saw.
+
+<out>/README.md             every paper and figure, and how it stands
+<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/
+<out>/<paper>.html          the same as one file that loads nothing
+
+Identical results give identical bytes. Whoever reads results needs no torch, and neither does this.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import __version__
+from .files import user_path, write_bytes
+from .papers import (
+    Bundle,
+    Paper,
+    PaperFigure,
+    bundle_path,
+    chosen,
+    experiments,
+    read_bundle,
+    read_paper,
+)
+from .report import PAGE
+from .study import check_scale_name
+from .tables import Table, plural
+
+VERDICTS = {
+    "agree": "Agrees with the paper",
+    "disagree": "Disagrees with the paper",
+    "cannot tell": "Cannot tell at this scale",
+    "": "Not looked at yet",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure with what there is to fill it."""
+
+    figure: PaperFigure
+    bundle: Bundle | None
+    table: Table | None
+
+    @property
+    def state(self) -> str:
+        """`drawn`, `draft` (runs are missing) or `no bundle`."""
+        if self.bundle is None or self.table is None:
+            return "no bundle"
+        return "drawn" if self.bundle.complete else "draft"
+
+    @property
+    def redraw(self) -> str:
+        return f"make figures PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+
+    @property
+    def rerun(self) -> str:
+        return f"make reproduce PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+
+    @property
+    def facts(self) -> str:
+        """n, interval, normalisation, scale and dates, in words."""
+        from .captions import made
+
+        if self.bundle is None or self.table is None:
+            text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
+            others = self.bundle.strangers if self.bundle else 0
+            return f"{text} (The folder holds {plural(others, 'run')} of other settings.)" if others else text
+        s, asked = self.table.settings, self.figure.question.at(self.bundle.scale)
+        ks, size = ", ".join(map(str, s["capacities"])), made(self.table)
+        algorithms = len({r["algorithm"] for r in self.table.rows})
+        text = (
+            f"n = {plural(asked.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
+            f"{plural(algorithms, 'algorithm')}, K = {ks}: "
+            f"{len(self.bundle.runs)} of {plural(len(self.bundle.expected), 'run')}. {size[0].upper()}{size[1:]}. "
+            f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
+            f"Scores: {s['score']} returns, normalised: {s['normalise']} ({s['constants_note']})."
+        )
+        if self.bundle.strangers:
+            text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
+        return text if self.bundle.complete else f"DRAFT, runs are missing. {text}"
+
+
+def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small") -> list[Shown]:
+    """What there is of each figure, read from `bundles`. A table is computed once per study and normalisation."""
+    from .stats import table
+
+    check_scale_name(scale)
+
+    @functools.cache
+    def bundle_of(study: str) -> Bundle | None:
+        question = next(f.question for f in figures if f.entry.study == study)
+        if scale != "small" and not question.paper:
+            return None
+        return read_bundle(bundle_path(bundles, study, scale), question, scale)
+
+    @functools.cache
+    def table_of(study: str, score: str, normalise: str) -> Table | None:
+        bundle = bundle_of(study)
+        if bundle is None or not bundle.runs:
+            return None
+        found = table(bundle.runs, bundle.expected, score=score, normalise=normalise)
+        return replace(found, settings=found.settings | {"scale": f"{scale} scale"})
+
+    out = []
+    for f in figures:
+        e = f.entry
+        out.append(Shown(f, bundle_of(e.study), table_of(e.study, e.score, e.normalise)))
+    return out
+
+
+def make(
+    paper: Paper, name: str, shown: Sequence[Shown], drawn: Sequence[str], out: Path, page: bool = True
+) -> list[Path]:
+    """Draw the figures named in `drawn`, and write the paper's pages where `page`. Returns what was written.
+
+    The page as one HTML file is written where all figures are drawn.
+    """
+    from .canvas import COLUMN, retitle, to_bytes
+    from .canvas import PAGE as FULL
+    from .drawings import check_drawing, draw
+    from .inline import inline_svg
+
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    written, inline = [], {}
+    for s in shown:
+        e = s.figure.entry
+        check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
+        if s.figure.name not in drawn or s.bundle is None or s.table is None:
+            continue
+        forms = {}
+        for form, width in (("wide", FULL), ("narrow", COLUMN)):
+            figure = draw(e.draw, s.bundle.runs, s.table, width, e.options)
+            retitle(figure, s.figure.heading)
+            if form == "wide":
+                for kind in ("svg", "png"):
+                    write_bytes(folder / f"{s.figure.name}.{kind}", to_bytes(figure, kind))
+                    written.append(folder / f"{s.figure.name}.{kind}")
+            svg = to_bytes(figure, "svg")
+            forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
+        inline[s.figure.name] = forms
+    if page:
+        pages = {f"{name}.md": markdown(paper, name, shown)}
+        if set(drawn) >= {s.figure.name for s in shown}:
+            pages[f"{name}.html"] = html(paper, name, shown, inline)
+        for file, text in pages.items():
+            write_bytes(out / file, text.encode())
+            written.append(out / file)
+    return written
+
+
+def markdown(paper: Paper, name: str, shown: Sequence[Shown]) -> str:
+    """The page of a paper."""
+    lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}", ""]
+    lines += [f"All figures again from the committed runs, without torch: `make figures PAPER={name}`.", ""]
+    for s in shown:
+        e = s.figure.entry
+        lines += [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
+        if s.state != "no bundle":
+            lines += [f"![{s.figure.heading}]({name}/{s.figure.name}.png)", ""]
+        if e.claim:
+            lines += [f"**The paper:** {e.claim}", ""]
+        if e.asked:
+            lines += [f"**Why:** {e.asked}", ""]
+        lines += [f"**We saw:** {saw(s)}", "", facts_line(s), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def saw(s: Shown) -> str:
+    e = s.figure.entry
+    if not e.saw:
+        return "not looked at yet."
+    return f"{VERDICTS[e.verdict].lower()}. {e.saw}" if e.verdict else e.saw
+
+
+def facts_line(s: Shown) -> str:
+    if s.state == "no bundle":
+        return s.facts
+    files = f"[SVG]({s.figure.paper}/{s.figure.name}.svg)"
+    return f"{s.facts} Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`. {files}"
+
+
+def index(out: Path) -> str:
+    """The list of papers and of how each figure stands, from the pages that there are."""
+    lines = [
+        "# Gallery",
+        "",
+        "Figures of papers, redrawn from runs of this harness. Each says what it rests on.",
+        "",
+    ]
+    for path in sorted(experiments().glob("*/paper.toml")):
+        name = path.parent.name
+        paper, figures = read_paper(name)
+        page = out / f"{name}.md"
+        title = (
+            f"[{paper.title}]({name}.md)"
+            if page.is_file()
+            else f"{paper.title} (`make figures PAPER={name}`)"
+        )
+        lines += [f"## {title}", "", "| figure | study | drawn | what we saw |", "|---|---|---|---|"]
+        for f in figures:
+            picture = out / name / f"{f.name}.png"
+            cell = f"[yes]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
+            lines.append(
+                f"| {f.heading} | `{f.entry.study}` | {cell} | {VERDICTS[f.entry.verdict].lower()} |"
+            )
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def html(paper: Paper, name: str, shown: Sequence[Shown], inline: dict[str, dict[str, str]]) -> str:
+    """The page of a paper as one file; `inline` holds each figure's two SVG elements."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    entries = []
+    for s in shown:
+        # Only the rewritten SVG is trusted as markup.
+        forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
+        entries.append({
+            "name": s.figure.name, "heading": s.figure.heading, "entry": s.figure.entry, "forms": forms,
+            "verdict": VERDICTS[s.figure.entry.verdict], "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
+            "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
+        })  # fmt: skip
+    return environment.get_template("gallery.html.j2").render(
+        paper=paper, figures=entries, version=__version__, css=Markup((PAGE / "page.css").read_text())
+    )
+
+
+def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str, as_json: bool) -> int:
+    """`staleharness figures`: draw what is wanted of a paper, say how each figure stands, and return the exit code."""
+    paper, figures = read_paper(name)
+    drawn = [f.name for f in chosen(figures, wanted)]
+    shown = show(figures, user_path(bundles), scale)
+    folder = user_path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    make(paper, name, shown, drawn, folder)
+    write_bytes(folder / "README.md", index(folder).encode())
+    states = {s.figure.name: s.state for s in shown if s.figure.name in drawn}
+    if as_json:
+        print(
+            json.dumps({"paper": name, "scale": scale, "figures": states, "page": str(folder / f"{name}.md")})
+        )
+        return 0
+    for s in shown:
+        if s.figure.name in drawn:
+            what = {"drawn": "drawn", "draft": "drawn as DRAFT, runs are missing"}.get(s.state)
+            print(f"{s.figure.name}: {what or f'no bundle yet: {s.rerun}'}")
+    print(f"page: {folder / f'{name}.md'}")
+    return 0

@@ -1,0 +1,69 @@
+"""Marks that several figures share: points with intervals over the capacity, and named rows with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from .canvas import INK, gid, shown
+from .palette import Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def points_against_capacity(
+    ax: Axes, looks: Mapping[str, Style], rows: Sequence[Mapping[str, Any]], name: str, ks: Sequence[int]
+) -> list[tuple[str, float, float]]:
+    """One line per algorithm over a logarithmic K: `name` of its rows, with the interval where there is one.
+
+    `rows` have {algorithm, capacity, name, name_low, name_high}. Returns the end of each line: (algorithm, x, y).
+    """
+    ends = []
+    for label, look in looks.items():
+        mine = [r for r in rows if r["algorithm"] == label and r[name] is not None]
+        # Side by side, so that intervals at the same K do not hide each other.
+        x = [r["capacity"] * 2 ** (0.03 * (look.index - (len(looks) - 1) / 2)) for r in mine]
+        y = [r[name] for r in mine]
+        for xi, r in zip(x, mine, strict=True):
+            if r[f"{name}_low"] is not None:
+                bar = [r[f"{name}_low"], r[f"{name}_high"]]
+                ax.plot([xi, xi], bar, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look))
+        ax.plot(
+            x, y, color=look.colour, dashes=look.dashes, gid=gid(look),
+            marker=look.marker, markersize=5.5, markeredgecolor="white", markeredgewidth=0.5,
+        )  # fmt: skip
+        if mine:
+            ends.append((label, x[-1], y[-1]))
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_locator(FixedLocator(ks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    margin = 0.03 * len(looks) / 2 + (0.15 if len(ks) > 1 else 0.02)  # in doublings
+    ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
+    return ends
+
+
+def named_rows(
+    ax: Axes, looks: Mapping[str, Style], rows: Mapping[str, tuple[float, float | None, float | None]]
+) -> None:
+    """A line per algorithm of `looks`, from top to bottom: the estimate in black on its interval (value, low, high).
+
+    An algorithm without a row keeps its line, empty.
+    """
+    for at, (label, look) in enumerate(looks.items()):
+        if label not in rows:
+            continue
+        value, low, high = rows[label]
+        if low is not None and high is not None:
+            ax.barh(at, high - low, left=low, height=0.6, color=look.colour, alpha=0.55, gid=gid(look))
+        ax.plot([value] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
+    ax.set_ylim(len(looks) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    ax.set_yticks(range(len(looks)), labels=[shown(label) for label in looks])
+    for text, look in zip(ax.get_yticklabels(), looks.values(), strict=True):
+        text.set_gid(gid(look))

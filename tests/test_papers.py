@@ -1,0 +1,315 @@
+"""Papers, figures and studies in experiments/: every file is read and planned, and drawn from results of its shape."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_grid, write_run
+
+from staleharness import cli, drawings, gallery, papers
+from staleharness.errors import UserError
+from staleharness.papers import Bundle, read_bundle, read_paper
+from staleharness.plan import plan
+from staleharness.study import SCALES, Question, ask, plain_env, read_study
+from staleharness.task import ENVS
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDIES = sorted(papers.experiments().glob("*.toml"))
+PAPERS = sorted(path.parent.name for path in papers.experiments().glob("*/paper.toml"))
+FIGURES = {f"{name}/{f.name}": f for name in PAPERS for f in read_paper(name)[1]}
+LANGUAGE = ("word-problems", "gsm8k")
+
+
+def planned(question: Question) -> Any:
+    absent = [env for env in question.env if env in LANGUAGE and not any(env in ENVS[f].ids for f in ENVS)]
+    if absent:
+        pytest.skip(f"needs the language half: no environment {', '.join(absent)} is registered")
+    return plan(question)
+
+
+# --- the files
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("file", STUDIES, ids=lambda path: path.stem)
+def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(file: Path, scale: str) -> None:
+    study = read_study(file)
+    if scale == "paper" and not study.paper:
+        pytest.skip("this study has no scale of a paper's own")
+    made = planned(study.at(scale))
+    cells = {(run.label, run.spec.capacity, plain_env(run.spec.env)) for run in made.runs}
+    assert study.question
+    assert cells == {(label, k, plain_env(env)) for label, k, env in study.at(scale).cells()}
+    assert len(made.runs) == len(cells) * study.at(scale).seeds
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> None:
+    entry = FIGURES[name].entry
+    drawings.check_drawing(entry.draw, entry.options, name)
+    assert entry.question.endswith("?")
+    assert entry.claim or entry.asked
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
+    f = FIGURES[name]
+    assert bool(f.entry.verdict) <= bool(f.entry.saw)
+    if f.entry.saw:
+        bundle = read_bundle(ROOT / "results" / "reference" / f.entry.study, f.question, "small")
+        assert bundle is not None and bundle.complete
+
+
+def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
+    for page in (ROOT / "docs" / "gallery").glob("*.md"):
+        name = page.stem
+        if name == "README":
+            assert page.read_text(encoding="utf-8") == gallery.index(page.parent)
+            continue
+        _, figures = read_paper(name)
+        text = page.read_text(encoding="utf-8")
+        for f in figures:
+            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked, f.entry.saw):
+                assert said in text, f"{f.name}: make figures PAPER={name}"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    """An experiments folder of one study and one figure."""
+    folder = tmp_path / "experiments"
+    (folder / "p").mkdir(parents=True)
+    (folder / "p" / "paper.toml").write_text('title = "P"\nlink = "https://x.test"\nabout = "A."\n')
+    (folder / "p" / "fig2.toml").write_text(
+        'title = "T"\nquestion = "Why?"\nstudy = "s"\ndraw = "aggregate_scores"\nclaim = "C."\n'
+    )
+    (folder / "s.toml").write_text(
+        'question = "Q?"\nenv = "A"\nalgorithm = ["ppo_clip", "vaco"]\ncapacity = [1, 4]\nseeds = 2\n'
+        "[settings]\nnum_envs = 16\n[paper]\nseeds = 7\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("p/fig2.toml", "clam = 'x'", "unknown option 'clam'; did you mean 'claim'?"),
+        ("p/fig2.toml", "title = 'x'", "fig2.toml lacks question, study, draw, claim"),
+        ("p/fig2.toml", "title = 3", "title=3 is not of type str"),
+        ("p/paper.toml", "title = 'x'\nlink = 'y'", "paper.toml lacks about"),
+        ("s.toml", "envs = 'x'", "unknown option 'envs'; did you mean 'env'?"),
+        ("s.toml", "[paper]\nseed = 3", "[paper]: unknown option 'seed'; did you mean 'seeds'?"),
+        ("s.toml", "env = 'A'\n[paper.paper]\nseeds = 3", "[paper]: unknown option 'paper'"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_that_names_it(shelf: Path, file: str, text: str, words: str) -> None:
+    (shelf / file).write_text(text)
+    with pytest.raises(UserError) as error:
+        _, (figure,) = read_paper("p", shelf)
+        figure.question.at("paper")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_verdict_is_one_of_the_three(shelf: Path) -> None:
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write('verdict = "perhaps"\n')
+    with pytest.raises(UserError, match="perhaps is not one of"):
+        read_paper("p", shelf)
+
+
+def test_a_figure_without_its_study_names_the_nearest(shelf: Path) -> None:
+    (shelf / "s.toml").rename(shelf / "study.toml")
+    with pytest.raises(UserError, match=r"study='s' is not in .*study"):
+        read_paper("p", shelf)
+
+
+def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
+    for name, options, words in (
+        ("agregate_scores", {}, "did you mean 'aggregate_scores'"),
+        ("steps_to_threshold", {"treshold": 1}, "did you mean 'threshold'"),
+        ("metric_over_training", {}, "needs the option 'metric'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            drawings.check_drawing(name, options, "x")
+    _, figures = read_paper("p", shelf)
+    assert papers.chosen(figures, "2") == papers.chosen(figures, "fig2") == papers.chosen(figures, None)
+    with pytest.raises(UserError, match="FIG='9' is unknown; known: 2"):
+        papers.chosen(figures, "9")
+
+
+def test_the_papers_scale_replaces_what_it_names_and_all_settings(shelf: Path) -> None:
+    study = read_study(shelf / "s.toml")
+    assert study.at("small").settings == {"num_envs": 16} and study.at("small").seeds == 2
+    paper = study.at("paper")
+    assert paper.settings == {} and paper.seeds == 7 and paper.env == ("A",) and paper.capacity == (1, 4)
+    assert ask(spec_file=str(shelf / "s.toml"), scale="paper") == paper
+    with pytest.raises(UserError, match=r"SCALE='papr' is unknown; did you mean 'paper'"):
+        study.at("papr")
+
+
+# --- bundles
+
+
+def bundle_of(root: Path, shelf: Path) -> Bundle:
+    _, (figure,) = read_paper("p", shelf)
+    found = read_bundle(root, figure.question, "small")
+    assert found is not None
+    return found
+
+
+def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_not_count(
+    shelf: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    assert bundle_of(root, shelf).complete
+    write_run(root, "spo", 0, env="A-v5", capacity=1)
+    write_run(root, "vaco", 2, env="A-v5", capacity=1)
+    write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"num_envs": 8})
+    write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"lag": "fixed:0"})
+    found = bundle_of(root, shelf)
+    assert found.complete and found.strangers == 4 and len(found.runs) == 8
+
+
+def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    runs = write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    for file in runs[0].path.iterdir():
+        file.unlink()
+    runs[0].path.rmdir()
+    _, figures = read_paper("p", shelf)
+    (shown,) = gallery.show(figures, tmp_path)
+    assert shown.state == "draft" and shown.table is not None and shown.table.draft
+    assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
+
+
+def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> None:
+    paper, figures = read_paper("p", shelf)
+    shown = gallery.show(figures, tmp_path / "nowhere")
+    written = gallery.make(paper, "p", shown, ["fig2"], tmp_path / "out")
+    assert {path.suffix for path in written} == {".md", ".html"}
+    text = (tmp_path / "out" / "p.md").read_text()
+    assert "No bundle yet: `make reproduce PAPER=p FIG=2`" in text and "![" not in text
+
+
+# --- pictures and pages
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles of every study that is needed, two seeds of ten phases, under hostile names nowhere: they are ours."""
+    root = tmp_path_factory.mktemp("bundles")
+    for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
+        write_study(root / study, question)
+    return root
+
+
+def write_study(root: Path, question: Question) -> None:
+    """Runs of the shape that a study asks for, one environment and two seeds of it."""
+    for label, k, env in question.cells():
+        if env == question.env[0]:
+            for seed in (0, 1):
+                hyper = dict(drawings.options_of(label))
+                level = 900.0 - 40 * k + 100 * seed + 7 * len(label)
+                settings = {"hyper": hyper, "lag": question.lag, **question.settings}
+                write_run(
+                    root,
+                    label,
+                    seed,
+                    env=f"{env}-v5",
+                    capacity=k,
+                    sampled=level,
+                    phases=10,
+                    settings=settings,
+                )
+
+
+def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
+    hostile = "</dd><script>alert(1)</script>"
+    (shelf / "p" / "fig2.toml").write_text(
+        f'title = "T"\nquestion = "{hostile}?"\nstudy = "s"\ndraw = "learning_curves"\nclaim = "{hostile}"\n'
+    )
+    (shelf / "s.toml").write_text(f'env = "A"\nalgorithm = ["{hostile}"]\nseeds = 1\n')
+    write_run(tmp_path / "s", hostile, 0, env="A", capacity=1)
+    paper, figures = read_paper("p", shelf)
+    gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "out")
+    page = (tmp_path / "out" / "p.html").read_text()
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 3
+
+
+def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2, phases=4)
+    paper, figures = read_paper("p", shelf)
+    written = gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "out")
+    page = (tmp_path / "out" / "p.html").read_text()
+    assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
+    names = ("fig2.svg", "fig2.png", "p.md", "p.html")
+    assert sorted(path.name for path in written) == sorted(names)
+    text = (tmp_path / "out" / "p.md").read_text()
+    for said in ("n = 2 seeds × 1 environment", "8 of 8 runs", "95% stratified bootstrap", "normalised: minmax",
+                 "Small scale: 4 phases", "runs of 2026-11-20", "not looked at yet"):  # fmt: skip
+        assert said in text, said
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written}
+    again = gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "again")
+    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in again} == digests
+
+
+# --- the commands
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_figures_come_without_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys; from staleharness import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit as e: code = e.code\n"
+        "assert not {'torch', 'gymnasium', 'mujoco', 'matplotlib.pyplot'} & set(sys.modules), sorted(sys.modules)\n"
+        "sys.exit(code)"
+    )
+    words = ["figures", "--paper", "vaco", "--fig", "3", "--out", str(tmp_path / "out"), "--json"]
+    write_study(tmp_path / "b" / "vaco_control", FIGURES["vaco/fig3"].question)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words, "--bundles", str(tmp_path / "b")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["figures"] == {"fig3": "draft"}
+    assert (tmp_path / "out" / "vaco" / "fig3.png").stat().st_size > 10_000
+
+
+def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("staleharness.estimate._speed", lambda spec, store: (1000.0, "made up"))
+    out = tmp_path / "out"
+    assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
+    (said,) = json.loads(capsys.readouterr().out)["studies"]
+    assert (said["study"], said["runs"], said["done"]) == ("vaco_control", 315, 0) and said["seconds"] > 3600
+    assert not out.exists()
+
+
+def test_a_mistake_in_the_words_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for words, said in (
+        (["--paper", "vako"], "PAPER='vako' is unknown; did you mean 'vaco'?"),
+        (["--fig", "99"], "FIG='99' is unknown"),
+        (["--scale", "big"], "SCALE='big' is unknown; known: paper, small"),
+    ):
+        for command in ("figures", "reproduce"):
+            assert call(monkeypatch, command, *words, "--out", str(tmp_path / "out")) == 2
+            error = capsys.readouterr().err
+            assert said in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
