@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ class CausalLM:
         self.model.train(spec.gradient_checkpointing)  # transformers checkpoints in training mode only
         _without_dropout(self.model)
         if spec.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            with warnings.catch_warnings():  # later releases have another name for it, and still this one
+                warnings.simplefilter("ignore", FutureWarning)
+                self.model.gradient_checkpointing_enable({"use_reentrant": False})
             if spec.versions == "lora":
                 self.model.enable_input_require_grads()
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
