@@ -96,12 +96,12 @@ class Algorithm:
         """A line for the log and the report where a mechanism cannot act when a phase has `updates` gradient steps.
 
         By default: one step a phase, and an anchor that is the learner at its start. Then π/π_prox is 1 when the
-        loss is computed, so nothing is ever clipped or masked by it, however stale the data.
+        loss is computed, and what compares the two is idle however stale the data are.
         """
         if self.proximal == "recompute" and updates == 1:
             return (
                 f"{self.name}: its proximal policy is recomputed before the only gradient step of each phase, so "
-                "π/π_prox is always 1 and its trust region never acts, whatever the lag"
+                "π/π_prox is always 1, and no clip, mask or penalty around π_prox ever acts, whatever the lag"
             )
         return None
 
