@@ -21,7 +21,7 @@ from ..batch import Completions, Decisions, PolicyLoss, Targets, Trajectories
 from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
-from ..policies.causal_lm import CausalLM
+from ..policies.causal_lm import CausalLM, Forward
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
@@ -60,6 +60,8 @@ class TokenLearner:
         self.state = algorithm.init_state()
         self.shadow = [p.detach().clone() for p in self.parameters] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
+        # the policy that the run began with, where the method pulls towards it; a resumed run begins with it again
+        self.reference = policy.snapshot(0, 0) if "reference" in algorithm.needs else None
 
     def train(self, data: Completions, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
         """All minibatches of the round, `epochs` times; returns (diagnostics, seconds).
@@ -100,11 +102,11 @@ class TokenLearner:
         own = type(self.algorithm).targets is not Algorithm.targets
         return own and self.algorithm.realign_every != "step" and self.spec.steps_per_phase > 1
 
-    def _score(self, data: Completions) -> Tensor:
-        """Log-probabilities [B, T] of the learner as it stands, without gradient."""
+    def _score(self, data: Completions, forward: Forward | None = None) -> Tensor:
+        """Log-probabilities [B, T] without gradient, of the learner as it stands unless another pass is given."""
         with torch.no_grad():
             found = [
-                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask)[0]
+                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask, forward).logp
                 for part in self._pieces(data)
             ]
         return torch.cat(found)
@@ -128,9 +130,14 @@ class TokenLearner:
         pieces = self._pieces(data)
         whole = len(pieces) == 1
         with torch.set_grad_enabled(whole):
-            scored = [self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, True) for p in pieces]
-        through = torch.cat([logp for logp, _ in scored])
-        through_entropy = torch.cat([entropy for _, entropy in scored])
+            square = "logit_norm" in algorithm.needs
+            bonus = spec.entropy_coef > 0
+            scored = [
+                self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square)
+                for p in pieces
+            ]
+        through = torch.cat([piece.logp for piece in scored])
+        through_entropy = torch.cat([piece.entropy for piece in scored])
         target_logp = through.detach().requires_grad_()
         now = target_logp.detach()
         begin = timer("train", begin)
@@ -154,6 +161,8 @@ class TokenLearner:
             state=self.state,
             group=data.group,
             outcome=data.outcome,
+            logit_norm=torch.cat([s.norm for s in scored if s.norm is not None]) if square else None,
+            reference_logp=self._reference_logp(data) if self.reference is not None else None,
         )
         answer: PolicyLoss = algorithm.policy_loss(decisions)
         weights = aggregation_weights(mask, spec.aggregation, spec.completion_tokens)
@@ -170,11 +179,9 @@ class TokenLearner:
         else:
             at = 0
             for p in pieces:
-                logp, entropy = self.policy.score(
-                    p.prompt, p.prompt_mask, p.token, p.mask, None, spec.entropy_coef > 0
-                )
+                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus)
                 piece = slice(at, at + len(p.token))
-                self._backward(logp, entropy, pull[piece], entropy_pull[piece])
+                self._backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
                 at += len(p.token)
         norm = self._optimise(rate * scale)
         timer("train", begin)
@@ -226,6 +233,11 @@ class TokenLearner:
             centred = (advantage - masked_mean(advantage, mask)) * mask
             advantage = centred / (masked_mean(centred.square(), mask).sqrt() + 1e-8)
         return advantage
+
+    def _reference_logp(self, data: Completions) -> Tensor:
+        assert self.reference is not None
+        with self.policy.acting([self.reference], np.zeros(len(data.token), dtype=np.int64)) as forward:
+            return self._score(data, forward)
 
     def _shadow_logp(self, data: Completions) -> Tensor:
         """Log-probabilities under the moving average of the parameters."""
