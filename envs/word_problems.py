@@ -20,7 +20,7 @@ from staleharness.task import ENVS
 LARGEST = 20  # no number, given or computed, is larger
 STEPS = {1: 0.25, 2: 0.4, 3: 0.35}
 RL_SEED = 1  # of the problems that reinforcement learning sees; the warm start has seen those of seed 0
-SIZES = {"train": 4096, "test": 256}
+SIZES = {"train": 2048, "test": 256}
 NAMES = ("Ann", "Ben", "Eva", "Leo", "Mia", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
 GAINS = ("{who} buys {n} more.", "{who} finds {n} more.", "{other} gives {who} {n} more.")
@@ -127,6 +127,12 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
     return warm_start(example, tokenizer(), config(), WarmStart(steps=350), [Path(__file__)], progress)
 
 
+@functools.cache
+def problems(split: str) -> tuple[Problem, ...]:
+    """The problems that reinforcement learning trains on, or is tested on, made once per process."""
+    return tuple(problem(split, index, seed=RL_SEED) for index in range(SIZES[split]))
+
+
 @ENVS.register("word-problems")
 class WordProblems(LanguageTask):
     """Generated grade-school word problems, and a tiny causal language model that was warmed up on others of them."""
@@ -143,7 +149,7 @@ class WordProblems(LanguageTask):
     }  # fmt: skip
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-        return [problem(split, index, seed=RL_SEED) for index in range(SIZES[split])]
+        return list(problems(split))
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
         if spec.model:
