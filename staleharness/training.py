@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .bootstrap import fast_interval
+from .bootstrap import fast_interval, mean_of_tasks
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
 from .captions import band, bars, labels, scale, seeds
 from .curves import draw_curve, normalised_curves
@@ -192,14 +192,11 @@ def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
 def _with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dict[str, Any]:
     """{algorithm, capacity, end, end_low, end_high}: mean over tasks of their means, None where there is none."""
 
-    def mean(*columns: Array) -> Array:
-        return np.asarray(np.stack([c.mean(axis=-1) for c in columns], axis=-1).mean(axis=-1)[..., None])
-
     row: dict[str, Any] = {"algorithm": label, "capacity": k, "end": None, "end_low": None, "end_high": None}
     if tasks:
-        row["end"] = float(mean(*tasks)[0])
+        row["end"] = float(mean_of_tasks(*tasks)[0])
     if tasks and min(map(len, tasks)) > 1:
-        low, high = fast_interval(mean, tasks, name=(name, label, k), reps=REPS)
+        low, high = fast_interval(mean_of_tasks, tasks, name=(name, label, k), reps=REPS)
         row |= {"end_low": float(low[0]), "end_high": float(high[0])}
     return row
 
