@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE KIND NAME FOLDER PAPER FIG SCALE
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE
 SWITCHES = DRY JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -37,7 +37,7 @@ help: ## this list
 # The sweep ------------------------------------------------------------------------------------------------------------
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE DRY JSON)
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)

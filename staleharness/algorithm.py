@@ -10,11 +10,19 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 from . import objectives
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
 from .errors import UserError, nearest
+from .parsing import build
 from .plugins import Registry
-from .spec import RunSpec
+from .spec import ControlSpec, RunSpec
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
+
+# What a method may need beyond `Decisions`' first fields, and how to say it. A task's learner says what it provides.
+NEEDS: dict[str, str] = {
+    "groups": "groups of completions of one prompt",  # Decisions.group and Decisions.outcome
+    "logit_norm": "a probability for every possible action",  # Decisions.logit_norm
+    "reference": "a reference policy",  # Decisions.reference_logp
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Algorithm:
     name: ClassVar[str] = ""  # set by registration
     paper: ClassVar[str] = ""  # authors, year, identifier
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
+    needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
 
     def __post_init__(self) -> None:
         for key, hint in type(self).hyper_parameter_types().items():
@@ -83,6 +92,19 @@ class Algorithm:
         """Factor on the step size of the coming gradient step."""
         return 1.0
 
+    def inactive(self, updates: int) -> str | None:
+        """A line for the log and the report where a mechanism cannot act when a phase has `updates` gradient steps.
+
+        By default: one step a phase, and an anchor that is the learner at its start. Then π/π_prox is 1 when the
+        loss is computed, so nothing is ever clipped or masked by it, however stale the data.
+        """
+        if self.proximal == "recompute" and updates == 1:
+            return (
+                f"{self.name}: its proximal policy is recomputed before the only gradient step of each phase, so "
+                "π/π_prox is always 1 and its trust region never acts, whatever the lag"
+            )
+        return None
+
     @classmethod
     def hyper_parameters(cls) -> dict[str, Any]:
         """Name -> default of each of the method's own hyper-parameters."""
@@ -120,12 +142,29 @@ def _check_type(where: str, value: Any, hint: Any) -> None:
         raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
 
 
-def check(algorithm: Algorithm, spec: RunSpec) -> None:
-    """Raise `UserError` where the method cannot work with the run's settings."""
-    if algorithm.realign_every == "step" and spec.num_envs < spec.minibatches:
+def make_algorithm(spec: RunSpec) -> Algorithm:
+    """The plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
+    return build(ALGORITHMS[spec.algorithm], spec.hyper, f"ALGO={spec.algorithm}")
+
+
+def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
+    """What the method needs and the task does not provide (both of `NEEDS`), as the start of a sentence, or None.
+
+    "tba needs groups of completions of one prompt and a reference policy"
+    """
+    missing = [text for key, text in NEEDS.items() if key in algorithm.needs - provides]
+    return f"{algorithm.name} needs {' and '.join(missing)}" if missing else None
+
+
+def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozenset()) -> None:
+    """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
+    if (missing := unmet(algorithm, provides)) is not None:
+        raise UserError(f"{missing}, which {spec.env} does not have")
+    rows = spec.num_envs if isinstance(spec, ControlSpec) else spec.minibatches
+    if algorithm.realign_every == "step" and rows < spec.minibatches:
         raise UserError(
             f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: "
-            f"num_envs={spec.num_envs} must be at least minibatches={spec.minibatches}"
+            f"num_envs={rows} must be at least minibatches={spec.minibatches}"
         )
 
 

@@ -45,6 +45,30 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class Completions:
+    """One generation round as it was sampled and graded: B completions of up to T tokens, group by group.
+
+    Nothing in it is ever recomputed. Prompts are padded on the left, completions on the right.
+    """
+
+    prompt: Tensor  # [B, P] token ids
+    prompt_mask: Tensor  # [B, P] int64, 1 for a token
+    token: Tensor  # [B, T] token ids
+    mask: Tensor  # [B, T] float, 1 for a sampled token, the ending one included
+    behaviour_logp: Tensor  # [B, T] under the version that sampled the token
+    version: Tensor  # [B, T] int64, phases done when that version was stored
+    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
+    group: Tensor  # [B] int64, completions of one prompt share it
+    outcome: Tensor  # [B] verifiable reward, 0 or 1
+    truncated: Tensor  # [B] bool, cut at the limit
+    unparsed: Tensor  # [B] bool, no answer could be read
+
+    def rows(self, index: Tensor) -> Completions:
+        """The completions at `index` [R], in that order."""
+        return Completions(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+@dataclass(frozen=True)
 class Trajectories:
     """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 
@@ -88,6 +112,11 @@ class Decisions:
     state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
     # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
     analytic_kl: Callable[[str], Tensor] | None = None
+    # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
+    group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
+    outcome: Tensor | None = None  # [B] reward of the whole row, before any baseline
+    logit_norm: Tensor | None = None  # Σ_v π_θ(v)² over the vocabulary, without gradient
+    reference_logp: Tensor | None = None  # log-probability under the fixed reference policy, without gradient
 
 
 @dataclass(frozen=True)
@@ -95,9 +124,13 @@ class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
     The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
-    detaches the diagnostics. One name is shared by all methods: `clipped` is 1 where the method's trust
-    region (PPO's clip, VACO's filter, a mask) took a decision's gradient away; report it where there is such
-    a thing.
+    detaches the diagnostics. Each mechanism of a method reports, as 0 or 1, which decisions it touched. Some
+    names are shared by all methods:
+
+        clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
+        truncated   the importance weight was cut to its cap, and the gradient stays
+        masked      of `clipped`, what a rule on importance ratios rejected
+        vetoed      of `clipped`, the whole row went because of one impossible decision in it
     """
 
     loss: Tensor

@@ -14,7 +14,7 @@ from .batch import Rollout
 from .buffer import PolicyBuffer, Version
 from .lag import LagModel
 from .policies.mlp import Actors, MLPPolicy, mixture_logp
-from .spec import RunSpec
+from .spec import ControlSpec
 from .streams import integer, stream
 from .task import action_bounds
 
@@ -34,7 +34,7 @@ class Collector:
     """Holds the environments between phases; `collect` runs one phase."""
 
     def __init__(
-        self, spec: RunSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
+        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
     ) -> None:
         self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
         self.low, self.high = action_bounds(env)
@@ -93,10 +93,9 @@ class Collector:
         drawn = self._draw(phase, stream(self.spec.seed, "assignment", phase))
         if self.spec.assignment == "phase" or phase == 0:
             self.assigned = drawn
-        else:  # an actor keeps its version while its episode lasts and the version is in the buffer
-            fresh = (self.episode_length == 0) | ~np.isin(
-                self.assigned, [v for v in range(phase + 1) if v in buffer]
-            )
+        else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
+            kept = [v for v in range(self.lag_model.oldest(phase), phase + 1) if v in buffer]
+            fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
             self.assigned = np.where(fresh, drawn, self.assigned)
 
     def _actors(self, buffer: PolicyBuffer) -> Actors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -119,7 +120,7 @@ def paired_differences(
                     low, high = (float(e[0]) for e in ends)
                 rows[label] = (float(mean_of_tasks(*tasks)[0]), low, high)
                 dots = np.concatenate(tasks)
-                pen = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0}
+                pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0}
                 ax.plot(dots, np.full(len(dots), at), "o", gid=gid(look), **pen)
             named_rows(ax, looks, rows)
             ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .plan import PlannedRun
 from .spec import RunSpec
 from .store import Store
 from .tables import duration
 
-PROBE_STEPS = 4_096
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
 
@@ -45,19 +44,18 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate
                 line = " ".join(str(error).split())
                 return Estimate(None, 0, f"a probe of {run.spec.env} failed: {type(error).__name__}: {line}")
         rate, source = speeds[run.spec.env]
-        seconds += run.spec.phases * run.spec.batch_size / rate
+        seconds += run.spec.phases * run.spec.steps_per_phase / rate
         sources.add(source)
     space = sum(run.spec.phases * BYTES_PER_PHASE + BYTES_PER_RUN for run in missing)
     return Estimate(seconds / min(jobs, max(1, len(missing))), space, " and ".join(sorted(sources)))
 
 
 def _speed(spec: RunSpec, store: Store) -> tuple[float, str]:
-    """Environment steps per second of one run, evaluation included, and where that comes from."""
-    alike = ("env", "num_envs", "num_steps", "epochs", "minibatches", "threads", "device")
+    """Steps per second of one run, evaluation included, and where that comes from."""
     rates = [
         run.record["steps"] / run.record["seconds"]["total"]
         for run in store.read_all()
-        if all(run.spec[key] == getattr(spec, key) for key in alike)
+        if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
     ]
     if rates:
         return sum(rates) / len(rates), f"as {len(rates)} stored runs like these took"
@@ -65,22 +63,17 @@ def _speed(spec: RunSpec, store: Store) -> tuple[float, str]:
 
 
 def _probe(spec: RunSpec) -> float:
-    """Train a few phases here, with rows as wide as asked but no longer than needed."""
+    """Train a few phases here."""
     import torch
 
-    from .simulate import Simulation
+    from .simulate import simulation_of
 
     torch.set_num_threads(spec.threads)
-    length = max(1, min(spec.num_steps, PROBE_STEPS // spec.num_envs))
-    small = min(spec.minibatches, spec.num_envs * length)
-    probe = replace(
-        spec, num_steps=length, steps=3 * spec.num_envs * length, minibatches=small, evaluations=1
-    )
-    simulation = Simulation(probe)
+    simulation = simulation_of(spec.probe())
     try:
         simulation.advance()  # the first phase pays for what is loaded once
         begin = time.perf_counter()
         simulation.advance()
-        return spec.num_envs * length / (time.perf_counter() - begin)
+        return simulation.spec.steps_per_phase / (time.perf_counter() - begin)
     finally:
         simulation.close()

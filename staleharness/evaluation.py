@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from .buffer import Version
+from .phase import Scores
 from .policies.mlp import Actors, MLPPolicy
-from .spec import RunSpec
+from .spec import ControlSpec
 from .streams import integer, stream
 from .task import Task, action_bounds
 
@@ -18,19 +18,7 @@ SEED = 20_240_603  # the same for every run: all policies meet the same initial 
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Undiscounted raw returns and lengths of the evaluation episodes, per way of acting."""
-
-    returns: dict[str, list[float]]  # "sampled" | "deterministic" -> one return per episode
-    lengths: dict[str, list[int]]
-    steps: int  # environment steps that belonged to an episode
-
-    def mean(self, how: str) -> float:
-        return float(np.mean(self.returns[how]))
-
-
-def evaluate(spec: RunSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
+def evaluate(spec: ControlSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
     Raises `RuntimeError` for an episode that does not end.

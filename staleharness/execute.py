@@ -66,13 +66,13 @@ def _all_done(planned: Plan) -> Outcome:
 
 
 def _say_plan(planned: Plan, done: int, jobs: int) -> None:
-    from .plan import settings_line
-
     sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
     grid = " x ".join(_counted(len(names), what) for names, what in sizes)
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
     print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
-    print(f"each run: {settings_line(planned.runs[0].spec)}", file=sys.stderr)
+    print(f"each run: {planned.runs[0].spec.size}", file=sys.stderr)
+    for why in planned.skipped:
+        print(f"left out: {why}", file=sys.stderr)
 
 
 def _counted(number: int, what: str) -> str:

@@ -15,14 +15,14 @@ from .ewma import ewma_update
 from .objectives import masked_mean, step_factor
 from .phase_batch import PhaseBatch
 from .policies.mlp import Evaluation, MLPPolicy, gaussian_kl
-from .spec import RunSpec
+from .spec import ControlSpec
 from .streams import stream
 
 
 class Learner:
     """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow."""
 
-    def __init__(self, spec: RunSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
+    def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
         self.optimizer = torch.optim.Adam(
             [policy.flat], lr=spec.learning_rate, eps=spec.adam_epsilon, fused=True

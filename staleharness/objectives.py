@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .batch import Decisions, Targets, Trajectories
 from .errors import UserError
-from .spec import StepSize
+from .spec import Aggregation, StepSize
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +25,43 @@ LOG_RATIO_LIMIT = 20.0  # e²⁰ ≈ 5·10⁸, whose square fits in float32; a r
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Mean of `x` over the decisions where `mask` is 1 (a scalar)."""
     return (x * mask).sum() / mask.sum().clamp(min=1.0)
+
+
+def aggregation_weights(mask: Tensor, how: Aggregation, length: int) -> Tensor:
+    """W [B, T] such that the minibatch's loss is Σ W·L; the denominators are those of the whole minibatch.
+
+    `token-mean`               Σ L / Σ tokens (DAPO)
+    `seq-mean-token-mean`      mean over completions of their token means (GRPO, GSPO)
+    `seq-mean-token-sum-norm`  mean over completions of Σ L / `length`, the longest allowed (Dr. GRPO)
+    """
+    if how == "token-mean":
+        return mask / mask.sum().clamp(min=1.0)
+    rows = (mask.sum(1) > 0).sum().clamp(min=1)
+    if how == "seq-mean-token-mean":
+        return mask / (mask.sum(1, keepdim=True).clamp(min=1.0) * rows)
+    return mask / (length * rows)
+
+
+def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Tensor]:
+    """(baseline, scale) [B] of a row's reward: the group-relative advantage is (R − baseline)/scale.
+
+    `grpo`     mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300)
+    `dr_grpo`  mean and 1 (Liu et al. 2025, arXiv:2503.20783)
+    `rloo`     mean of the others and 1 (Ahmadian et al. 2024, arXiv:2402.14740)
+    `none`     0 and 1
+    """
+    ones = outcome.new_ones(outcome.shape)
+    if how == "none":
+        return 0.0 * ones, ones
+    same = (group[:, None] == group[None, :]).to(outcome.dtype)
+    count = same.sum(1)
+    mean = same @ outcome / count
+    if how == "rloo":
+        return (same @ outcome - outcome) / (count - 1.0), ones
+    if how == "dr_grpo":
+        return mean, ones
+    variance = (same * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
+    return mean, variance.sqrt() + 1e-6
 
 
 # --- ratios and divergences -------------------------------------------------------------------------------

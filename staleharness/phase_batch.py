@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .batch import Rollout, Trajectories
 from .policies.mlp import Evaluation, MLPPolicy
-from .spec import RunSpec
+from .spec import ControlSpec
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PhaseBatch:
 
     @classmethod
     def prepare(
-        cls, spec: RunSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int
+        cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int
     ) -> PhaseBatch:
         """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
         ended = rollout.terminated | rollout.truncated

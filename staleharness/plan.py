@@ -8,16 +8,16 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
-from .algorithm import ALGORITHMS, Algorithm, check
+from .algorithm import ALGORITHMS, Algorithm, check, unmet
 from .errors import UserError, nearest
-from .lag import parse_lag
 from .parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from .plugins import source_hash
-from .spec import PRESETS, SETTINGS, RunSpec
+from .spec import LanguageSpec, RunSpec
 from .study import Question
 from .task import Task, find_env
 
@@ -38,6 +38,7 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     name: str  # of the report folder
     title: str
+    skipped: tuple[str, ...] = ()  # methods of `ALGO=all` that are not defined on a task, and why
 
     @property
     def labels(self) -> list[str]:
@@ -64,49 +65,67 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
     _no_duplicates([str(c) for c in capacities], "K")
-    if question.forward:
-        raise UserError(
-            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
-        )
     if question.seeds < 1:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
-    if question.preset not in PRESETS:
-        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, PRESETS)}")
-    for key in question.settings:
-        if key not in SETTINGS:
-            raise UserError(f"SET: unknown option {key!r}; {nearest(key, SETTINGS)}")
-    settings = {**PRESETS[question.preset], **question.settings}
-    _check_device(str(settings.get("device", "cpu")))
+    _check_device(str(question.settings.get("device", "cpu")))
     found = [find_env(env) for env in question.env]
     _no_duplicates([env for env, _ in found], "ENV")
+    chosen = [_settings(question, family) for _, family in found]
     for env, family in found:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
             _try(env, family)
     choices = [parse_algorithm(text) for text in question.algorithm or tuple(ALGORITHMS)]
-    algorithms = [_resolved(choice) for choice in choices]
-    labels = [_label(algorithm) for algorithm in algorithms]
-    _no_duplicates(labels, "ALGO")
+    _no_duplicates([_label(_resolved(choice)) for choice in choices], "ALGO")
     seeds = range(question.seeds) if seeds is None else seeds
-    if (count := len(seeds) * len(found) * len(capacities) * len(algorithms)) > MOST_RUNS:
+    forward: tuple[int | None, ...] = question.forward or (None,)
+    _no_duplicates([str(n) for n in forward], "N")
+    count = len(seeds) * len(found) * len(capacities) * len(choices) * len(forward)
+    if count > MOST_RUNS:
         raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
-    hashes = {cls: source_hash(cls) for cls in (*map(type, algorithms), *(family for _, family in found))}
-    runs = []
+    runs: list[PlannedRun] = []
+    skipped: dict[str, None] = {}
     for seed in seeds:
-        for env, family in found:
+        for (env, family), (settings, hyper) in zip(found, chosen, strict=True):
             for capacity in capacities:
-                for label, algorithm in zip(labels, algorithms, strict=True):
-                    content: dict[str, Any] = {
-                        "env": env,
-                        "algorithm": algorithm.name,
-                        "hyper": _hyper(algorithm),
-                    }
-                    content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
-                    spec = RunSpec.from_dict(content, "SET")
-                    parse_lag(spec.lag, spec.capacity)
-                    check(algorithm, spec)
-                    run_id = spec.run_id(hashes[type(algorithm)], hashes[family])
-                    runs.append(PlannedRun(run_id, label, spec))
-    return Plan(tuple(runs), _name(question, found, capacities), _title(question, found, capacities))
+                for n in forward:
+                    for choice in choices:
+                        algorithm = _resolved(choice, hyper.get(choice.name, {}))
+                        if not question.algorithm and (why := unmet(algorithm, family.provides)) is not None:
+                            skipped[f"{why}, which {env} does not have"] = None
+                            continue
+                        content: dict[str, Any] = {
+                            "env": env,
+                            "algorithm": algorithm.name,
+                            "hyper": _hyper(algorithm),
+                        }
+                        content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
+                        content |= {} if n is None else {"minibatches": n}
+                        spec = family.settings.from_dict(content, "SET")
+                        check(algorithm, spec, family.provides)
+                        family.check(spec)
+                        run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
+                        label = _label(algorithm) + (f" N={n}" if len(forward) > 1 else "")
+                        runs.append(PlannedRun(run_id, label, spec))
+    name, title = _name(question, found, capacities), _title(question, found, capacities)
+    return Plan(tuple(runs), name, title, tuple(skipped))
+
+
+def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """(run settings, hyper-parameters by algorithm) that preset and question mean for this family."""
+    presets = family.all_presets()
+    if question.preset not in presets:
+        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
+    known = family.settings.settings()
+    for key in question.settings:
+        if key not in known:
+            raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
+    if question.forward and not issubclass(family.settings, LanguageSpec):
+        raise UserError(
+            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
+        )
+    settings = {**presets[question.preset], **question.settings}
+    hyper = dict(settings.pop("hyper", {}))
+    return settings, hyper
 
 
 def _try(env: str, family: type[Task]) -> None:
@@ -122,9 +141,9 @@ def _try(env: str, family: type[Task]) -> None:
         raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error
 
 
-def _resolved(choice: AlgorithmChoice) -> Algorithm:
-    """The method with its hyper-parameters, those not given at their defaults."""
-    return build(ALGORITHMS[choice.name], choice.options, f"ALGO={choice.name}")
+def _resolved(choice: AlgorithmChoice, preset: Mapping[str, Any] = MappingProxyType({})) -> Algorithm:
+    """The method with its hyper-parameters, those not given as the preset says or at their defaults."""
+    return build(ALGORITHMS[choice.name], {**preset, **choice.options}, f"ALGO={choice.name}")
 
 
 def _hyper(algorithm: Algorithm) -> dict[str, Any]:
@@ -165,7 +184,8 @@ def _name(question: Question, found: list[tuple[str, Any]], capacities: tuple[in
     """Readable, and different for different questions (seeds and algorithms may grow in place)."""
     envs = "+".join(re.sub(r"-v\d+$", "", env) for env, _ in found)
     slug = re.sub(r"[^\w+.-]", "_", f"{envs}-K{'+'.join(map(str, capacities))}-{question.preset}")[:80]
-    rest = {"settings": dict(question.settings), "lag": question.lag}
+    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag}
+    rest |= {"forward": list(question.forward)} if question.forward else {}
     if rest == {"settings": {}, "lag": "uniform"} and len(slug) < 80:
         return slug
     exact = [[env for env, _ in found], list(capacities), rest]
@@ -180,14 +200,6 @@ def _title(question: Question, found: list[tuple[str, Any]], capacities: tuple[i
 def usable_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def settings_line(spec: RunSpec) -> str:
-    """The few numbers that say how big a run is."""
-    return (
-        f"{spec.phases} phases of {spec.num_envs} x {spec.num_steps} steps = {spec.phases * spec.batch_size:,} steps, "
-        f"{spec.epochs} epochs x {spec.minibatches} minibatches"
-    )
 
 
 def dump(plan: Plan) -> list[dict[str, Any]]:

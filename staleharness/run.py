@@ -16,18 +16,21 @@ from typing import Any, BinaryIO
 
 from . import checkpoint
 from .errors import Diverged, Interrupted, UserError
-from .evaluation import Scores
 from .files import digest, write_json
 from .fingerprint import fingerprint, same_bits
 from .job import Job
-from .simulate import Simulation
-from .spec import RunSpec
+from .phase import Scores, Simulated
+from .simulate import simulation_of
 from .store import FORMAT, Store
+from .task import find_env
 
 CHECKPOINT_SECONDS = float(
     os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
 )  # a killed run loses about this
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
+
+
+TOLD = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
 
 def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:
@@ -36,7 +39,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
     `progress` hears of every phase; `should_stop` is asked after every phase. Raises `Interrupted` after writing a
     checkpoint when told to stop, `Diverged` when training stops being finite, and lets other errors through.
     """
-    spec = RunSpec.from_dict(job.spec)
+    spec = find_env(str(job.spec["env"]))[1].settings.from_dict(job.spec)
     store = Store(job.root)
     attempt = store.attempt_dir(job.run_id)
     with _only_writer(attempt):
@@ -44,9 +47,9 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
             shutil.rmtree(attempt)
             return store.run_dir(job.run_id)
         (attempt / "failure.json").unlink(missing_ok=True)
-        write_json(attempt / "job.json", {"label": job.label, "spec": job.spec})
+        write_json(attempt / "job.json", {"label": job.label, "phases": spec.phases, "spec": job.spec})
         made_with = fingerprint(spec)
-        simulation = Simulation(spec)
+        simulation = simulation_of(spec)
         try:
             lengths = _resume(attempt, simulation, made_with)
             scores = _phases(attempt, simulation, lengths, made_with, progress, should_stop)
@@ -56,7 +59,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
         return store.publish(job.run_id)
 
 
-def _resume(attempt: Path, simulation: Simulation, made_with: dict[str, Any]) -> dict[str, int]:
+def _resume(attempt: Path, simulation: Simulated, made_with: dict[str, Any]) -> dict[str, int]:
     """Restore the newest checkpoint and cut the logs back to it; returns their lengths in bytes."""
     lengths = {"metrics.jsonl": 0, "timing.jsonl": 0}
     state = checkpoint.load_newest(attempt)
@@ -87,7 +90,7 @@ def _size(path: Path) -> int:
 
 def _phases(
     attempt: Path,
-    simulation: Simulation,
+    simulation: Simulated,
     lengths: dict[str, int],
     made_with: dict[str, Any],
     progress: Callable[[dict[str, Any]], None],
@@ -127,8 +130,8 @@ def _on_disk(log: BinaryIO) -> int:
     return log.tell()
 
 
-def _progress(simulation: Simulation, metrics: dict[str, Any]) -> dict[str, Any]:
-    told = {key: metrics[key] for key in ("lag_mean", "tv_data", "eval_sampled", "rollout_return")}
+def _progress(simulation: Simulated, metrics: dict[str, Any]) -> dict[str, Any]:
+    told = {key: metrics.get(key) for key in TOLD}
     return {"phase": simulation.phase, "phases": simulation.spec.phases, "steps": metrics["steps"], **told}
 
 
@@ -140,7 +143,7 @@ def _json_line(content: dict[str, Any]) -> bytes:
 
 
 def _conclude(
-    attempt: Path, job: Job, simulation: Simulation, scores: Scores, made_with: dict[str, Any]
+    attempt: Path, job: Job, simulation: Simulated, scores: Scores, made_with: dict[str, Any]
 ) -> None:
     """Write the tables and `run.json` from what the logs say, earlier sittings included."""
     import pandas as pd
@@ -158,7 +161,7 @@ def _conclude(
     for counts in frame["lag_histogram"]:
         for lag, count in enumerate(counts):
             histogram[str(lag)] = histogram.get(str(lag), 0) + int(count)
-    seconds = {key: sum(t[key] for t in times) for key in ("collect", "learn", "evaluate")}
+    seconds = {key: sum(t[key] for t in times) for key in times[0]}
     how = {
         way: {
             "mean": scores.mean(way),
@@ -178,9 +181,10 @@ def _conclude(
         "scores": how,
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": histogram,
-        "steps": spec.phases * spec.batch_size,
+        "steps": spec.phases * spec.steps_per_phase,
+        "unit": spec.unit,
         "phases": spec.phases,
-        "gradient_steps": simulation.learner.gradient_steps,
+        "gradient_steps": simulation.gradient_steps,
         "evaluation_steps": simulation.evaluation_steps,
         "seconds": {"total": sum(seconds.values()), **seconds},
         "date": datetime.date.today().isoformat(),

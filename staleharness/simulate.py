@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from .algorithm import ALGORITHMS, Algorithm, check
+from .algorithm import check, make_algorithm
 from .buffer import PolicyBuffer
 from .collector import Collector
 from .errors import Diverged
-from .evaluation import Scores, evaluate
+from .evaluation import evaluate
 from .lag import parse_lag
 from .learner import Learner
 from .moments import Moments, RewardScale
-from .parsing import build
+from .phase import PhaseRecord, Scores, Simulated
 from .policies.mlp import MLPPolicy
 from .replay import RolloutStore
-from .spec import RunSpec
+from .spec import ControlSpec, LanguageSpec, RunSpec
 from .streams import stream
 from .task import find_env
 
 
-@dataclass(frozen=True)
-class PhaseRecord:
-    """What one phase leaves behind: deterministic metrics, wall-clock seconds, and scores if it was evaluated."""
+def simulation_of(spec: RunSpec) -> Simulated:
+    """The simulation of this kind of run; a language run loads transformers."""
+    if isinstance(spec, LanguageSpec):
+        from .language.simulation import LanguageSimulation
 
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    scores: Scores | None
-
-
-def make_algorithm(spec: RunSpec) -> Algorithm:
-    """The plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
-    return build(ALGORITHMS[spec.algorithm], spec.hyper, f"ALGO={spec.algorithm}")
+        return LanguageSimulation(spec)
+    assert isinstance(spec, ControlSpec)
+    return Simulation(spec)
 
 
 class Simulation:
@@ -46,7 +41,7 @@ class Simulation:
     Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: ControlSpec) -> None:
         _, family = find_env(spec.env)
         self.spec, self.task = spec, family()
         self.env = self.task.make(spec.env, spec.num_envs, spec.threads)
@@ -54,7 +49,7 @@ class Simulation:
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))
         self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
         algorithm = make_algorithm(spec)
-        check(algorithm, spec)
+        check(algorithm, spec, self.task.provides)
         self.learner = Learner(spec, self.policy, algorithm)
         self.lag_model = parse_lag(spec.lag, spec.capacity)
         self.buffer = PolicyBuffer(spec.capacity)
@@ -64,6 +59,10 @@ class Simulation:
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
         self.phase = 0
         self.evaluation_steps = 0
+
+    @property
+    def gradient_steps(self) -> int:
+        return self.learner.gradient_steps
 
     def __iter__(self) -> Iterator[PhaseRecord]:
         while self.phase < self.spec.phases:
@@ -94,7 +93,7 @@ class Simulation:
         scores = self._evaluate() if phase in spec.evaluation_phases() else None
         metrics |= {
             "phase": phase,
-            "steps": self.phase * spec.batch_size,
+            "steps": self.phase * spec.steps_per_phase,
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,
             "rollout_length": float(np.mean(episodes.lengths)) if episodes.lengths else None,
             "rollout_episodes": len(episodes.returns),

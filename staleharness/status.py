@@ -48,8 +48,7 @@ def _attempt(store: Store, path: Path) -> dict[str, Any]:
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0
     failure = store.failure(path.name)
     state = "running" if _held(path / ".lock") else "failed" if failure else "stopped"
-    phases = spec["steps"] // (spec["num_envs"] * spec["num_steps"])
-    row = _row(path.name, job["label"], spec, state, phase, phases)
+    row = _row(path.name, job["label"], spec, state, phase, int(job.get("phases", 0)))
     return {**row, "failure": failure} if state == "failed" else row
 
 

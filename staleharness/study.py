@@ -83,6 +83,9 @@ def ask(
     steps: str | None = None,
     preset: str | None = None,
     lag: str | None = None,
+    n: str | None = None,
+    model: str | None = None,
+    data: str | None = None,
     device: str | None = None,
     settings: str | None = None,
     spec_file: str | None = None,
@@ -97,6 +100,8 @@ def ask(
         asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
     if k is not None:
         asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
+    if n is not None:
+        asked["forward"] = tuple(whole_number(part, "N") for part in _named(n, "N"))
     if seeds is not None:
         asked["seeds"] = whole_number(seeds, "SEEDS")
     if preset is not None:
@@ -108,8 +113,9 @@ def ask(
         extra |= parse_assignments(settings, "SET")
     if steps is not None:
         extra["steps"] = whole_number(steps, "STEPS")
-    if device is not None:
-        extra["device"] = device
+    for key, value in (("device", device), ("model", model), ("data", data)):
+        if value is not None:
+            extra[key] = value
     asked["settings"] = extra
     return Question(**asked)
 

@@ -159,7 +159,11 @@ def _silent_death(worker: _Worker, store: Store) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         attempt.mkdir(parents=True, exist_ok=True)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it
-            write_json(attempt / "job.json", {"label": worker.run.label, "spec": worker.run.spec.to_dict()})
+            spec = worker.run.spec
+            write_json(
+                attempt / "job.json",
+                {"label": worker.run.label, "phases": spec.phases, "spec": spec.to_dict()},
+            )
         write_json(attempt / "failure.json", failure)
     return {"event": "failed", **failure}
 

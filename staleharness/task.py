@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from .errors import UserError, nearest, shortened
+from .lag import parse_lag, stretch_length
 from .plugins import Registry, source_file
+from .spec import ControlSpec, LanguageSpec, RunSpec
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
     from numpy.typing import NDArray
+
+    from .language.problem import Problem
 
 
 class Task:
@@ -25,6 +30,9 @@ class Task:
     ids: ClassVar[dict[str, str]] = {}
     aliases: ClassVar[dict[str, str]] = {}
     fallback: ClassVar[bool] = False  # asked only when no other family knows the id
+    settings: ClassVar[type[RunSpec]] = ControlSpec  # what a run of this family is described by
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
+    provides: ClassVar[frozenset[str]] = frozenset()  # of `algorithm.NEEDS`, beyond what every task gives
 
     @classmethod
     def find(cls, env: str) -> str | None:
@@ -35,6 +43,21 @@ class Task:
         }
         return known.get(env.lower())
 
+    @classmethod
+    def all_presets(cls) -> dict[str, dict[str, Any]]:
+        """Name -> settings; the family's own win over those of its kind."""
+        kind = cls.settings.presets
+        return {name: {**kind.get(name, {}), **cls.presets.get(name, {})} for name in (*kind, *cls.presets)}
+
+    @classmethod
+    def check(cls, spec: RunSpec) -> None:
+        """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
+        model = parse_lag(spec.lag, spec.capacity)
+        if stretch_length(model) is not None and not isinstance(spec, LanguageSpec):
+            raise UserError(
+                f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
+            )
+
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`.
@@ -44,6 +67,26 @@ class Task:
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
+
+
+class LanguageTask(Task):
+    """A family of prompts with verifiable answers.
+
+    prompt_format, extractor: names of `staleharness.language` that count where the run names none.
+    """
+
+    settings: ClassVar[type[RunSpec]] = LanguageSpec
+    prompt_format: ClassVar[str] = "verl"
+    provides: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+    def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
+        """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""
+        raise NotImplementedError(f"{type(self).__name__} must define problems(spec, split)")
+
+    def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
+        """A hub name or a folder that transformers loads model and tokenizer from; may take the time it takes,
+        telling `progress`, and is asked by every run."""
+        raise NotImplementedError(f"{type(self).__name__} must define model(spec, progress)")
 
 
 def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

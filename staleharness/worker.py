@@ -23,7 +23,6 @@ from .errors import Changed, Interrupted
 from .files import write_json
 from .job import Job
 from .plugins import PATH_VARIABLE, source_file, source_hash
-from .spec import RunSpec
 from .store import Store, log_tail
 from .task import find_env
 
@@ -82,8 +81,9 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
 
 def check_plugins(job: Job) -> None:
     """Raise `Changed` when a plugin file was edited since the sweep was planned: the id names what it was then."""
-    spec = RunSpec.from_dict(job.spec)
-    algorithm, (_, family) = ALGORITHMS[spec.algorithm], find_env(spec.env)
+    _, family = find_env(str(job.spec["env"]))
+    spec = family.settings.from_dict(job.spec)
+    algorithm = ALGORITHMS[spec.algorithm]
     if spec.run_id(source_hash(algorithm), source_hash(family)) != job.run_id:
         raise Changed(
             f"{source_file(algorithm)} or {source_file(family)} was edited since the sweep began; start it again"

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from staleharness import scaffold, testing
-from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, check, unmet
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
 from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
+from staleharness.spec import RunSpec
 from staleharness.testing import CHECKS, check_algorithm, parametrize_with_checks
 
 SEVEN = ["a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco"]
@@ -68,6 +69,37 @@ def test_a_bad_hyper_parameter_is_one_line(name: str, options: dict[str, object]
 
 def test_an_integer_will_do_for_a_number() -> None:
     assert ALGORITHMS["vaco"].from_options({"rho_bar": 2}) == ALGORITHMS["vaco"](rho_bar=2.0)
+
+
+@dataclass(frozen=True)
+class Needy(Algorithm):
+    name = "needy"
+    needs = frozenset({"groups", "reference"})
+
+
+def test_a_method_that_needs_what_a_task_has_not_is_refused_in_one_line() -> None:
+    everything, spec = frozenset(NEEDS), RunSpec(env="Hopper-v5", algorithm="needy")
+    assert unmet(Needy(), everything) is None and unmet(Algorithm(), frozenset()) is None
+    assert unmet(Needy(), everything - {"groups"}) == "needy needs groups of completions of one prompt"
+    assert (
+        unmet(Needy(), frozenset())
+        == "needy needs groups of completions of one prompt and a reference policy"
+    )
+    check(Needy(), spec, everything)
+    with pytest.raises(UserError, match="and a reference policy, which Hopper-v5 does not have"):
+        check(Needy(), spec)
+
+
+def test_an_anchor_recomputed_before_the_only_step_of_a_phase_is_said_to_be_idle() -> None:
+    decoupled = ALGORITHMS["decoupled_ppo"]
+    line = decoupled().inactive(1)
+    assert (
+        line is not None and line.startswith("decoupled_ppo: ") and "never acts" in line and "\n" not in line
+    )
+    assert decoupled().inactive(2) is None
+    assert decoupled(proximal="ewma").inactive(1) is None
+    assert ALGORITHMS["ppo_clip"]().inactive(1) is None
+    assert ALGORITHMS["ppo_clip"](anchor="proximal").inactive(1) is not None
 
 
 # The contract must also be able to fail. Each plugin below breaks one promise.

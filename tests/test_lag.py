@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from staleharness.buffer import PolicyBuffer, Version
 from staleharness.errors import UserError
-from staleharness.lag import Fixed, LagModel, Uniform, parse_lag
+from staleharness.lag import Fixed, Geometric, LagModel, Synced, Uniform, parse_lag
 
 capacities = st.integers(1, 70)
 phases = st.integers(0, 200)
@@ -18,10 +18,12 @@ phases = st.integers(0, 200)
 @st.composite
 def models(draw: st.DrawFn) -> tuple[LagModel, int]:
     capacity = draw(capacities)
-    lag = draw(st.integers(0, capacity - 1))
-    return draw(
-        st.sampled_from([parse_lag("uniform", capacity), parse_lag(f"fixed:{lag}", capacity)])
-    ), capacity
+    lag, period = draw(st.integers(0, capacity - 1)), draw(st.integers(1, 90))
+    text = draw(
+        st.sampled_from(["uniform", f"fixed:{lag}", "geometric:0.7", "geometric:1", "geometric:0.001"])
+    )
+    text = draw(st.sampled_from([text, f"{text}/sync:{period}", f"sync:{min(period, capacity)}"]))
+    return parse_lag(text, capacity), capacity
 
 
 def filled(capacity: int, phase: int) -> PolicyBuffer:
@@ -89,6 +91,64 @@ def test_fixed_is_as_far_behind_as_it_can_be() -> None:
     ]
 
 
+def test_geometric_halves_the_share_with_each_phase_of_lag() -> None:
+    """decay ½ over four versions: 8, 4, 2, 1 of 15."""
+    model, phase, slots = parse_lag("geometric:0.5", 4), 20, 60_000
+    expected = {20: 8 / 15, 19: 4 / 15, 18: 2 / 15, 17: 1 / 15}
+    assert model.probabilities(phase) == pytest.approx(expected)
+    counts = np.bincount(phase - model.assign(phase, slots, np.random.default_rng(0)), minlength=4)
+    share = np.array([8, 4, 2, 1]) / 15
+    assert float(((counts - slots * share) ** 2 / (slots * share)).sum()) < 16.3  # 0.999 quantile, 3 degrees
+
+
+def test_before_the_buffer_is_full_geometric_shares_what_there_is() -> None:
+    assert Geometric(0.5, 64).probabilities(1) == pytest.approx({1: 2 / 3, 0: 1 / 3})
+
+
+@given(capacities, phases)
+def test_a_decay_of_one_is_uniform(capacity: int, phase: int) -> None:
+    said = parse_lag("geometric:1.0", capacity).probabilities(phase)
+    assert said == pytest.approx(Uniform(capacity).probabilities(phase))
+
+
+def test_a_share_too_small_for_a_number_is_no_share() -> None:
+    assert set(Geometric(1e-300, 8).probabilities(20)) == {20, 19}
+
+
+@given(models(), phases, st.integers(1, 90), st.integers(0, 2**32))
+def test_after_a_sync_nothing_older_is_used(
+    model: tuple[LagModel, int], phase: int, period: int, seed: int
+) -> None:
+    synced = Synced(model[0], period)
+    lag = phase - synced.assign(phase, 20, np.random.default_rng(seed))
+    assert lag.max() <= phase % period
+    assert synced.oldest(phase) == phase - phase % period
+    if phase % period == 0:
+        assert synced.probabilities(phase) == {phase: 1.0}
+
+
+@given(models(), phases)
+def test_a_sync_that_never_comes_changes_nothing(model: tuple[LagModel, int], phase: int) -> None:
+    synced = Synced(model[0], 1000)
+    assert synced.probabilities(phase) == model[0].probabilities(phase)
+    one, other = (m.assign(phase, 9, np.random.default_rng(1)) for m in (synced, model[0]))
+    assert np.array_equal(one, other)
+
+
+def test_a_sync_alone_is_a_sawtooth() -> None:
+    model, rng = parse_lag("sync:3", 3), np.random.default_rng(0)
+    assert [phase - model.assign(phase, 1, rng).item() for phase in range(8)] == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert parse_lag("sync:3", 3) == parse_lag("fixed:2/sync:3", 3)
+
+
+def test_between_syncs_a_model_draws_as_if_the_run_had_just_begun() -> None:
+    """Phase 18 is two after the sync at 16: three versions, of which a buffer of two keeps the newest."""
+    assert parse_lag("uniform/sync:8", 8).probabilities(18) == {16: 1 / 3, 17: 1 / 3, 18: 1 / 3}
+    assert parse_lag("uniform/sync:8", 2).probabilities(18) == {17: 1 / 2, 18: 1 / 2}
+    assert parse_lag("fixed:5/sync:8", 6).probabilities(18) == {16: 1.0}
+    assert parse_lag("geometric:0.5/sync:8", 6).probabilities(17) == pytest.approx({17: 2 / 3, 16: 1 / 3})
+
+
 @given(capacities, phases)
 def test_the_buffer_holds_the_newest_capacity_versions_first_in_first_out(capacity: int, phase: int) -> None:
     buffer = filled(capacity, phase)
@@ -103,7 +163,10 @@ def test_the_buffer_holds_the_newest_capacity_versions_first_in_first_out(capaci
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Uniform", "fixed", "fixed:", "fixed:-1", "fixed:1.5", "fixed:1e99", "fixed:4"]
+    "text",
+    " Uniform fixed fixed: fixed:-1 fixed:1.5 fixed:1e99 fixed:4 geometric geometric:0 geometric:1.01 geometric:-0.5 "
+    "geometric:. geometric:half sync sync:0 sync:5 sync:1.5 uniform/ uniform/sync uniform/sync:0 uniform/fixed:1 "
+    "/sync:2 sync:2/sync:2 fixed:4/sync:2 uniform/sync:2/sync:2".split(" "),
 )
 def test_what_is_no_lag_model_of_this_buffer_is_one_line(text: str) -> None:
     with pytest.raises(UserError, match="LAG") as error:

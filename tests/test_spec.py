@@ -27,7 +27,7 @@ from staleharness.parsing import (
     whole_number,
 )
 from staleharness.plan import MOST_RUNS, dump, plan
-from staleharness.spec import PRESETS, RunSpec
+from staleharness.spec import ControlSpec
 from staleharness.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
@@ -144,21 +144,21 @@ def test_what_was_not_meant_is_refused_with_its_place(value: Any, hint: Any) -> 
 
 def test_an_unknown_key_gets_the_nearest_one() -> None:
     with pytest.raises(UserError, match="did you mean 'capacity'"):
-        build(RunSpec, {"env": "Hopper-v5", "algorithm": "spo", "capcity": 3}, "here")
+        build(ControlSpec, {"env": "Hopper-v5", "algorithm": "spo", "capcity": 3}, "here")
 
 
-SPEC = RunSpec(env="Hopper-v5", algorithm="spo", hyper={"a": 0.1}, capacity=4, steps=1_000_000)
+SPEC = ControlSpec(env="Hopper-v5", algorithm="spo", hyper={"a": 0.1}, capacity=4, steps=1_000_000)
 
 
 def test_canonical_json_has_one_form_and_no_nan() -> None:
     assert canonical_json({"b": 1, "a": [1.5, None]}) == '{"a":[1.5,null],"b":1}'
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(math.nan)
-    assert RunSpec.from_dict(json.loads(SPEC.to_json())) == SPEC
+    assert ControlSpec.from_dict(json.loads(SPEC.to_json())) == SPEC
 
 
 def test_the_same_spec_has_the_same_id_for_ever() -> None:
-    assert SPEC.run_id("algorithm", "env") == RunSpec.from_dict(SPEC.to_dict()).run_id("algorithm", "env")
+    assert SPEC.run_id("algorithm", "env") == ControlSpec.from_dict(SPEC.to_dict()).run_id("algorithm", "env")
     assert len(SPEC.run_id("a", "b")) == 12
 
 
@@ -169,7 +169,7 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RunSpec)])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(ControlSpec)])
 def test_every_field_is_part_of_the_id(name: str) -> None:
     now = getattr(SPEC, name)
     other = OTHER[name] if name in OTHER else not now if isinstance(now, bool) else now + 1
@@ -184,7 +184,7 @@ def test_the_plugin_files_are_part_of_the_id_each_in_its_own_place() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 100))
 def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, evaluations: int) -> None:
-    spec = RunSpec(
+    spec = ControlSpec(
         "e", "a", steps=phases * 4, num_envs=2, num_steps=2, minibatches=1, evaluations=evaluations
     )
     chosen = spec.evaluation_phases()
@@ -195,9 +195,9 @@ def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, e
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ControlSpec.presets)
 def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str) -> None:
-    spec = RunSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **PRESETS[preset]})
+    spec = ControlSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **ControlSpec.presets[preset]})
     assert spec.steps == spec.phases * spec.batch_size
     assert spec.batch_size % spec.minibatches == 0
     assert spec.num_envs >= spec.minibatches  # whole rows, for methods that realign each step
@@ -213,7 +213,7 @@ def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str
 )  # fmt: skip
 def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        RunSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **changes})
+        ControlSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **changes})
 
 
 def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def test_the_loss_uses_the_coefficient_of_the_state() -> None:
 
 def test_an_analytic_kl_without_a_closed_form_is_the_users_mistake() -> None:
     d = replace(decisions([[1.0]], [[1.0]]), analytic_kl=None)
-    with pytest.raises(UserError, match="use k2 or k3"):
-        gradient_coefficients(make("ppo_kl"), d)
+    with pytest.raises(UserError, match="use auto, k2 or k3"):
+        gradient_coefficients(make("ppo_kl", estimator="analytic"), d)
 
 
 # --- SPO --------------------------------------------------------------------------------------------------

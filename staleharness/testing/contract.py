@@ -73,7 +73,7 @@ def answers_the_learner(algorithm: Algorithm) -> None:
     assert algorithm.realign_every in get_args(Realign)
     assert 0.0 <= algorithm.ewma_decay < 1.0
     assert isinstance(algorithm.normalise_advantage, bool)
-    scale = algorithm.step_scale(_ready(algorithm, example_decisions()))
+    scale = algorithm.step_scale(_examples(algorithm))
     assert isinstance(scale, float) and math.isfinite(scale) and scale >= 0.0
 
 
@@ -81,7 +81,7 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
     """Loss and diagnostics are finite [B, T] of the inputs' type, for whole rows and shuffled minibatches."""
     for dtype in (torch.float32, torch.float64):
         for rows, steps in ((4, 6), (7, 1), (1, 1)):
-            d = _ready(algorithm, example_decisions(rows, steps, dtype=dtype))
+            d = _examples(algorithm, rows, steps, dtype=dtype)
             answer = algorithm.policy_loss(d)
             assert isinstance(answer, PolicyLoss)
             for name, x in {"loss": answer.loss, **answer.diagnostics}.items():
@@ -92,21 +92,23 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
-    """Gradient reaches `target_logp`, is finite, and is not zero everywhere."""
-    coefficients = gradient_coefficients(algorithm, example_decisions())
-    assert coefficients.isfinite().all() and (coefficients != 0).any()
+    """Gradient reaches `target_logp`, is finite, and is not zero everywhere, at least where data are fresh."""
+    pulls = [
+        gradient_coefficients(algorithm, _examples(algorithm, on_policy=fresh)) for fresh in (False, True)
+    ]
+    assert all(x.isfinite().all() for x in pulls) and (torch.cat(pulls) != 0).any()
 
 
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
     """At w = 1, lag 0 each decision pulls with its advantage, unless told otherwise."""
     if algorithm.policy_gradient:
-        d = example_decisions(on_policy=True)
+        d = _examples(algorithm, on_policy=True)
         torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)
 
 
 def survives_extreme_ratios(algorithm: Algorithm) -> None:
     """Log-ratios of ±60 give a finite loss and a finite gradient."""
-    d = example_decisions()
+    d = _examples(algorithm)
     for shift in (-60.0, 60.0):
         far = with_gradient(replace(d, behaviour_logp=d.behaviour_logp + shift))
         assert algorithm.policy_loss(_ready(algorithm, far)).loss.isfinite().all()
@@ -115,7 +117,7 @@ def survives_extreme_ratios(algorithm: Algorithm) -> None:
 
 def ignores_padding(algorithm: Algorithm) -> None:
     """What stands in padding changes nothing elsewhere."""
-    d, t = example_decisions(), example_trajectories()
+    d, t = _examples(algorithm), example_trajectories()
     spoiled_d, spoiled_t = spoiled(d, d.mask == 0), spoiled(t, t.mask == 0)
     losses = [algorithm.policy_loss(_ready(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
@@ -127,7 +129,7 @@ def ignores_padding(algorithm: Algorithm) -> None:
 
 def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
     """Nothing that comes in is modified."""
-    d, t = _ready(algorithm, example_decisions()), example_trajectories()
+    d, t = _examples(algorithm), example_trajectories()
     before_d, before_t = copy_of(d), copy_of(t)
     algorithm.policy_loss(d)
     algorithm.step_scale(d)
@@ -140,7 +142,7 @@ def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
 def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
     """Asked twice it says the same, and no global random generator moved."""
     before = _global_generators()
-    d, t = _ready(algorithm, example_decisions()), example_trajectories()
+    d, t = _examples(algorithm), example_trajectories()
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
     for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
         assert torch.equal(first, second)
@@ -178,7 +180,7 @@ def does_not_look_across_an_end(algorithm: Algorithm) -> None:
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     """`init_state` and `next_state` give finite floats under the same keys; `next_state` changes nothing."""
     state = algorithm.init_state()
-    answer = algorithm.policy_loss(_ready(algorithm, example_decisions()))
+    answer = algorithm.policy_loss(_examples(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
     after = algorithm.next_state(MappingProxyType(state), means)
     assert set(state) == set(after)
@@ -238,7 +240,20 @@ def _global_generators() -> tuple[bytes, bytes, bytes]:
 
 
 def _ready(algorithm: Algorithm, d: Decisions) -> Decisions:
-    return replace(d, state=MappingProxyType(algorithm.init_state()))
+    """What a run would give: the method's state, and of the optional fields only those it needs."""
+    groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
+    return replace(
+        d,
+        state=MappingProxyType(algorithm.init_state()),
+        group=d.group if groups else None,
+        outcome=d.outcome if groups else None,
+        logit_norm=d.logit_norm if norm else None,
+        reference_logp=d.reference_logp if reference else None,
+    )
+
+
+def _examples(algorithm: Algorithm, *args: Any, **given: Any) -> Decisions:
+    return _ready(algorithm, example_decisions(*args, **given))
 
 
 def _targets(algorithm: Algorithm, t: Trajectories) -> tuple[Tensor, Tensor]:

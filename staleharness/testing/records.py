@@ -25,18 +25,35 @@ def decisions(
     gradient_lag: Any = 0.0,
     target_logp: Any = -1.0,
     mask: Any = 1.0,
+    group: Any = None,
+    outcome: Any = None,
+    logit_norm: Any = None,
+    reference_ratio: Any = None,
+    closed_form: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> Decisions:
-    """Decisions with given ratios: `ratio` w = π/μ and `proximal_ratio` u = π_prox/μ.
+    """Decisions with given ratios: `ratio` w = π/μ, `proximal_ratio` π_prox/μ and `reference_ratio` π/π_ref.
 
-    Nested lists or tensors that broadcast to [B, T]. `analytic_kl` is a stand-in, ½ (log π − log anchor)².
+    Nested lists or tensors that broadcast to [B, T]; `group` and `outcome` are [B]. `analytic_kl` is a stand-in,
+    ½ (log π − log anchor)², or None without `closed_form`, as on tokens.
     """
     given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
-    tensors = [torch.as_tensor(x, dtype=dtype) for x in given]
+    optional = (
+        1.0 if reference_ratio is None else reference_ratio,
+        0.0 if logit_norm is None else logit_norm,
+    )
+    tensors = [torch.as_tensor(x, dtype=dtype) for x in (*given, *optional)]
     shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
-    w, a, u, d, steps, logp, valid = (x.expand(shape).clone() for x in tensors)
+    w, a, u, d, steps, logp, valid, r, norm = (x.expand(shape).clone() for x in tensors)
     behaviour_logp = logp - w.log()
-    return with_gradient(Decisions(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid))
+    record = Decisions(
+        *(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid),
+        group=None if group is None else torch.as_tensor(group, dtype=torch.int64),
+        outcome=None if outcome is None else torch.as_tensor(outcome, dtype=dtype),
+        logit_norm=None if logit_norm is None else norm,
+        reference_logp=None if reference_ratio is None else logp - r.log(),
+    )
+    return with_gradient(record, closed_form)
 
 
 def example_decisions(
@@ -47,19 +64,30 @@ def example_decisions(
     on_policy: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Decisions:
-    """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length."""
+    """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length.
+
+    Everything that a method may need is there; rows 0 and 1 answer one prompt, rows 2 and 3 the next.
+    """
     g = torch.Generator().manual_seed(seed)
     lag = torch.randint(0, 6, (rows, steps), generator=g).double()
     spread = torch.zeros_like(lag) if on_policy else 0.3 * lag + 0.1
     log_w, log_u = (spread * torch.randn(rows, steps, generator=g) for _ in range(2))
+    advantage = torch.randn(rows, steps, generator=g)
+    target_logp = -3.0 * torch.rand(rows, steps, generator=g)
+    mask = _lengths(rows, steps, g)
+    p = target_logp.exp()
     return decisions(
         ratio=log_w.exp(),
-        advantage=torch.randn(rows, steps, generator=g),
+        advantage=advantage,
         proximal_ratio=log_u.exp(),
         lag=lag * (not on_policy),
         gradient_lag=(40.0 * lag + 7.0) * (not on_policy),
-        target_logp=-3.0 * torch.rand(rows, steps, generator=g),
-        mask=_lengths(rows, steps, g),
+        target_logp=target_logp,
+        mask=mask,
+        group=torch.arange(rows) // 2,
+        outcome=torch.randint(0, 2, (rows,), generator=g),
+        logit_norm=p.square() + (1.0 - p).square() * torch.rand(rows, steps, generator=g),
+        reference_ratio=(0.3 * torch.randn(rows, steps, generator=g)).exp(),
         dtype=dtype,
     )
 
@@ -103,7 +131,10 @@ def example_trajectories(
 def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
     """−∂(Σ loss)/∂ log π per decision [B, T]: what the decision's ∇log π is multiplied with when ascending.
 
-    Where a method is plain importance weighting it is wA. The state is `init_state()` unless `d` has one.
+    It is how any two methods are compared: plain importance weighting is wA, a clip or a mask is a zero, and a
+    weight that is shared by a row shows as one factor. Padding gets 0. Methods answer for one minibatch, so what
+    they do with its mean or its groups is in it; the run's own aggregation and step size are not. The state is
+    `init_state()` unless `d` has one.
     """
     if not d.state:
         d = replace(d, state=algorithm.init_state())
@@ -128,13 +159,19 @@ def rows_of(record: Record, order: Tensor) -> Record:
 
 
 def spoiled(record: Record, where: Tensor) -> Record:
-    """The record with other finite numbers at `where`, except in the mask."""
-    return replace(_map(record, lambda x: torch.where(where, x * -1.7 + 0.3, x)), mask=record.mask)
+    """The record with other finite numbers at `where` [B, T], except in the mask."""
+
+    def change(x: Tensor) -> Tensor:
+        return torch.where(where, x * -1.7 + 0.3, x) if x.shape == where.shape else x
+
+    return replace(_map(record, change), mask=record.mask)
 
 
-def with_gradient(d: Decisions) -> Decisions:
+def with_gradient(d: Decisions, closed_form: bool = True) -> Decisions:
     """The same decisions with a fresh leaf for `target_logp`, which `analytic_kl` depends on too."""
     d = replace(d, target_logp=d.target_logp.detach().clone().requires_grad_())
+    if not closed_form:
+        return replace(d, analytic_kl=None)
     anchors = {"behaviour": d.behaviour_logp.clone(), "proximal": d.proximal_logp.clone()}
     return replace(d, analytic_kl=lambda anchor: 0.5 * (d.target_logp - anchors[anchor]).square())
 
@@ -142,7 +179,9 @@ def with_gradient(d: Decisions) -> Decisions:
 def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
     changes: dict[str, Any] = {key: change(x.detach()) for key, x in tensors_of(record).items()}
     changed: Any = replace(record, **changes)
-    return with_gradient(changed) if isinstance(changed, Decisions) else changed  # type: ignore[return-value]
+    if isinstance(changed, Decisions):
+        return with_gradient(changed, changed.analytic_kl is not None)  # type: ignore[return-value]
+    return changed  # type: ignore[no-any-return]
 
 
 def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 
 from staleharness.fingerprint import cpu_model, installed
 from staleharness.simulate import Simulation
-from staleharness.spec import RunSpec
+from staleharness.spec import ControlSpec
 
 FILE = Path(__file__).with_name("traces.json")
 ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco")
@@ -34,7 +34,7 @@ def made_with() -> dict[str, str | None]:
 
 def trace(algorithm: str) -> list[str]:
     """Hashes of all parameters after each of five phases, K = 3."""
-    spec = RunSpec(
+    spec = ControlSpec(
         env="Hopper-v5", algorithm=algorithm, capacity=3, steps=5 * 4 * 48, num_envs=4, num_steps=48, epochs=2,
         minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
     )  # fmt: skip

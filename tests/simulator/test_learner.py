@@ -14,15 +14,15 @@ from staleharness.learner import normalise
 from staleharness.moments import RewardScale
 from staleharness.phase_batch import PhaseBatch
 from staleharness.simulate import Simulation
-from staleharness.spec import RunSpec
+from staleharness.spec import ControlSpec
 
-SMALL = RunSpec(
+SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=4 * 6 * 40, num_envs=6, num_steps=40, epochs=2,
     minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
 )  # fmt: skip
 
 
-def one_batch(spec: RunSpec) -> tuple[Simulation, PhaseBatch]:
+def one_batch(spec: ControlSpec) -> tuple[Simulation, PhaseBatch]:
     simulation = Simulation(spec)
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.learner.gradient_steps))

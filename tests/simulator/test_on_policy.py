@@ -7,7 +7,7 @@ import torch
 from synchronous_ppo import train
 
 from staleharness.simulate import Simulation
-from staleharness.spec import RunSpec
+from staleharness.spec import ControlSpec
 
 SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
 
@@ -15,7 +15,7 @@ SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
 @pytest.mark.parametrize("env", ["Hopper-v5", "HalfCheetah-v5"])
 def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -> None:
     phases, seed = 5, 7
-    spec = RunSpec(
+    spec = ControlSpec(
         env=env, algorithm="ppo_clip", capacity=1, seed=seed, steps=phases * 4 * 96, evaluations=1,
         evaluation_episodes=1, final_episodes=1, **SIZE,
     )  # fmt: skip
@@ -34,7 +34,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
     "algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"]
 )
 def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm: str) -> None:
-    spec = RunSpec(
+    spec = ControlSpec(
         env="Hopper-v5", algorithm=algorithm, capacity=1, steps=3 * 4 * 96, evaluations=1, evaluation_episodes=1,
         final_episodes=1, **SIZE,
     )  # fmt: skip

@@ -19,9 +19,9 @@ from staleharness.batch import Decisions, PolicyLoss, Rollout
 from staleharness.buffer import Version
 from staleharness.policies.mlp import gaussian_logp, views_of
 from staleharness.simulate import Simulation
-from staleharness.spec import RunSpec
+from staleharness.spec import ControlSpec
 
-SMALL = RunSpec(
+SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,
     minibatches=4, evaluations=2, evaluation_episodes=1, final_episodes=1,
 )  # fmt: skip
@@ -30,7 +30,7 @@ SMALL = RunSpec(
 class Watched(Simulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: ControlSpec) -> None:
         super().__init__(spec)
         self.versions: dict[int, Version] = {}
         self.collected: list[Rollout] = []
@@ -55,7 +55,7 @@ class Watched(Simulation):
         self.learner.train = watched_train  # type: ignore[method-assign]
 
 
-def played(spec: RunSpec) -> Watched:
+def played(spec: ControlSpec) -> Watched:
     simulation = Watched(spec)
     for _ in simulation:
         pass
@@ -259,6 +259,15 @@ def test_an_actor_keeps_its_version_while_its_episode_lasts() -> None:
         assert not bool((moved & ~ended).any())
         episodes += int((moved & ended).sum())
     assert changes_inside == 0 and episodes > 20
+
+
+def test_a_sync_reaches_an_actor_in_the_middle_of_its_episode() -> None:
+    """Hopper falls every 20 steps or so and a phase has 8: without the sync, versions from before it live on."""
+    spec = replace(SMALL, assignment="episode", capacity=50, num_steps=8, steps=8 * 8 * 8)
+    runs = [played(replace(spec, lag=lag)) for lag in ("uniform", "uniform/sync:4")]
+    free, synced = ([int((m - r.version[:, 0]).max()) for m, r in enumerate(run.consumed)] for run in runs)
+    assert all(lag <= phase % 4 for phase, lag in enumerate(synced))
+    assert any(lag > phase % 4 for phase, lag in enumerate(free))
 
 
 def test_reset_each_phase_starts_every_row_with_an_episode() -> None:

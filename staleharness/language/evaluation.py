@@ -1,0 +1,54 @@
+"""Greedy accuracy on the test problems: one completion each, graded as in training."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..buffer import PolicyBuffer
+from ..phase import Scores
+from ..policies.causal_lm import CausalLM
+from ..spec import LanguageSpec
+from .answers import grade
+from .decoding import decode, parts
+from .generation import PromptSet, completion_texts, pad_left
+
+BATCH = 256  # prompts decoded together
+
+
+def evaluate(
+    spec: LanguageSpec,
+    policy: CausalLM,
+    prompts: PromptSet,
+    extractor: str,
+    stops: tuple[str, ...],
+    phase: int,
+) -> Scores:
+    """Scores of the learner as it stands, `deterministic` only: greedy decoding has no noise."""
+    count = len(prompts.problems)
+    rows = np.arange(min(spec.evaluation_problems or count, count))
+    buffer = PolicyBuffer(1)
+    buffer.push(policy.snapshot(phase, 0))
+    right: list[float] = []
+    lengths: list[int] = []
+    length = spec.completion_tokens
+    counts = {"unparsed": 0, "truncated": 0}
+    for part in parts(rows, BATCH):
+        prompt, mask = pad_left([prompts.tokens[i] for i in part], policy.pad, torch.device(spec.device))
+        versions = np.full((len(part), 1), phase, dtype=np.int64)
+        decoded = decode(policy, buffer, prompt, mask, versions, None, length, length, stops)
+        texts = completion_texts(policy, decoded)
+        verdicts = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, part, strict=True)]
+        right += [float(v.correct) for v in verdicts]
+        lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
+        counts["unparsed"] += sum(not v.parsed for v in verdicts)
+        counts["truncated"] += int((~decoded.ended).sum())
+    return Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
+
+
+def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson score interval of a proportion (Wilson 1927), 95 % by default."""
+    share, square = right / count, z * z
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = z / (1 + square / count) * (share * (1 - share) / count + square / (4 * count**2)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)

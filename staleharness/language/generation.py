@@ -1,0 +1,248 @@
+"""A generation round: draw problems, assign versions, sample completions, grade them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..batch import Completions
+from ..buffer import PolicyBuffer
+from ..errors import UserError
+from ..lag import LagModel, along, stretch_length
+from ..policies.causal_lm import CausalLM
+from ..spec import LanguageSpec
+from ..streams import stream
+from .answers import grade
+from .decoding import Decoded, behaviour_logp, decode
+from .problem import Problem
+from .prompts import PromptFormat, render
+
+MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Problems with their prompts as tokens, in the task's order."""
+
+    problems: list[Problem]
+    tokens: list[list[int]]
+    dropped: int  # problems whose prompt is longer than allowed
+
+
+def prompt_set(
+    problems: list[Problem],
+    form: PromptFormat,
+    shots: Sequence[Problem],
+    policy: CausalLM,
+    spec: LanguageSpec,
+    split: str,
+) -> PromptSet:
+    """The prompts of `problems`, behind the worked examples `shots`; as one turn of a chat where the run asks for it.
+
+    Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped."""
+    texts = [render(form, problem.question, shots) for problem in problems]
+    if spec.chat_template:
+        texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
+    tokens = [list(ids) for ids in policy.tokenizer(texts)["input_ids"]]
+    fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
+    if not all(fits):
+        longest = max(map(len, tokens))
+        if spec.long_prompts == "refuse" or not any(fits):
+            raise UserError(
+                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than "
+                f"prompt_tokens={spec.prompt_tokens} (the longest has {longest}); raise it, or SET=long_prompts=drop"
+            )
+    kept = [i for i, ok in enumerate(fits) if ok]
+    return PromptSet([problems[i] for i in kept], [tokens[i] for i in kept], len(fits) - len(kept))
+
+
+def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
+    if tokenizer.chat_template is None:
+        raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
+    turn = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+
+
+def pad_left(tokens: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(ids, mask), both int64 [B, P] with P the longest."""
+    width = max(map(len, tokens))
+    ids = np.full((len(tokens), width), pad, dtype=np.int64)
+    mask = np.zeros((len(tokens), width), dtype=np.int64)
+    for i, row in enumerate(tokens):
+        ids[i, width - len(row) :], mask[i, width - len(row) :] = row, 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+@dataclass
+class Seconds:
+    """Where the time of a generation round went."""
+
+    generate: float = 0.0  # sampling tokens
+    score: float = 0.0  # teacher-forced log-probabilities
+    grade: float = 0.0
+
+
+@dataclass
+class Round:
+    """A finished generation round."""
+
+    completions: Completions
+    dropped_groups: int  # that dynamic sampling turned away
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+class Generator:
+    """Draws from the training problems without replacement, epoch by epoch; `cursor` is where it stands."""
+
+    def __init__(
+        self,
+        spec: LanguageSpec,
+        policy: CausalLM,
+        lag_model: LagModel,
+        prompts: PromptSet,
+        extractor: str,
+        stops: tuple[str, ...],
+    ) -> None:
+        self.spec, self.policy, self.lag_model = spec, policy, lag_model
+        self.prompts, self.extractor, self.stops = prompts, extractor, stops
+        self.cursor = 0
+
+    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
+        """N × `prompts` groups, each acted by the version that the lag model assigns to it."""
+        wanted = self.spec.minibatches * self.spec.prompts
+        kept: list[Completions] = []
+        seconds, drawn, dropped = Seconds(), 0, 0
+        while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
+            if drawn >= MOST_DRAWS * wanted:
+                raise UserError(
+                    f"dynamic sampling found {wanted - missing} of {wanted} groups that are neither all right nor all "
+                    f"wrong among {drawn}; the model may be too weak or too strong for these problems"
+                )
+            part = self._draw(buffer, phase, drawn, missing, seconds)
+            drawn += missing
+            if self.spec.dynamic_sampling:
+                mixed = _mixed(part.outcome, self.spec.completions)
+                dropped += missing - int(mixed.sum()) // self.spec.completions
+                part = part.rows(mixed.nonzero()[:, 0])
+            kept.append(part)
+        return Round(_joined(kept, self.policy.pad), dropped, seconds)
+
+    def _draw(
+        self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
+    ) -> Completions:
+        """`groups` more groups of this phase, the first of which is its `first`th."""
+        spec, device = self.spec, self.policy.device
+        each, length = spec.completions, spec.completion_tokens
+        chosen = [self._next() for _ in range(groups)]
+        slots = np.arange(first, first + groups)
+        starts = self.lag_model.assign(phase, groups, stream(spec.seed, "assignment", phase, first))
+        stretch = min(stretch_length(self.lag_model) or length, length)
+        versions = np.repeat(along(self.lag_model, starts, phase, length), each, axis=0)
+        uniform = np.stack([
+            stream(spec.seed, "action", phase, slot, sample).random(length, np.float32)
+            for slot in slots.tolist()
+            for sample in range(each)
+        ])  # fmt: skip
+        tokens = [self.prompts.tokens[i] for i in chosen for _ in range(each)]
+        prompt, prompt_mask = pad_left(tokens, self.policy.pad, device)
+        begin = time.perf_counter()
+        noise = torch.from_numpy(uniform).to(device)
+        decoded = decode(
+            self.policy, buffer, prompt, prompt_mask, versions, noise, length, stretch, self.stops
+        )
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        sampled = time.perf_counter()
+        logp = decoded.logp
+        if spec.kv_cache == "recompute" or versions.shape[1] == 1:
+            logp = behaviour_logp(
+                self.policy, buffer, prompt, prompt_mask, decoded, versions, stretch, spec.micro_batch
+            )
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        scored = time.perf_counter()
+        texts = completion_texts(self.policy, decoded)
+        answers = [self.prompts.problems[i].answer for i in chosen for _ in range(each)]
+        verdicts = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
+        version = torch.from_numpy(
+            np.repeat(versions, stretch, axis=1)[:, : decoded.token.shape[1]].copy()
+        ).to(device)
+        steps = {v: buffer[v].gradient_step for v in np.unique(versions).tolist()}
+        gradient_step = torch.zeros_like(version)
+        for v, step in steps.items():
+            gradient_step[version == v] = step
+        seconds.generate += sampled - begin
+        seconds.score += scored - sampled
+        seconds.grade += time.perf_counter() - scored
+        return Completions(
+            prompt=prompt,
+            prompt_mask=prompt_mask,
+            token=decoded.token,
+            mask=decoded.mask,
+            behaviour_logp=logp,
+            version=version,
+            gradient_step=gradient_step,
+            group=torch.from_numpy(np.repeat(slots, each)).to(device),
+            outcome=torch.tensor([float(v.correct) for v in verdicts], device=device),
+            truncated=~decoded.ended,
+            unparsed=torch.tensor([not v.parsed for v in verdicts], device=device),
+        )
+
+    def _next(self) -> int:
+        count = len(self.prompts.problems)
+        epoch, place = divmod(self.cursor, count)
+        if place == 0 or not hasattr(self, "order"):
+            self.order: NDArray[np.int64] = stream(self.spec.seed, "env", epoch).permutation(count)
+        self.cursor += 1
+        return int(self.order[place])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.cursor = state["cursor"]
+        count = len(self.prompts.problems)
+        self.order = stream(self.spec.seed, "env", self.cursor // count).permutation(count)
+
+
+def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
+    """The completions as text, without special tokens."""
+    counts = decoded.mask.sum(1).long().tolist()
+    rows = [row[:n] for row, n in zip(decoded.token.tolist(), counts, strict=True)]
+    texts: list[str] = policy.tokenizer.batch_decode(rows, skip_special_tokens=True)
+    return texts
+
+
+def _groups(part: Completions) -> int:
+    return len(part.group.unique())
+
+
+def _mixed(outcome: Tensor, each: int) -> Tensor:
+    """[B] bool: the row's group has some but not all of its completions right."""
+    right = outcome.view(-1, each).sum(1)
+    return ((right > 0) & (right < each)).repeat_interleave(each)
+
+
+def _joined(found: list[Completions], pad: int) -> Completions:
+    """Rows of several parts as one, padded to common widths."""
+    if len(found) == 1:
+        return found[0]
+    prompt_width = max(part.prompt.shape[1] for part in found)
+    width = max(part.token.shape[1] for part in found)
+
+    def widened(name: str, x: Tensor) -> Tensor:
+        if x.ndim == 1:
+            return x
+        fill = float(pad) if name in ("prompt", "token") else 0.0
+        left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
+        return torch.nn.functional.pad(x, left, value=fill)
+
+    names = [f.name for f in fields(Completions)]
+    return Completions(**{n: torch.cat([widened(n, getattr(p, n)) for p in found]) for n in names})

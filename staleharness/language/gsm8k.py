@@ -1,0 +1,149 @@
+"""GSM8K (Cobbe et al. 2021, MIT licence): rows from a folder or from the hub's cache, each one checked."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import UserError, shortened
+from .answers import number, plain
+from .problem import Problem
+
+Split = Literal["train", "test"]
+
+HUB = "openai/gsm8k"
+FORMAT = "train.jsonl and test.jsonl, one {question, answer} per line"
+# sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
+UPSTREAM = {
+    "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465": "train",
+    "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14": "test",
+}
+
+
+def load(split: Split, folder: Path | None = None) -> list[Problem]:
+    """All problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
+    `openai/gsm8k` (its local cache first, then the network).
+
+    Other data of the same format are welcome. Raises `UserError`, naming file and line, for what cannot be read, a row
+    that is no JSON object with a question and an answer, an answer without `####` or without a number behind it, and
+    for a file without rows.
+    """
+    if split not in ("train", "test"):
+        raise UserError(f"GSM8K has the splits train and test, not {shortened(split)!r}")
+    rows = _from_hub(split) if folder is None else _from_file(Path(folder) / f"{split}.jsonl")
+    return [_problem(row, where) for where, row in rows]
+
+
+def describe(problems: Sequence[Problem]) -> dict[str, Any]:
+    """What the data are, for the fingerprint of a run.
+
+    rows; sha256 of the rows written as upstream writes them, so of upstream's very file when they are its rows,
+    whatever they were read from; upstream: "train", "test", or None for other data; duplicates: rows whose question
+    came before.
+    """
+    digest = hashlib.sha256()
+    for problem in problems:
+        digest.update(json.dumps({"question": problem.question, "answer": problem.solution}).encode() + b"\n")
+    return {
+        "rows": len(problems),
+        "sha256": digest.hexdigest(),
+        "upstream": UPSTREAM.get(digest.hexdigest()),
+        "duplicates": len(problems) - len({problem.question for problem in problems}),
+    }
+
+
+def strip_calculator(solution: str) -> str:
+    """`solution` without its calculator annotations `<<48/2=24>>`."""
+    return re.sub(r"<<[^<>]*>>", "", solution)
+
+
+def _from_file(path: Path) -> list[tuple[str, Any]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UserError(f"{path} cannot be read: {reason}; DATA is a folder with {FORMAT}") from error
+    rows = []
+    # Split at line feeds only: str.splitlines would also break rows at U+2028 inside a question.
+    for line_number, line in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
+        if line.strip():
+            where = f"{path}, line {line_number}"
+            rows.append((where, _json(line, where)))
+    if not rows:
+        raise UserError(f"{path} has no rows; DATA is a folder with {FORMAT}")
+    return rows
+
+
+def _json(line: bytes, where: str) -> Any:
+    try:
+        return json.loads(line.decode())
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not UTF-8, a number with too many digits, nested too deeply
+        raise UserError(f"{where}: not JSON: {error}") from error
+
+
+def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
+    remedy = f"give DATA=<folder with {FORMAT}>"
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise UserError(
+            f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub"
+        ) from error
+
+    name = f"main/{split}-00000-of-00001.parquet"
+    try:
+        try:
+            path = hf_hub_download(HUB, name, repo_type="dataset", local_files_only=True)
+        except FileNotFoundError:
+            path = hf_hub_download(HUB, name, repo_type="dataset")
+    except OSError as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"GSM8K: {HUB} is neither in the hub's cache nor can it be fetched ({reason}); {remedy}"
+        ) from error
+
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_table
+
+    try:
+        table = read_table(path).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise UserError(f"GSM8K: {path} is not Parquet; delete it to fetch it again, or {remedy}") from error
+    return [(f"{HUB} {name}, row {i}", row) for i, row in enumerate(table, start=1)]
+
+
+def _problem(row: Any, where: str) -> Problem:
+    if not isinstance(row, dict):
+        raise UserError(
+            f"{where}: a row is one JSON object with question and answer, not {type(row).__name__}"
+        )
+    question, solution = _text(row, "question", where), _text(row, "answer", where)
+    _, mark, gold = solution.rpartition("####")
+    if not mark:
+        raise UserError(f"{where}: the answer has no '####'; it ends in '#### <number>'")
+    if number(gold.strip()) is None:
+        raise UserError(f"{where}: the answer ends in {shortened(gold.strip())!r}, which is not a number")
+    return Problem(question, solution, plain(gold))
+
+
+def _text(row: dict[str, Any], key: str, where: str) -> str:
+    if key not in row:
+        raise UserError(f"{where}: has no {key!r}")
+    value = row[key]
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{where}: {key!r} is not text, or is empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: {key!r} is not valid Unicode: a lone surrogate") from error
+    return value

@@ -1,0 +1,89 @@
+"""What is said of a generation round and of each gradient step: scalars [] on the learner's device, or floats."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..batch import Completions
+from ..objectives import (
+    effective_sample_size,
+    importance_ratio,
+    masked_mean,
+    sequence_log_ratio,
+    total_variation,
+)
+
+
+def of_round(data: Completions, completions: int) -> dict[str, float]:
+    """Reward, lengths, and what could not be graded or was cut."""
+    length = data.mask.sum(1)
+    right = data.outcome.view(-1, completions).sum(1)
+    versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
+    changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
+    return {
+        "reward": float(data.outcome.mean()),
+        "rollout_return": float(data.outcome.mean()),
+        "rollout_length": float(length.mean()),
+        "length_max": float(length.max()),
+        "truncated": float(data.truncated.float().mean()),
+        "unparsed": float(data.unparsed.float().mean()),
+        "groups_without_signal": float(((right == 0) | (right == completions)).float().mean()),
+        "versions_per_sequence": float(1.0 + changes.sum(1).float().mean()),
+    }
+
+
+def of_lag(data: Completions, phase: int, gradient_steps: int) -> dict[str, Any]:
+    """Realised backward lag over tokens, at the start of the phase: phases and gradient steps."""
+    valid = data.mask.bool()
+    lag = (phase - data.version)[valid]
+    return {
+        "lag_mean": float(lag.float().mean()),
+        "lag_p95": float(lag.sort().values[math.ceil(0.95 * lag.numel()) - 1]),
+        "lag_max": int(lag.max()),
+        "lag_histogram": torch.bincount(lag).tolist(),
+        "gradient_lag_mean": float((gradient_steps - data.gradient_step)[valid].float().mean()),
+    }
+
+
+def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Importance weights w = π/μ as they are, before any truncation, for tokens and whole completions."""
+    log_ratio = (target_logp - behaviour_logp) * mask
+    token = importance_ratio(target_logp, behaviour_logp)
+    rows = (mask.sum(1) > 0).to(mask.dtype)
+    sequence = sequence_log_ratio(log_ratio, mask).exp()
+    inside = mask.bool()
+    return {
+        "tv": total_variation(token, mask),
+        "ess": effective_sample_size(token, mask),
+        "ess_sequence": effective_sample_size(sequence, rows),
+        "kl_k1": -masked_mean(log_ratio, mask),
+        "kl_k3": masked_mean(token - 1.0 - log_ratio, mask),
+        "chi2": masked_mean(token.square(), mask) - 1.0,
+        "chi2_sequence": masked_mean(sequence.square(), rows) - 1.0,
+        **_summary("weight", token, mask, inside),
+        **_summary("weight_sequence", sequence, rows, rows.bool()),
+    }
+
+
+def _summary(name: str, weight: Tensor, mask: Tensor, inside: Tensor) -> dict[str, Tensor]:
+    mean = masked_mean(weight, mask)
+    return {
+        f"{name}_mean": mean,
+        f"{name}_std": masked_mean((weight - mean).square(), mask).sqrt(),
+        f"{name}_max": weight.masked_fill(~inside, -math.inf).max(),
+        f"{name}_min": weight.masked_fill(~inside, math.inf).min(),
+    }
+
+
+def of_clipping(pull: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Share of tokens that had an advantage and got no gradient from the method, of all tokens; by its sign."""
+    silent = (pull == 0) & (mask > 0)
+    return {
+        "clipped": masked_mean((silent & (advantage != 0)).float(), mask),
+        "clipped_positive": masked_mean((silent & (advantage > 0)).float(), mask),
+        "clipped_negative": masked_mean((silent & (advantage < 0)).float(), mask),
+    }

@@ -1,0 +1,204 @@
+"""Sampling: each completion is a function of its own noise, prompt and versions; log-probabilities are the actor's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from staleharness.buffer import PolicyBuffer
+from staleharness.language.decoding import Decoded, behaviour_logp, choose, decode
+from staleharness.language.generation import pad_left
+from staleharness.policies.causal_lm import CausalLM
+
+Policies = Callable[..., CausalLM]
+LENGTH = 10
+PROMPTS = [
+    [5, 7, 9],
+    [6, 8, 10, 12, 5, 9, 7],
+    [11],
+    [4, 4, 5, 6],
+    [9, 8],
+    [13, 5, 5, 6, 7, 8],
+    [5, 6],
+    [7, 7, 7],
+]
+
+
+def noise(rows: int = 8, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).random((rows, LENGTH), np.float32))
+
+
+def versions_of(policy: CausalLM, count: int) -> PolicyBuffer:
+    """A buffer of `count` versions that differ clearly."""
+    buffer = PolicyBuffer(count)
+    rng = torch.Generator().manual_seed(1)
+    kept = [p.detach().clone() for p in policy.parameters.values()]
+    for v in range(count):
+        with torch.no_grad():
+            for p, mean in zip(policy.parameters.values(), kept, strict=True):
+                p.copy_(mean + 0.1 * v * torch.randn(mean.shape, generator=rng))
+        buffer.push(policy.snapshot(v, 10 * v))
+    return buffer
+
+
+def sample(
+    policy: CausalLM,
+    buffer: PolicyBuffer,
+    versions: NDArray[np.int64],
+    rows: slice = slice(None),
+    uniform: Tensor | None = None,
+    each: int = LENGTH,
+) -> Decoded:
+    prompt, mask = pad_left(PROMPTS[rows], policy.pad, policy.device)
+    return decode(policy, buffer, prompt, mask, versions[rows], uniform, LENGTH, each)
+
+
+def alone(policy: CausalLM, prompt: list[int], completion: list[int]) -> Tensor:
+    """Log-probabilities of a completion by transformers, one row, nothing padded."""
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([prompt + completion])).logits[0].double()
+    logp = logits.log_softmax(-1)
+    return torch.stack([logp[len(prompt) + t - 1, token] for t, token in enumerate(completion)])
+
+
+def test_a_completion_does_not_depend_on_its_batch(policy: Policies) -> None:
+    actor, versions = policy(), np.zeros((8, 1), dtype=np.int64)
+    buffer, uniform = versions_of(actor, 1), noise()
+    whole = sample(actor, buffer, versions, uniform=uniform)
+    for half in (slice(0, 4), slice(4, 8)):
+        part = sample(actor, buffer, versions, half, uniform[half])
+        width = part.token.shape[1]
+        assert torch.equal(whole.token[half, :width], part.token)
+        assert torch.equal(whole.mask[half, :width], part.mask)
+        assert not whole.mask[half, width:].any()
+        assert torch.allclose(whole.logp[half, :width], part.logp, atol=1e-5)
+    assert len({tuple(row) for row in whole.token.tolist()}) > 4  # and they are not all the same
+
+
+def test_greedy_decoding_is_that_of_transformers(policy: Policies) -> None:
+    actor = policy()
+    found = sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64))
+    for row, prompt in enumerate(PROMPTS):
+        ids = torch.tensor([prompt])
+        wanted = actor.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=LENGTH, do_sample=False
+        )[0, len(prompt) :]
+        count = int(found.mask[row].sum())
+        assert found.token[row, :count].tolist() == wanted.tolist()
+        assert bool(found.ended[row]) == (wanted[-1].item() in actor.end)
+
+
+def test_a_row_ends_with_its_end_token_and_is_padded_behind_it(policy: Policies) -> None:
+    actor = policy()
+    found = sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64), uniform=noise())
+    assert found.ended.any()
+    for row in range(8):
+        count = int(found.mask[row].sum())
+        token = found.token[row].tolist()
+        assert found.mask[row, :count].all()
+        assert not found.mask[row, count:].any()
+        assert not set(token[: count - 1]) & set(actor.end)
+        assert (token[count - 1] in actor.end) == bool(found.ended[row])
+        assert set(token[count:]) <= {actor.pad}
+
+
+def test_one_uniform_number_picks_a_token_by_the_inverse_of_the_cumulative_distribution() -> None:
+    logits = torch.tensor([[1.0, 0.0, -2.0, 0.5]])
+    p = logits.double().softmax(-1)[0]
+    edges = [0.0, *p.cumsum(0).tolist()]
+    for token in range(4):
+        for inside in (1e-6, 0.5, 1 - 1e-6):
+            u = edges[token] + inside * (edges[token + 1] - edges[token])
+            assert choose(logits, torch.tensor([u], dtype=torch.float64)).item() == token
+    draws = choose(logits.expand(20_000, 4), torch.from_numpy(np.random.default_rng(0).random(20_000)))
+    assert torch.allclose(torch.bincount(draws, minlength=4) / 20_000.0, p.float(), atol=0.01)
+    assert choose(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1.0 - 2**-24])).item() == 0
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_a_mixture_of_versions_equals_one_version_at_a_time(policy: Policies, kind: str) -> None:
+    actor = policy(versions=kind)
+    buffer, uniform = versions_of(actor, 3), noise()
+    versions = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]
+    mixed = sample(actor, buffer, versions, uniform=uniform)
+    taken = set()
+    for v in range(3):
+        rows = np.flatnonzero(versions[:, 0] == v)
+        only = sample(actor, buffer, np.full((8, 1), v), uniform=uniform)
+        width = min(mixed.token.shape[1], only.token.shape[1])
+        assert torch.equal(mixed.token[rows, :width], only.token[rows, :width])
+        assert torch.allclose(mixed.logp[rows, :width], only.logp[rows, :width], atol=1e-5)
+        taken.add(tuple(map(tuple, only.token.tolist())))
+    assert len(taken) == 3  # the versions do differ
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_behaviour_log_probabilities_are_those_of_the_version_that_acted(policy: Policies, kind: str) -> None:
+    actor = policy(versions=kind)
+    buffer, uniform = versions_of(actor, 3), noise()
+    before = [p.detach().clone() for p in actor.parameters.values()]
+    versions = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]
+    found = sample(actor, buffer, versions, uniform=uniform)
+    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
+    scored = behaviour_logp(actor, buffer, prompt, mask, found, versions, LENGTH, 3)
+    assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
+    for row in range(8):
+        with torch.no_grad():
+            for name, p in actor.parameters.items():
+                p.copy_(buffer[int(versions[row, 0])].tensors[name])
+        count = int(found.mask[row].sum())
+        wanted = alone(actor, PROMPTS[row], found.token[row, :count].tolist())
+        assert torch.allclose(scored[row, :count].double(), wanted, atol=1e-5)
+        assert torch.allclose(found.logp[row, :count].double(), wanted, atol=1e-5)
+        assert not scored[row, count:].any()
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
+    policy: Policies, kind: str, kv_cache: str
+) -> None:
+    actor = policy(versions=kind, kv_cache=kv_cache)
+    buffer, uniform = versions_of(actor, 3), 0.5 * noise()
+    versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
+    found = sample(actor, buffer, versions, uniform=uniform, each=3)
+    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
+    scored = behaviour_logp(actor, buffer, prompt, mask, found, versions, 3, 0)
+    reached = 0
+    for row in range(8):
+        count = int(found.mask[row].sum())
+        for t in range(count):
+            with torch.no_grad():
+                for name, p in actor.parameters.items():
+                    p.copy_(buffer[int(versions[row, t // 3])].tensors[name])
+            wanted = alone(actor, PROMPTS[row], found.token[row, :count].tolist())[t]
+            assert scored[row, t].item() == pytest.approx(wanted.item(), abs=1e-5)
+            if kv_cache == "recompute":
+                assert found.logp[row, t].item() == pytest.approx(wanted.item(), abs=1e-5)
+            reached = max(reached, t)
+    assert reached > 6  # at least one sequence saw three versions
+    if kv_cache == "keep":  # keys and values of earlier versions stay in the cache: another distribution
+        assert not torch.allclose(found.logp, scored, atol=1e-3)
+        assert torch.allclose(found.logp[:, :3], scored[:, :3], atol=1e-5)
+
+
+def test_a_stop_string_ends_a_completion_right_behind_the_token_that_completes_it(policy: Policies) -> None:
+    actor = policy()
+    buffer, versions = versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64)
+    free = sample(actor, buffer, versions, uniform=noise())
+    row = int(free.mask.sum(1).argmax())
+    stop = actor.tokenizer.decode(free.token[row, 3:5].tolist())
+    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
+    found = decode(actor, buffer, prompt, mask, versions, noise(), LENGTH, LENGTH, (stop,))
+    count = int(found.mask[row].sum())
+    text = actor.tokenizer.decode(found.token[row, :count].tolist())
+    assert stop in text
+    assert stop not in actor.tokenizer.decode(found.token[row, : count - 1].tolist())
+    assert count <= 5
+    assert bool(found.ended[row])
+    assert torch.equal(found.token[row, :count], free.token[row, :count])
