@@ -41,7 +41,7 @@ def option_values(runs: Sequence[StoredRun], option: str) -> dict[str, Any]:
 
 
 def score_against_option(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str, name: str = ""
 ) -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
     values, ks = option_values(runs, option), table.settings["capacities"]
@@ -51,7 +51,7 @@ def score_against_option(
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Score against {option}",
+        f"Score against {name or option}",
         subtitle,
         [0] * len(ks),
         table=table,
@@ -84,11 +84,13 @@ def score_against_option(
             ax.yaxis.set_major_locator(MaxNLocator(5))
         if len(methods) > 1:
             axes[0].legend(frameon=False)
-        label_edges(axes, columns, option, "normalised IQM")
+        label_edges(axes, columns, name or option, "normalised IQM")
     return figure
 
 
-def phase_diagram(runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str) -> Figure:
+def phase_diagram(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str, name: str = ""
+) -> Figure:
     """Normalised IQM over capacity and an option: a map per method, the best value at each capacity framed."""
     values, ks = option_values(runs, option), table.settings["capacities"]
     order = sorted(set(values.values()))
@@ -100,7 +102,7 @@ def phase_diagram(runs: Sequence[StoredRun], table: Table, width: float = PAGE, 
     columns = columns_for(width, min(2, len(methods)))
     height = 0.75 + 0.3 * len(order)
     with panels(
-        f"Score over K and {option}",
+        f"Score over K and {name or option}",
         subtitle,
         methods,
         table=table,
@@ -138,5 +140,5 @@ def phase_diagram(runs: Sequence[StoredRun], table: Table, width: float = PAGE, 
             ax.set_xticks(range(len(ks)), labels=[str(k) for k in ks])
             ax.set_yticks(range(len(order)), labels=[f"{v:g}" for v in order])
             ax.set_title(shown(method), loc="left")
-        label_edges(axes, columns, "buffer capacity K", option)
+        label_edges(axes, columns, "buffer capacity K", name or option)
     return figure

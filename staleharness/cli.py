@@ -106,7 +106,7 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
 
 def _check_shown(command: Shown) -> None:
     for what, value, known in (
-        ("NORMALISE", command.normalise, ("minmax", "ppo", "frozen")),
+        ("NORMALISE", command.normalise, ("minmax", "ppo", "frozen", "none")),
         ("SCORE", command.score, ("sampled", "deterministic")),
     ):
         if value not in known:

@@ -66,8 +66,8 @@ class Grid:
 class Shown:
     """How results are shown."""
 
-    normalise: Annotated[str, _value("minmax|ppo|frozen", "minmax")] = "minmax"
-    """Scale of the scores: over all runs of the table, PPO-clip at K=1, or frozen constants."""
+    normalise: Annotated[str, _value("minmax|ppo|frozen|none", "minmax")] = "minmax"
+    """Scale of the scores: over all runs of the table, PPO-clip at K=1, frozen constants, or none."""
     score: Annotated[str, _value("sampled|deterministic", "sampled")] = "sampled"
     """Which evaluation returns count."""
     json: Annotated[bool, _SWITCH] = False

@@ -44,7 +44,7 @@ def probability_of_improvement(
             here = {
                 r["algorithm"]: (r["probability"], r["low"], r["high"]) for r in rows if r["capacity"] == k
             }
-            named_rows(ax, looks, here)
+            named_rows(ax, looks, here, width)
             ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
             ax.set_xlim(-0.02, 1.02)
             ax.set_title(f"K = {k}", loc="left")
@@ -122,11 +122,11 @@ def paired_differences(
                 dots = np.concatenate(tasks)
                 pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0}
                 ax.plot(dots, np.full(len(dots), at), "o", gid=gid(look), **pen)
-            named_rows(ax, looks, rows)
+            named_rows(ax, looks, rows, width)
             ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
             ax.set_title(f"K = {k}", loc="left")
             ax.xaxis.set_major_locator(MaxNLocator(5))
-        label_edges(axes, columns, "difference of normalised scores", "")
+        label_edges(axes, columns, "difference of scores", "")
     return figure
 
 

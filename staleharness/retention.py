@@ -105,11 +105,11 @@ def risk_table(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> 
         for y, method in enumerate(methods):
             for x, (_, k) in enumerate(columns):
                 kept = retained(found, method, k, score) if k else None
-                text = "not measured" if not k else "–" if kept is None else f"{100 * kept.share:.0f}%"
+                text = "not measured" if not k else "–" if kept is None else f"{percent(kept.share)}%"
                 if kept is not None:
                     cells[y, x] = min(1.0, max(0.0, kept.share))
                     if kept.low is not None and kept.high is not None:
-                        text += f" [{100 * kept.low:.0f}, {100 * kept.high:.0f}]"
+                        text += f" [{percent(kept.low)}, {percent(kept.high)}]"
                 dark = cells[y, x] > 0.65
                 colour = "white" if dark else INK if k else FAINT
                 ax.text(x, y, text, ha="center", va="center", fontsize=small, color=colour)
@@ -118,11 +118,15 @@ def risk_table(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> 
         names = [f"{band_name(band)}\n{f'K = {k}' if k else '–'}" for band, k in columns]
         ax.set_xticks(range(len(columns)), labels=names)
         ax.xaxis.tick_top()
-        ax.set_yticks(range(len(methods)), labels=[shown(m) for m in methods])
+        ax.set_yticks(range(len(methods)), labels=[shown(m, width) for m in methods])
         ax.tick_params(length=0)
         for side in ("left", "bottom"):
             ax.spines[side].set_visible(False)
     return figure
+
+
+def percent(share: float) -> int:
+    return round(100 * share)
 
 
 def band_name(band: tuple[float, float]) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
-NORMALISATIONS = ("minmax", "ppo", "frozen")
+NORMALISATIONS = ("minmax", "ppo", "frozen", "none")
 BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
 CONSTANTS = Path(__file__).with_name("normalisation.json")
 
@@ -137,9 +137,10 @@ class Normaliser:
 
 
 def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
-    """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
-    (SPO). `frozen`: the constants of `normalisation.json`. Raises `UserError` where the constants cannot be
-    had.
+    """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1 (SPO).
+    `frozen`: the constants of `normalisation.json`. `none`: scores as they are (accuracies).
+
+    Raises `UserError` where the constants cannot be had.
     """
     if kind == "minmax":
         return _from_runs(kind, runs, score, "worst and best run of this table per environment")
@@ -159,6 +160,10 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
         return made
     if kind == "frozen":
         return _frozen(runs.envs, score)
+    if kind == "none":
+        return Normaliser(
+            kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "scores as they are"
+        )
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
 
 

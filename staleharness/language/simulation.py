@@ -23,7 +23,6 @@ from .generation import Generator, prompt_set
 from .learner import TokenLearner
 from .prompts import find_prompt
 
-
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
