@@ -107,6 +107,11 @@ def step_factor(d: Decisions, rule: StepSize) -> float:
     return 1.0
 
 
+def group_total(x: Tensor, group: Tensor) -> Tensor:
+    """Σ of `x` [B] or [B, T] over the rows that have the row's number in `group` [B], for each row."""
+    return (group[:, None] == group[None, :]).to(x.dtype) @ x
+
+
 def kl_k1(target_logp: Tensor, anchor_logp: Tensor) -> Tensor:
     """−log w: unbiased for KL[anchor ‖ π] under the anchor's samples, of either sign (Schulman 2020)."""
     return -log_ratio(target_logp, anchor_logp)

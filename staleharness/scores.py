@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
-NORMALISATIONS = ("minmax", "ppo", "frozen", "none")
+NORMALISATIONS = ("minmax", "ppo", "frozen", "raw")
+AUTO = "auto"  # the kind of task decides: see `usual`
 BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
 CONSTANTS = Path(__file__).with_name("normalisation.json")
 
@@ -89,6 +90,33 @@ def where(cell: Cell) -> str:
     return f"{cell.label} on {cell.env} at K={cell.capacity}"
 
 
+def usual(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
+    """`auto` replaced by what the kind of task is reported by: greedy accuracy as it is where all runs are of
+    language, otherwise sampled returns between the worst and the best run of the table."""
+    language = [is_language(run) for run in runs]
+    tokens = bool(language) and all(language)
+    return (
+        ("deterministic" if tokens else "sampled") if score == AUTO else score,
+        ("raw" if tokens else "minmax") if normalise == AUTO else normalise,
+    )
+
+
+def is_language(run: StoredRun) -> bool:
+    """Whether a run was of a language task."""
+    return "completions" in run.record["spec"]
+
+
+def measure(runs: Iterable[StoredRun], score: str) -> str:
+    """What a score is, in words."""
+    return "greedy accuracy" if usual(runs, AUTO, AUTO)[1] == "raw" else f"{score} returns"
+
+
+def unit(runs: Iterable[StoredRun]) -> str:
+    """What `steps` counts: the label of the axis of training."""
+    kinds = sorted({"optimiser steps" if is_language(run) else "environment steps" for run in runs})
+    return " or ".join(kinds) or "steps"
+
+
 def final_score(run: StoredRun, score: str) -> float:
     """Mean return of the final policy over its evaluation episodes."""
     if score not in SCORES:
@@ -110,7 +138,7 @@ def metrics(run: StoredRun) -> pd.DataFrame:
 
 
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
-    """(environment steps [points], mean return of the newest policy [points])."""
+    """(steps [points], mean return of the newest policy [points])."""
     rows = metrics(run)[["steps", f"eval_{score}"]].dropna()
     return rows["steps"].to_numpy(np.float64), rows[f"eval_{score}"].to_numpy(np.float64)
 
@@ -137,10 +165,10 @@ class Normaliser:
 
 
 def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
-    """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1 (SPO).
-    `frozen`: the constants of `normalisation.json`. `none`: scores as they are (accuracies).
-
-    Raises `UserError` where the constants cannot be had.
+    """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
+    (SPO). `frozen`: the constants of `normalisation.json`. `raw`: 0 and 1, that is the score
+    as it is (an accuracy). Raises `UserError` where the constants cannot be
+    had.
     """
     if kind == "minmax":
         return _from_runs(kind, runs, score, "worst and best run of this table per environment")
@@ -160,9 +188,9 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
         return made
     if kind == "frozen":
         return _frozen(runs.envs, score)
-    if kind == "none":
+    if kind == "raw":
         return Normaliser(
-            kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "scores as they are"
+            kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "the scores as they are"
         )
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
 

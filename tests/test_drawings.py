@@ -195,9 +195,9 @@ def test_the_bands_of_the_lesson_hold_each_capacity_once() -> None:
 # --- scores as they are
 
 
-def test_normalise_none_leaves_scores_alone(tmp_path: Path) -> None:
+def test_normalise_raw_leaves_scores_alone(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "vaco", seed, sampled=0.25 * (seed + 1)) for seed in (0, 1)]
-    (row,) = stats.table(runs, normalise="none", reps=50, engine="quick").rows
+    (row,) = stats.table(runs, normalise="raw", reps=50, engine="quick").rows
     assert row["iqm"] == pytest.approx(0.375) and row["optimality_gap"] == pytest.approx(0.625)
-    scale = scores.normaliser("none", grid(runs), "sampled")
-    assert scale.note == "scores as they are" and not scale.degenerate
+    scale = scores.normaliser("raw", grid(runs), "sampled")
+    assert scale.note == "the scores as they are" and not scale.degenerate

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from staleharness import objectives
 from staleharness.batch import Trajectories
-from staleharness.objectives import AdvantageForm, gae, vtrace
-from staleharness.testing import decisions, example_trajectories
+from staleharness.objectives import AdvantageForm, gae, step_factor, vtrace
+from staleharness.testing import decisions, example_decisions, example_trajectories
+from staleharness.testing.records import rows_of
 
 
 def episode_end(t: Trajectories, b: int, s: int) -> int:
@@ -219,3 +220,58 @@ def test_the_kl_is_measured_against_the_anchor_asked_for() -> None:
     exact = replace(d, analytic_kl=lambda anchor: {"behaviour": d.lag + 7, "proximal": d.lag + 9}[anchor])
     assert float(objectives.kl_divergence(exact, "behaviour", "analytic")) == 7.0
     assert float(objectives.kl_divergence(exact, "proximal", "analytic")) == 9.0
+
+
+# --- the size of a step -----------------------------------------------------------------------------------
+
+
+def test_the_ess_rule_is_the_root_of_the_share_of_completions_that_count() -> None:
+    """Completions of weight 2·½ = 1 and 3·1 = 3: ESS/B = 16/(2·10) = 0.8. Tokens alone would give another share."""
+    d = decisions([[2.0, 0.5], [3.0, 1.0]], 1.0)
+    assert step_factor(d, "ess") == pytest.approx(math.sqrt(0.8))
+    single = decisions([[1.0], [3.0]], 1.0)
+    assert step_factor(single, "ess") == pytest.approx(math.sqrt(0.8))
+
+
+def test_the_ess_rule_counts_neither_padding_nor_rows_without_decisions() -> None:
+    d = decisions([[1.0, 9.0], [3.0, 9.0], [7.0, 9.0]], 1.0, mask=[[1, 0], [1, 0], [0, 0]])
+    assert step_factor(d, "ess") == pytest.approx(math.sqrt(0.8))
+
+
+def test_the_ess_rule_looks_at_untruncated_weights() -> None:
+    """One of four completions e^15 times as likely as the others: an effective sample of one."""
+    d = decisions([[math.exp(15.0)], [1.0], [1.0], [1.0]], 1.0)
+    assert step_factor(d, "ess") == pytest.approx(0.5, rel=1e-5)
+    halves = decisions([[math.exp(30.0)], [math.exp(40.0)], [0.0001], [1.0]], 1.0)  # both beyond e^20: equal
+    assert step_factor(halves, "ess") == pytest.approx(math.sqrt(0.5), rel=1e-5)
+
+
+def test_on_fresh_data_and_where_all_weights_are_equal_the_ess_rule_changes_nothing() -> None:
+    assert step_factor(decisions([[1.0] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)
+    assert step_factor(decisions([[1.1] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_ess_rule_is_between_one_completion_and_all_of_them(seed: int) -> None:
+    d = example_decisions(6, 9, seed=seed, dtype=torch.float64)
+    assert math.sqrt(1 / 6) <= step_factor(d, "ess") <= 1.0
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    assert step_factor(rows_of(d, order), "ess") == pytest.approx(step_factor(d, "ess"))
+
+
+def test_the_lag_rule_divides_by_the_mean_lag_of_what_is_there() -> None:
+    """Lags 2 and 6, and 90 in padding: ¼."""
+    d = decisions([[1.0, 1.0, 1.0]], 1.0, lag=[[2.0, 6.0, 90.0]], mask=[[1, 1, 0]])
+    assert step_factor(d, "inverse_lag") == pytest.approx(0.25)
+    for lag in (0.0, 0.5, 1.0):
+        assert step_factor(decisions([[1.0]], 1.0, lag=lag), "inverse_lag") == 1.0
+
+
+def test_without_a_rule_the_step_is_as_the_run_has_it() -> None:
+    assert step_factor(example_decisions(), "constant") == 1.0
+
+
+def test_group_totals_are_of_rows_with_one_number() -> None:
+    group, x = torch.tensor([7, 2, 7]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    assert objectives.group_total(x, group).tolist() == [[6.0, 8.0], [3.0, 4.0], [6.0, 8.0]]
+    assert objectives.group_total(x[:, 0], group).tolist() == [6.0, 3.0, 6.0]

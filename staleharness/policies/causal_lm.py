@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,15 @@ from ..spec import LanguageSpec
 
 Forward = Callable[..., Tensor]  # (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
-HINT = "language tasks need the extra `llm`: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+
+
+class Scored(NamedTuple):
+    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
+
+    logp: Tensor
+    entropy: Tensor  # nats
+    norm: Tensor | None = None  # Σ_v π(v)²
 
 
 class CausalLM:
@@ -45,7 +54,9 @@ class CausalLM:
         self.model.train(spec.gradient_checkpointing)  # transformers checkpoints in training mode only
         _without_dropout(self.model)
         if spec.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            with warnings.catch_warnings():  # later releases have another name for it, and still this one
+                warnings.simplefilter("ignore", FutureWarning)
+                self.model.gradient_checkpointing_enable({"use_reentrant": False})
             if spec.versions == "lora":
                 self.model.enable_input_require_grads()
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -135,8 +146,9 @@ class CausalLM:
         mask: Tensor,
         forward: Forward | None = None,
         entropy_gradient: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Teacher-forced log-probabilities and entropies (nats), both [B, T] and 0 where `mask` is.
+        norm: bool = False,
+    ) -> Scored:
+        """Teacher-forced log-probabilities, entropies and, if asked for, the norms of distributions.
 
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
@@ -149,7 +161,11 @@ class CausalLM:
         logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
-        return logp, entropy
+        square = None
+        if norm:
+            with torch.no_grad():
+                square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
+        return Scored(logp, entropy, square)
 
 
 def load(source: str) -> tuple[Any, Any]:

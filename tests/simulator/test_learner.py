@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from staleharness.batch import Decisions, PolicyLoss
+from staleharness.errors import UserError
 from staleharness.evaluation import evaluate
 from staleharness.learner import normalise
 from staleharness.moments import RewardScale
@@ -209,3 +211,33 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
                 carry[b] *= not done[b, t]
     deviation = float(np.sqrt(np.var(samples) + 1e-8))
     torch.testing.assert_close(scale(torch.tensor([1.0, -50.0])), torch.tensor([1.0 / deviation, -10.0]))
+
+
+@pytest.mark.parametrize("rule", ["constant", "inverse_lag", "ess"])
+def test_a_step_size_rule_scales_the_step_of_any_method(rule: Any) -> None:
+    """Two phases behind, the law 1/lag halves the rate; Adam's first step is as long as its rate."""
+    spec = replace(SMALL, lag="fixed:2", step_size=rule, anneal_learning_rate=False, epochs=1, minibatches=1)
+    simulation = Simulation(spec)
+    rates = [simulation.learner.optimizer.param_groups[0]["lr"] / spec.learning_rate for _ in simulation]
+    expected = {"constant": [1.0] * 4, "inverse_lag": [1.0, 1.0, 0.5, 0.5]}
+    if rule == "ess":
+        assert rates[0] == pytest.approx(1.0) and all(0.5 < x < 1.0 for x in rates[1:])
+    else:
+        assert rates == pytest.approx(expected[rule])
+
+
+@pytest.mark.parametrize("name", ["appo", "geppo", "icepop", "m2po", "p3o", "seq_is"])
+def test_methods_made_for_tokens_or_reuse_train_on_control(name: str) -> None:
+    """On a shuffled minibatch a row is one decision; with stale data the numbers stay finite and something moves."""
+    simulation = Simulation(replace(SMALL, algorithm=name, capacity=3))
+    before = simulation.policy.flat.detach().clone()
+    records = list(simulation)
+    assert not torch.equal(before, simulation.policy.flat.detach())
+    assert all(0.0 <= record.metrics["clipped"] <= 1.0 for record in records)
+
+
+def test_a_method_for_groups_is_refused_on_control() -> None:
+    with pytest.raises(
+        UserError, match="tba needs groups of completions of one prompt and a reference policy, which"
+    ):
+        Simulation(replace(SMALL, algorithm="tba"))

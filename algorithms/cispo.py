@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio
+
+
+@ALGORITHMS.register("cispo")
+@dataclass(frozen=True)
+class CISPO(Algorithm):
+    """CISPO: the importance weight is clipped, the gradient is not: every token keeps pulling.
+
+    Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025, eqs. 4 and 5), r = π/μ, or π/π_prox with `anchor =
+    proximal`, which takes stale data as if the recent policy had sampled them.
+
+    The paper has no lower bound in effect and does not print the upper one. As a bound on r itself it is 5 in
+    ScaleRL and TRL, about 4 in slime, 1.272 in open-instruct, 1.2 in verl's default, which also has a lower 0.8.
+    With `low = 0` and the behaviour anchor it is `tis` with `cap = high`.
+    """
+
+    paper = "MiniMax 2025, arXiv:2506.13585"
+
+    low: float = 0.0  # smallest weight; 0 is no bound
+    high: float = 5.0  # largest weight; 0 is no bound
+    anchor: Literal["behaviour", "proximal"] = "behaviour"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("low", 0 <= self.low <= 1, "between 0 (no bound) and 1")
+        self.require("high", self.high == 0 or self.high >= 1, "0 (no bound) or at least 1")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.anchor == "proximal" else "behaviour"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        anchor = d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp
+        ratio = importance_ratio(d.target_logp, anchor).detach()
+        weight = ratio.clamp(self.low, self.high or math.inf)
+        loss = -weight * d.advantage * d.target_logp
+        return PolicyLoss(loss, {"truncated": (weight != ratio).to(ratio.dtype), "importance_weight": weight})

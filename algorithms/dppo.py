@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio, outward
+from staleharness.weights import truncated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@ALGORITHMS.register("dppo")
+@dataclass(frozen=True)
+class DPPO(Algorithm):
+    """DPPO: a trust region on the divergence at a token instead of its ratio, estimated from its probability.
+
+    Maximises  m sg(min(w, cap)) A log π  with w = π/μ and m = 0 where a step would lead further away (A > 0 and π > μ,
+    or A < 0 and π < μ) and the divergence already exceeds delta. The vocabulary is taken as two outcomes, this token
+    and all others: `tv` is |π − μ|, `kl` the KL[μ ‖ π] of two such distributions (Qi et al. 2026). A ratio is
+    blind to how likely a token is; this bounds unlikely tokens less and likely ones more than PPO does.
+
+    For densities π − μ has no scale. Where the policy has a closed form (control), `tv` is |w − 1|, with which the
+    mask is PPO's for ε = delta, and `kl` the KL of the whole distribution in that state.
+
+    delta for `tv` is prime-rl's; for `kl` 0.05 is usual. prime-rl also adds a penalty 1e-3 log² w.
+    """
+
+    paper = "Qi et al. 2026, arXiv:2602.04879"
+
+    divergence: Literal["tv", "kl"] = "tv"
+    delta: float = 0.2  # of probability, or nats
+    cap: float = 20.0  # largest weight; 0 is no cap
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("delta", self.delta >= 0, "0 or above")
+        self.require("cap", self.cap >= 0, "0 (no cap) or above")
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp).detach()
+        far = (self._divergence(d, ratio) > self.delta).to(ratio.dtype)
+        masked = far * outward(ratio, d.advantage)
+        weight, cut = truncated(ratio, self.cap)
+        loss = -(1.0 - masked) * weight * d.advantage * d.target_logp
+        return PolicyLoss(loss, {"clipped": masked, "truncated": cut})
+
+    def _divergence(self, d: Decisions, ratio: Tensor) -> Tensor:
+        if d.analytic_kl is not None:
+            return d.analytic_kl("behaviour").detach() if self.divergence == "kl" else (ratio - 1.0).abs()
+        pi, mu = (x.detach().exp().clamp(1e-6, 1.0 - 1e-6) for x in (d.target_logp, d.behaviour_logp))
+        if self.divergence == "tv":
+            return (pi - mu).abs()
+        return mu * (mu / pi).log() + (1.0 - mu) * ((1.0 - mu) / (1.0 - pi)).log()

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
+from staleharness.objectives import importance_ratio, masked_mean, vtrace
+
+
+@ALGORITHMS.register("geppo")
+@dataclass(frozen=True)
+class GePPO(Algorithm):
+    """Generalised PPO with sample reuse: the clip is centred on how far the data already are, and narrower.
+
+    Maximises  min(wA, clip(w, u − ε', u + ε')A)  with w = π/μ and u = π_prox/μ, the ratio at the start of the
+    phase: an additive clip, where decoupled PPO's is u(1 ± ε). ε' = ε / mean(lag + 1), over the minibatch (in
+    the paper over the policy weights), so that as much may change while data are used several times as PPO
+    changes using them once. A is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data it is PPO.
+
+    After a phase the step size shrinks by 1 + `adapt` if ½ E|w − u| > ε'/2, and grows by it below half of
+    that. The code looks at the phase's end; here it is the mean over its steps. The policy weights are the lag
+    model's, so that none appear here; the code's weighted normalisation of A belongs to the run.
+    """
+
+    paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"
+
+    clip: float = 0.2  # ε
+    adapt: float = 0.03  # relative change of the step size; 0 leaves it alone
+    rho_bar: float = 1.0  # the truncation of both of V-trace's weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("clip", "rho_bar"):
+            self.require(key, getattr(self, key) > 0, "above 0")
+        self.require("adapt", self.adapt >= 0, "0 or above")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute"
+
+    def init_state(self) -> dict[str, float]:
+        return {"step_factor": 1.0}
+
+    def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
+        factor, moved = state["step_factor"], diagnostics["moved"]  # in units of ε'/2
+        if moved > 1.0:
+            factor /= 1.0 + self.adapt
+        elif moved < 0.5:
+            factor *= 1.0 + self.adapt
+        return {"step_factor": factor}
+
+    def step_scale(self, d: Decisions) -> float:
+        return d.state["step_factor"]
+
+    def targets(self, t: Trajectories) -> Targets:
+        return vtrace(t, self.rho_bar, self.rho_bar)
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        epsilon = self.clip / (masked_mean(d.lag, d.mask) + 1.0)
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp)
+        start = importance_ratio(d.proximal_logp, d.behaviour_logp)
+        low, high = start - epsilon, start + epsilon
+        objective = (ratio * d.advantage).minimum(ratio.clamp(low, high) * d.advantage)
+        outside = ((d.advantage > 0) & (ratio > high)) | ((d.advantage < 0) & (ratio < low))
+        moved = (ratio - start).abs() / epsilon
+        return PolicyLoss(-objective, {"clipped": outside.to(ratio.dtype), "moved": moved})

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.weights import (
+    Level,
+    batch_normalised,
+    kept_share,
+    level_log_ratio,
+    outside,
+    row_mean,
+    truncated,
+    vetoed,
+    weighted_surrogate,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rejecting(Algorithm):
+    """What the four methods share: a rule that leaves decisions out, and an importance weight on those kept.
+
+    Maximises  m u A log π; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all ratios are π_prox/μ and
+    m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no gradient.
+
+    `denominator` is where implementations differ: with `all` (slime, miles, AReaL) rejected decisions still count
+    in the mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask)
+    they do not. It is exact where the run averages over tokens.
+    """
+
+    paper = "Liu et al. 2025, yingru.notion.site, on training-inference mismatch; verl's rollout correction"
+
+    denominator: Literal["all", "kept"] = "all"
+    veto: float = 0.0  # a token ratio below which the whole completion is left out (slime: 1e-4); 0 is none
+    normalise: bool = False  # weights of mean 1 in each minibatch, before anything is rejected
+    clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
+
+    weight_level: ClassVar[Level | None] = None  # None: kept decisions have weight 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("veto", "clip"):
+            self.require(key, getattr(self, key) >= 0, "0 (none) or above")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.clip else "behaviour"
+
+    def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
+        """1 on the decisions that are left out, from each decision's own log-ratio."""
+        raise NotImplementedError
+
+    def weight(self, log_w: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """u, and what is to be said about it."""
+        if self.weight_level is None:
+            return log_w.new_ones(log_w.shape), {}
+        return level_log_ratio(log_w, mask, self.weight_level).exp(), {}
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        masked, out = self.rejected(log_w, d.mask), vetoed(log_w, d.mask, self.veto)
+        kept = (1.0 - masked) * (1.0 - out)
+        weight, diagnostics = self.weight(log_w, d.mask)
+        if self.normalise:
+            weight = batch_normalised(weight, d.mask, self.weight_level or "token")
+        loss = -kept * weight * objective / kept_share(kept, d.mask, self.denominator)
+        diagnostics |= {"masked": masked, "vetoed": out, "clipped": clipped.maximum(1.0 - kept)}
+        return PolicyLoss(loss, diagnostics)
+
+
+@dataclass(frozen=True)
+class Window(Rejecting):
+    """A rule that leaves out what has a ratio outside [low, high] at some level."""
+
+    low: float = 0.5
+    high: float = 5.0
+
+    mask_level: ClassVar[Level] = "token"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("low", 0 <= self.low <= 1, "between 0 (no bound) and 1")
+        self.require("high", self.high == 0 or self.high >= 1, "0 (no bound) or at least 1")
+
+    def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
+        return outside(level_log_ratio(log_w, mask, self.mask_level), self.low, self.high)
+
+
+@ALGORITHMS.register("icepop")
+@dataclass(frozen=True)
+class IcePop(Window):
+    """IcePop, masked importance sampling per token: outside a window around 1 a token is left out, not truncated.
+
+    Maximises  w·1[low ≤ w ≤ high] A log π,  w = π/μ of each token.
+
+    The window is 0.5 to 5 in the paper, OpenRLHF and verl, 0.5 to 2 in SkyRL and miles. The paper has the ratio
+    between trainer and sampler at the same weights (`clip = 0.2` for its PPO objective); against stale data the
+    same rule is a trust region. Options are explained in this file.
+    """
+
+    paper = "Ling Team 2025, arXiv:2510.18855"
+
+    weight_level: ClassVar[Level | None] = "token"
+
+
+@ALGORITHMS.register("mis_seq")
+@dataclass(frozen=True)
+class MISSequence(Window):
+    """Masked importance sampling per completion: outside a window its ratio leaves the whole completion out.
+
+    Maximises  w·1[low ≤ w ≤ high] A log π,  w = Π_t π_t/μ_t.
+
+    log w spreads with the root of the length, so a fixed window is a length filter: it keeps short completions.
+    The window is verl's. Options are explained in this file.
+    """
+
+    low: float = 0.5
+    high: float = 2.0
+
+    mask_level: ClassVar[Level] = "sequence"
+    weight_level: ClassVar[Level | None] = "sequence"
+
+
+@ALGORITHMS.register("mis_geo")
+@dataclass(frozen=True)
+class MISGeometric(Window):
+    """Geometric rejection: a completion is left out where the geometric mean of its ratios leaves a window.
+
+    Maximises  1[low ≤ (Π_t w_t)^(1/T) ≤ high] u A log π. The rule does not filter by length. What is kept has
+    weight u = 1 (`none`: verl's `geo_rs`), its own token ratios (OpenRLHF's sequence mask) or the completion's
+    (verl's `geo_rs_seq_tis`), cut to `cap`.
+
+    The window is 0.99 to 1.01 in SkyRL, 0.999 to 1.001 in verl, 0.9999 to 1.0001 in slime. At high lag, and on
+    control, where a row is one decision, such windows leave nearly everything out: watch `masked`. Options are
+    explained in this file.
+    """
+
+    low: float = 0.99
+    high: float = 1.01
+    level: Literal["none", "token", "sequence"] = "none"  # of the weight of what is kept
+    cap: float = 2.0  # largest weight; 0 is no cap
+
+    mask_level: ClassVar[Level] = "geometric"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("cap", self.cap >= 0, "0 (no cap) or above")
+
+    def weight(self, log_w: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        if self.level == "none":
+            return log_w.new_ones(log_w.shape), {}
+        weight, cut = truncated(level_log_ratio(log_w, mask, self.level).exp(), self.cap)
+        return weight, {"truncated": cut}
+
+
+@ALGORITHMS.register("k3_rejection")
+@dataclass(frozen=True)
+class K3Rejection(Rejecting):
+    """k3 rejection: a completion is left out where its mean KL estimate w − 1 − log w exceeds a bound.
+
+    Maximises  1[mean_t (w_t − 1 − log w_t) ≤ delta] w A log π,  w_t = π_t/μ_t. Unlike a window on the geometric
+    mean, tokens with ratios above and below 1 do not cancel. verl's `k3_rs`, where what is kept goes into a PPO
+    objective on π/μ; here kept tokens have their own ratio for a weight. Options are explained in this file.
+    """
+
+    delta: float = 0.01  # largest mean k3 of a completion, in nats
+
+    weight_level: ClassVar[Level | None] = "token"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("delta", self.delta > 0, "above 0")
+
+    def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
+        return (row_mean(log_w.exp() - 1.0 - log_w, mask) > self.delta).to(log_w.dtype)

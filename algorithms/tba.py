@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import group_total
+
+
+@ALGORITHMS.register("tba")
+@dataclass(frozen=True)
+class TBA(Algorithm):
+    """Trajectory balance with asynchrony: a squared loss that any completions will do for, so no ratio is needed.
+
+    Minimises  (log Ẑ + log π(o) − log π_ref(o) − R/β)²  per completion o, where sums of log-probabilities are over its
+    tokens and log Ẑ = sg mean_j[log π_ref(o_j) − log π(o_j) + R_j/β] over the completions of the prompt (VarGrad;
+    Bartoldson et al. 2025, eqs. 4 and 5). A token pulls with (2/β)(S − mean_j S_j), S = R − β log(π/π_ref): the
+    reward less a KL penalty against its group's mean, whoever sampled. At the optimum π ∝ π_ref exp(R/β).
+
+    The row's loss is spread evenly over its decisions, so that their sum is the paper's. The advantage of the run
+    is not used. β falls from 0.014 to 0.004 over training in the paper's GSM8K runs and is 0.005 throughout in its
+    constant-lag variant; recency-weighted sampling and periodic sync are lag models here (`geometric`, `sync`).
+    """
+
+    paper = "Bartoldson et al. 2025, arXiv:2503.18929"
+    policy_gradient: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset({"groups", "reference"})
+
+    beta: float = 0.005  # β, the temperature of the reward
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("beta", self.beta > 0, "above 0")
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        assert d.group is not None and d.outcome is not None and d.reference_logp is not None
+        length = d.mask.sum(1)
+        there = (length > 0).to(d.mask.dtype)
+        gap = ((d.target_logp - d.reference_logp) * d.mask).sum(1) - d.outcome / self.beta  # [B]
+        log_z = -group_total(gap.detach() * there, d.group) / group_total(there, d.group).clamp(min=1.0)
+        balance = (log_z + gap)[:, None]
+        loss = balance.square() / length[:, None].clamp(min=1.0)
+        return PolicyLoss(loss.expand(d.mask.shape), {"imbalance": balance.abs().expand(d.mask.shape)})

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import log_ratio
+from staleharness.weights import Level, level_log_ratio, truncated
+
+
+@ALGORITHMS.register("topr")
+@dataclass(frozen=True)
+class TOPR(Algorithm):
+    """TOPR, tapered off-policy REINFORCE: full weight on what went well, a truncated ratio on what did not.
+
+    Maximises  u A log π  with u = 1 where A > 0 and u = sg(min(w, cap)) where A ≤ 0, w = Π_t π_t/μ_t of the
+    completion (Le Roux et al. 2025, eq. 10). Good completions are imitated however unlikely they have become; bad
+    ones stop pushing once π has left them, so nothing is pushed towards probability 0 for ever.
+
+    The paper's sign is the reward's; here the advantage's, which is the same for a reward of ±1 and no baseline.
+    ROLL has the same rule and cap 1.
+    """
+
+    paper = "Le Roux et al. 2025, arXiv:2503.14286"
+
+    cap: float = 1.0  # largest weight where the advantage is not positive; 0 is no cap
+    level: Level = "sequence"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("cap", self.cap >= 0, "0 (no cap) or above")
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        log_w = level_log_ratio(log_ratio(d.target_logp.detach(), d.behaviour_logp), d.mask, self.level)
+        tapered, cut = truncated(log_w.exp(), self.cap)
+        bad = (d.advantage <= 0).to(log_w.dtype)
+        weight = 1.0 - bad + bad * tapered
+        loss = -weight * d.advantage * d.target_logp
+        return PolicyLoss(loss, {"truncated": bad * cut, "importance_weight": weight})

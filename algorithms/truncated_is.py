@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.weights import (
+    Level,
+    batch_normalised,
+    level_log_ratio,
+    truncated,
+    vetoed,
+    weighted_surrogate,
+)
+
+
+@ALGORITHMS.register("seq_is")
+@dataclass(frozen=True)
+class SequenceIS(Algorithm):
+    """Sequence importance sampling: every token weighted by the ratio of the whole completion, untruncated.
+
+    Maximises  sg(w_i) A log π,  w_i = Π_t π_t/μ_t: the unbiased policy gradient from stale completions, and the
+    reference that all truncation trades bias against. Its variance grows with length and lag; the effective
+    sample size says how many completions of a batch still count. On control a row is one decision and this is
+    plain importance sampling.
+    """
+
+    paper = "Precup et al. 2000, ICML; sequence form as in VCPO, arXiv:2602.17616, eq. 1"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        log_w, objective, _ = weighted_surrogate(d, 0.0)
+        weight = level_log_ratio(log_w, d.mask, "sequence").exp()
+        return PolicyLoss(-weight * objective, {"importance_weight": weight})
+
+
+@ALGORITHMS.register("tis")
+@dataclass(frozen=True)
+class TIS(Algorithm):
+    """Truncated importance sampling: explicit weights cut to a cap, per token or per completion.
+
+    Maximises  sg(min(w, cap)) A log π  with w = π/μ of the token, of the completion (Π_t w_t, `sequence`) or its
+    geometric mean. Truncation keeps every gradient's direction, unlike a clip or a mask; it is one-sided.
+
+    With `clip` > 0 it is the form of Yao et al. (2025) and of verl's decoupled presets: the weight is π_prox/μ
+    and multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. It corrects the data, not the steps since.
+
+    The cap is 2 in verl and slime at both levels, 3 in TRL, 8 in VCPO's sequence form, 5 in SkyRL's. `normalise`
+    divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` zeroes
+    completions with a token below that ratio (slime: 1e-4). Token level, cap 1, no clip is IMPALA's weight.
+    """
+
+    paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
+
+    level: Level = "token"
+    cap: float = 2.0  # largest weight; 0 is no cap
+    clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
+    normalise: bool = False  # weights of mean 1 in each minibatch
+    veto: float = 0.0  # a token ratio below which the whole completion is left out; 0 is none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("cap", "clip", "veto"):
+            self.require(key, getattr(self, key) >= 0, "0 (none) or above")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.clip else "behaviour"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        weight, cut = truncated(level_log_ratio(log_w, d.mask, self.level).exp(), self.cap)
+        if self.normalise:
+            weight = batch_normalised(weight, d.mask, self.level)
+        out = vetoed(log_w, d.mask, self.veto)
+        diagnostics = {"truncated": cut, "vetoed": out, "importance_weight": weight}
+        return PolicyLoss(-weight * (1.0 - out) * objective, diagnostics | {"clipped": clipped.maximum(out)})

@@ -1,0 +1,86 @@
+"""Importance weights of decisions and of whole rows, for methods that weight log π explicitly. All tensors [B, T].
+
+A row is a completion, so its weight is shared by its decisions; on shuffled control data ([N, 1]) a row is one
+decision, and all levels are one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from .batch import Decisions
+from .objectives import clipped_surrogate, importance_ratio, log_ratio, masked_mean, sequence_log_ratio
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Level = Literal["token", "sequence", "geometric"]
+Anchor = Literal["behaviour", "proximal"]
+
+
+def level_log_ratio(log_w: Tensor, mask: Tensor, level: Level) -> Tensor:
+    """log of the weight at a level: each decision's own, its row's Σ log w, or its row's mean of log w.
+
+    The sum is the unbiased weight of a row (w = Π w_t), clamped to ±20; the mean that of its geometric mean.
+    """
+    if level == "token":
+        return log_w
+    if level == "geometric":
+        return row_mean(log_w, mask)
+    return sequence_log_ratio(log_w, mask)[:, None].expand(log_w.shape)
+
+
+def row_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """Mean over each row's decisions, for all of them [B, T]."""
+    return ((x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)).expand(x.shape)
+
+
+def weighted_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What an explicit weight multiplies: log of the ratio that weighs, objective to be maximised, 1 where clipped.
+
+    `clip` = 0, two policies: the ratio is π/μ and the objective A log π (REINFORCE).
+    `clip` > 0, three: the ratio is π_prox/μ and the objective PPO's, clipped at 1 ± `clip` around π_prox.
+
+    One or the other, so that no decision is weighted twice.
+    """
+    if clip > 0:
+        ratio = importance_ratio(d.target_logp, d.proximal_logp)
+        return log_ratio(d.proximal_logp, d.behaviour_logp), *clipped_surrogate(ratio, d.advantage, clip)
+    log_w = log_ratio(d.target_logp.detach(), d.behaviour_logp)
+    return log_w, d.advantage * d.target_logp, log_w.new_zeros(log_w.shape)
+
+
+def truncated(weight: Tensor, cap: float) -> tuple[Tensor, Tensor]:
+    """min(weight, cap), and 1 where that cut something off; `cap` 0 is no cap."""
+    limit = cap or math.inf
+    return weight.clamp(max=limit), (weight > limit).to(weight.dtype)
+
+
+def batch_normalised(weight: Tensor, mask: Tensor, level: Level) -> Tensor:
+    """weight / its mean, over decisions at token level and over rows at the others (self-normalised weights)."""
+    if level == "token":
+        mean = masked_mean(weight, mask)
+    else:
+        mean = masked_mean(weight[:, :1], (mask.sum(1, keepdim=True) > 0).to(mask.dtype))
+    return weight / mean.clamp(min=1e-8)
+
+
+def outside(log_w: Tensor, low: float, high: float) -> Tensor:
+    """1 where a weight is not in [low, high]; 0 is no bound."""
+    below = log_w < (math.log(low) if low > 0 else -math.inf)
+    above = log_w > (math.log(high) if high > 0 else math.inf)
+    return (below | above).to(log_w.dtype)
+
+
+def vetoed(log_w: Tensor, mask: Tensor, least: float) -> Tensor:
+    """1 on all decisions of a row that has one whose own ratio is below `least`; 0 is no veto."""
+    impossible = (outside(log_w, least, 0.0) * mask).amax(1, keepdim=True)
+    return impossible.expand(log_w.shape)
+
+
+def kept_share(kept: Tensor, mask: Tensor, denominator: Literal["all", "kept"]) -> Tensor | float:
+    """What to divide a loss by so that its mean over all decisions is the mean over `denominator`."""
+    if denominator == "all":
+        return 1.0
+    return (kept * mask).sum().clamp(min=1.0) / mask.sum().clamp(min=1.0)
