@@ -12,7 +12,7 @@ from .bootstrap import curve_band
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import band, labels, scale, seeds
 from .palette import Style, styles
-from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve
+from .scores import Array, Cell, Grid, grid, learning_curve, normaliser_of
 from .store import StoredRun
 from .tables import Table
 
@@ -52,13 +52,11 @@ def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAG
 
 def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
     """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
-    s = table.settings
-    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
-    normalise = Normaliser(s["normalise"], low, high, s["constants_note"])
+    normalise, score = normaliser_of(table), table.settings["score"]
     tasks = []
     for cell, members in found.cells.items():
         if (cell.label, cell.capacity) == (label, k):
-            raw = [learning_curve(r, s["score"]) for r in members]
+            raw = [learning_curve(r, score) for r in members]
             tasks.append([(x, normalise(cell.env, y)) for x, y in raw])
     return tasks
 

@@ -59,7 +59,7 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
     looks = styles(labels(table))
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
-    place, lines = _lines(table)
+    place, lines = _lines(table, width)
     owner = {at: label for (label, _), at in place.items()}
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
@@ -92,7 +92,7 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     return figure
 
 
-def _lines(table: Table) -> tuple[dict[tuple[str, int], int], list[str]]:
+def _lines(table: Table, width: float) -> tuple[dict[tuple[str, int], int], list[str]]:
     """Where each (algorithm, capacity) stands among the lines of a chart with a heading per capacity."""
     place: dict[tuple[str, int], int] = {}
     lines: list[str] = []
@@ -101,7 +101,7 @@ def _lines(table: Table) -> tuple[dict[tuple[str, int], int], list[str]]:
         for row in table.rows:
             if row["capacity"] == k:
                 place[row["algorithm"], k] = len(lines)
-                lines.append(shown(row["algorithm"]))
+                lines.append(shown(row["algorithm"], width))
     return place, lines
 
 

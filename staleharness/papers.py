@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ class Entry:
     asked: str = ""  # who asked for it, where no paper shows it
     saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
     verdict: Verdict = ""
+    only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
     normalise: str = "minmax"
     score: str = "sampled"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function
@@ -138,6 +139,15 @@ class Bundle:
     @property
     def complete(self) -> bool:
         return bool(self.expected) and len(self.runs) == len(self.expected)
+
+    def of(self, labels: Sequence[str]) -> Bundle:
+        """What it holds of some algorithms. Raises `UserError` where the study has no such algorithm."""
+        there = {e["label"] for e in self.expected}
+        for label in labels:
+            if label not in there:
+                raise UserError(f"only={label!r} is not in the study; {nearest(label, there)}")
+        runs = [run for run in self.runs if run.record["label"] in labels]
+        return replace(self, runs=runs, expected=[e for e in self.expected if e["label"] in labels])
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:

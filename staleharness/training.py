@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .bootstrap import fast_interval
+from .bootstrap import fast_interval, mean_of_tasks
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
 from .captions import band, bars, labels, scale, seeds
 from .curves import draw_curve, normalised_curves
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REPS = 2000
-LAST = 0.1  # share of the phases that count as the end of a run
 
 
 def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
@@ -49,9 +48,9 @@ def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE)
 
 def metric_over_training(
     runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str,
-    line: float = math.nan, line_name: str = "",
+    last: float = 0.1, line: float = math.nan, line_name: str = "",
 ) -> Figure:  # fmt: skip
-    """A column of the metrics over training (mean over runs), and its mean over the last tenth of the phases against K.
+    """A column of the metrics over training (mean over runs), and its mean over the `last` share of phases against K.
 
     `line`: a level to compare with, named `line_name`. Algorithms that do not measure the column are left out.
     """
@@ -60,10 +59,10 @@ def metric_over_training(
         label for c, rs in found.cells.items() for label in [c.label] if any(metric in metrics(r) for r in rs)
     }
     looks = {label: look for label, look in styles(labels(table)).items() if label in having}
-    rows = [_end_row(found, label, k, metric) for label in looks for k in found.capacities]
+    rows = [_end_row(found, label, k, metric, last) for label in looks for k in found.capacities]
+    when = "all phases" if last >= 1 else f"the last {last:.0%} of the phases"
     subtitle = (
-        f"mean over environments and seeds ({seeds(found)}), no interval; right: mean of the last "
-        f"{LAST:.0%} of the phases, {bars(table)}"
+        f"mean over environments and seeds ({seeds(found)}), no interval; right: mean of {when}, {bars(table)}"
     ) + (f"; dotted: {line_name}" if line_name else "")
 
     def curve(ax: Axes, k: int) -> None:
@@ -77,10 +76,8 @@ def metric_over_training(
         _level(ax, line)
 
     title = f"{name[0].upper()}{name[1:]} over training"
-    figure = _panels(
-        title, subtitle, name, f"{name}, at the end", table, width, curve, end, list(looks), one=True
-    )
-    return figure
+    when = "all phases" if last >= 1 else f"last {last:.0%} of phases"
+    return _panels(title, subtitle, name, when, table, width, curve, end, list(looks), one=True)
 
 
 def steps_to_threshold(
@@ -175,7 +172,7 @@ def _members(found: Grid, label: str, k: int) -> list[StoredRun]:
     return [r for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k) for r in rs]
 
 
-def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
+def _end_row(found: Grid, label: str, k: int, metric: str, last: float) -> dict[str, Any]:
     """Mean of the last phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for cell, members in found.cells.items():
@@ -183,7 +180,7 @@ def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
             columns = [
                 metrics(r)[metric].dropna().to_numpy(np.float64) for r in members if metric in metrics(r)
             ]
-            ends = [c[-max(1, round(LAST * len(c))) :].mean() for c in columns if len(c)]
+            ends = [c[-max(1, round(last * len(c))) :].mean() for c in columns if len(c)]
             if ends:
                 tasks.append(np.array(ends))
     return _with_interval(tasks, label, k, metric)
@@ -192,14 +189,11 @@ def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
 def _with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dict[str, Any]:
     """{algorithm, capacity, end, end_low, end_high}: mean over tasks of their means, None where there is none."""
 
-    def mean(*columns: Array) -> Array:
-        return np.asarray(np.stack([c.mean(axis=-1) for c in columns], axis=-1).mean(axis=-1)[..., None])
-
     row: dict[str, Any] = {"algorithm": label, "capacity": k, "end": None, "end_low": None, "end_high": None}
     if tasks:
-        row["end"] = float(mean(*tasks)[0])
+        row["end"] = float(mean_of_tasks(*tasks)[0])
     if tasks and min(map(len, tasks)) > 1:
-        low, high = fast_interval(mean, tasks, name=(name, label, k), reps=REPS)
+        low, high = fast_interval(mean_of_tasks, tasks, name=(name, label, k), reps=REPS)
         row |= {"end_low": float(low[0]), "end_high": float(high[0])}
     return row
 

@@ -6,13 +6,14 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import cli, drawings, gallery, papers
+from staleharness import canvas, cli, comparisons, curves, drawings, gallery, papers, retention, training
 from staleharness.errors import UserError
 from staleharness.papers import Bundle, read_bundle, read_paper
 from staleharness.plan import plan
@@ -55,6 +56,8 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     drawings.check_drawing(entry.draw, entry.options, name)
     assert entry.question.endswith("?")
     assert entry.claim or entry.asked
+    labels = {label for label, _, _ in FIGURES[name].question.cells()}
+    assert set(entry.only) <= labels
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -201,12 +204,17 @@ def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles of every study that is needed, two seeds of ten phases, under hostile names nowhere: they are ours."""
+def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.Shown]]:
+    """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
     root = tmp_path_factory.mktemp("bundles")
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
-    return root
+    with pytest.MonkeyPatch.context() as patch:
+        for room in (comparisons, retention, training):
+            patch.setattr(room, "REPS", 50)
+        patch.setattr(curves, "CURVE_REPS", 50)
+        shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")
+        yield dict(zip(FIGURES, shown, strict=True))
 
 
 def write_study(root: Path, question: Question) -> None:
@@ -224,9 +232,39 @@ def write_study(root: Path, question: Question) -> None:
                     env=f"{env}-v5",
                     capacity=k,
                     sampled=level,
-                    phases=10,
+                    phases=4,
                     settings=settings,
                 )
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
+    name: str, every: dict[str, gallery.Shown]
+) -> None:
+    shown, entry = every[name], every[name].figure.entry
+    assert shown.bundle is not None and shown.table is not None and shown.state == "draft"
+    figure = drawings.draw(entry.draw, shown.bundle.runs, shown.table, canvas.PAGE, entry.options)
+    said = " ".join(figure._suptitle.get_text().split())
+    for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
+        assert words in said, said
+    assert any(text.get_text() == "DRAFT" for text in figure.texts)
+
+
+@pytest.mark.parametrize("draw", drawings.DRAWINGS)
+def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Shown]) -> None:
+    for shown in every.values():
+        entry = shown.figure.entry
+        if entry.draw == draw and shown.bundle is not None and shown.table is not None:
+            figure = drawings.draw(draw, shown.bundle.runs, shown.table, canvas.COLUMN, entry.options)
+            with canvas.drawing():
+                figure.draw_without_rendering()
+            texts = [figure._suptitle, *(t for box in figure.legends for t in box.get_texts())]
+            texts += [t for ax in figure.axes for t in (ax._left_title, ax.xaxis.label, *ax.texts)]
+            for text in texts:
+                box = text.get_window_extent()
+                if text.get_text().strip():
+                    assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, text.get_text()
+            return
 
 
 def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
@@ -277,16 +315,16 @@ def test_figures_come_without_torch(tmp_path: Path) -> None:
         "assert not {'torch', 'gymnasium', 'mujoco', 'matplotlib.pyplot'} & set(sys.modules), sorted(sys.modules)\n"
         "sys.exit(code)"
     )
-    words = ["figures", "--paper", "vaco", "--fig", "3", "--out", str(tmp_path / "out"), "--json"]
-    write_study(tmp_path / "b" / "vaco_control", FIGURES["vaco/fig3"].question)
+    words = ["figures", "--paper", "vaco", "--fig", "8", "--out", str(tmp_path / "out"), "--json"]
+    write_study(tmp_path / "b" / "vaco_delta", FIGURES["vaco/fig8"].question)
     done = subprocess.run(
         [sys.executable, "-c", program, *words, "--bundles", str(tmp_path / "b")],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["figures"] == {"fig3": "draft"}
-    assert (tmp_path / "out" / "vaco" / "fig3.png").stat().st_size > 10_000
+    assert json.loads(done.stdout)["figures"] == {"fig8": "draft"}
+    assert (tmp_path / "out" / "vaco" / "fig8.png").stat().st_size > 10_000
 
 
 def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
