@@ -55,4 +55,5 @@ def bars(table: Table) -> str:
 def scale(table: Table) -> str:
     """Which score is shown, and how it is normalised."""
     s = table.settings
-    return f"{s['score']} returns, normalised: {s['normalise']}"
+    scale = "not normalised" if s["normalise"] == "raw" else f"normalised: {s['normalise']}"
+    return f"{s['measure']}, {scale}"

@@ -105,9 +105,11 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
 
 
 def _check_shown(command: Shown) -> None:
+    from .scores import NORMALISATIONS, SCORES
+
     for what, value, known in (
-        ("NORMALISE", command.normalise, ("minmax", "ppo", "frozen")),
-        ("SCORE", command.score, ("sampled", "deterministic")),
+        ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
+        ("SCORE", command.score, ("auto", *SCORES)),
     ):
         if value not in known:
             raise UserError(f"{what}={value!r} is unknown; {nearest(value, known)}")

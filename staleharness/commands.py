@@ -66,10 +66,11 @@ class Grid:
 class Shown:
     """How results are shown."""
 
-    normalise: Annotated[str, _value("minmax|ppo|frozen", "minmax")] = "minmax"
-    """Scale of the scores: over all runs of the table, PPO-clip at K=1, or frozen constants."""
-    score: Annotated[str, _value("sampled|deterministic", "sampled")] = "sampled"
-    """Which evaluation returns count."""
+    normalise: Annotated[str, _value("minmax|ppo|frozen|raw", "auto")] = "auto"
+    """Scale of the scores: worst and best run of the table (control), PPO-clip at K=1, frozen constants, or none
+    (language)."""
+    score: Annotated[str, _value("sampled|deterministic", "auto")] = "auto"
+    """Which evaluation counts: sampled actions (control), or deterministic ones (greedy, language)."""
     json: Annotated[bool, _SWITCH] = False
     """Print one JSON object last on stdout."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from .palette import Style
 from .scores import cell_of
 from .store import StoredRun
-from .tables import Table, count, duration, number
+from .tables import Table, count, duration, number, raw_digits
 
 COLUMNS = (  # key of a row, heading, what it is
     ("algorithm", "algorithm", ""),
@@ -67,7 +67,7 @@ def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, An
         elif key == "clipped":
             cell["text"] = number(None if value is None else 100 * value, 1) + ("" if value is None else "%")
         elif key not in ("algorithm", "capacity"):
-            cell["text"] = number(value, {"raw_mean": 1, "tv": 3}.get(key, 2))
+            cell["text"] = number(value, {"raw_mean": raw_digits(table), "tv": 3}.get(key, 2))
         if f"{key}_low" in row and value is not None:
             low, high = row[f"{key}_low"], row[f"{key}_high"]
             cell["interval"] = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
@@ -98,9 +98,7 @@ def run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]
         r, cell = run.record, cell_of(run)
         records.append({
             "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": r["spec"]["seed"],
-            "sampled": r["scores"]["sampled"]["mean"], "sampled_std": r["scores"]["sampled"]["std"],
-            "deterministic": r["scores"]["deterministic"]["mean"],
-            "deterministic_std": r["scores"]["deterministic"]["std"],
+            **_scores(r["scores"]),
             "steps": r["steps"], "evaluation steps": r["evaluation_steps"], "time": r["seconds"]["total"],
             "evaluation time": r["seconds"]["evaluate"], "status": "done", "run": run.id,
         })  # fmt: skip
@@ -112,13 +110,28 @@ def run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]
     return records
 
 
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean and deviation of each way of acting that was evaluated; of answers, accuracy with Wilson interval."""
+    found: dict[str, Any] = {}
+    for way, score in scores.items():
+        found |= {way: score["mean"], f"{way}_std": score["std"]}
+        if "wilson" in score:
+            low, high = score["wilson"]
+            n = len(score["returns"])
+            counts = f"n={n}, {score['unparsed']} unparsed, {score['truncated']} truncated"
+            found["accuracy"] = f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] ({counts})"
+    return found
+
+
 def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str]) -> dict[str, Any]:
     look, env = looks.get(record["algorithm"]), record["environment"]
     cells = []
     for name in RUN_COLUMNS:
         value = record.get(name)
         text = "–" if value is None else str(value)
-        if name in ("sampled", "deterministic") and value is not None:
+        if name == "deterministic" and "accuracy" in record:
+            text = record["accuracy"]
+        elif name in ("sampled", "deterministic") and value is not None:
             text = f"{value:.1f} ± {record[f'{name}_std']:.1f}"
         elif name in ("time", "evaluation time"):
             text = duration(value)

@@ -31,7 +31,9 @@ def learning_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE
         return [[learning_curve(r, score) for r in found.cells.get(Cell(label, k, env), [])]]
 
     titles = {(env, k): f"{env}, K = {k}" for env in found.envs for k in found.capacities}
-    subtitle = f"{score} returns of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
+    subtitle = (
+        f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
+    )
     return _curve_panels("Learning curves", subtitle, "return", table, titles, tasks_of, width)
 
 
@@ -86,7 +88,7 @@ def _curve_panels(
             steps_axis(ax)
             if count == 1:
                 names_at_ends(ax, ends, looks, height)
-        label_edges(axes, columns, "environment steps", y)
+        label_edges(axes, columns, table.settings["unit"], y)
         if count > 1:
             legend(figure, looks)
     return figure

@@ -141,5 +141,8 @@ class LiveDisplay:
 
 
 def _score(progress: dict[str, Any]) -> str:
-    value = progress.get("eval_sampled")
-    return f", score {value:,.1f}" if value is not None else ""
+    """The evaluation of the phase, if it was one: a return, or a greedy accuracy."""
+    if (value := progress.get("eval_sampled")) is not None:
+        return f", score {value:,.1f}"
+    value = progress.get("eval_deterministic")
+    return f", accuracy {value:.3f}" if value is not None else ""

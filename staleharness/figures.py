@@ -168,6 +168,6 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
                 ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
             ax.yaxis.set_major_locator(MaxNLocator(4))
             steps_axis(ax)
-        label_edges(axes, columns, "environment steps", "")
+        label_edges(axes, columns, table.settings["unit"], "")
         legend(figure, looks)
     return figure

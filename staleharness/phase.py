@@ -24,6 +24,14 @@ class Scores:
         return float(np.mean(self.returns[how]))
 
 
+def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson score interval of a proportion (Wilson 1927), 95 % by default."""
+    share, square = right / count, z * z
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = z / (1 + square / count) * (share * (1 - share) / count + square / (4 * count**2)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
 @dataclass(frozen=True)
 class PhaseRecord:
     """What one phase leaves behind: deterministic metrics, wall-clock seconds, and scores if it was evaluated."""

@@ -172,7 +172,7 @@ def _curves_csv(runs: Sequence[StoredRun]) -> str:
     rows = []
     for run in runs:
         cell, seed = cell_of(run), run.record["spec"]["seed"]
-        for score in ("sampled", "deterministic"):
+        for score in run.record["scores"]:
             for steps, value in zip(*learning_curve(run, score), strict=True):
                 rows.append({
                     "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": seed,

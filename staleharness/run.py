@@ -19,7 +19,7 @@ from .errors import Diverged, Interrupted, UserError
 from .files import digest, write_json
 from .fingerprint import fingerprint, same_bits
 from .job import Job
-from .phase import Scores, Simulated
+from .phase import Scores, Simulated, wilson
 from .simulate import simulation_of
 from .store import FORMAT, Store
 from .task import find_env
@@ -162,7 +162,7 @@ def _conclude(
         for lag, count in enumerate(counts):
             histogram[str(lag)] = histogram.get(str(lag), 0) + int(count)
     seconds = {key: sum(t[key] for t in times) for key in times[0]}
-    how = {
+    how: dict[str, dict[str, Any]] = {
         way: {
             "mean": scores.mean(way),
             "std": float(pd.Series(scores.returns[way]).std(ddof=1)) if len(scores.returns[way]) > 1 else 0.0,
@@ -171,6 +171,9 @@ def _conclude(
         }
         for way in scores.returns
     }
+    if scores.counts:  # of right and wrong answers
+        answers = scores.returns["deterministic"]
+        how["deterministic"] |= {"wilson": wilson(int(sum(answers)), len(answers)), **scores.counts}
     record = {
         "format": FORMAT,
         "id": job.run_id,

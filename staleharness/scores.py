@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
-NORMALISATIONS = ("minmax", "ppo", "frozen")
+NORMALISATIONS = ("minmax", "ppo", "frozen", "raw")
+AUTO = "auto"  # the kind of task decides: see `usual`
 BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
 CONSTANTS = Path(__file__).with_name("normalisation.json")
 
@@ -87,6 +88,33 @@ def where(cell: Cell) -> str:
     return f"{cell.label} on {cell.env} at K={cell.capacity}"
 
 
+def usual(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
+    """`auto` replaced by what the kind of task is reported by: greedy accuracy as it is where all runs are of
+    language, otherwise sampled returns between the worst and the best run of the table."""
+    language = [is_language(run) for run in runs]
+    tokens = bool(language) and all(language)
+    return (
+        ("deterministic" if tokens else "sampled") if score == AUTO else score,
+        ("raw" if tokens else "minmax") if normalise == AUTO else normalise,
+    )
+
+
+def is_language(run: StoredRun) -> bool:
+    """Whether a run was of a language task."""
+    return "completions" in run.record["spec"]
+
+
+def measure(runs: Iterable[StoredRun], score: str) -> str:
+    """What a score is, in words."""
+    return "greedy accuracy" if usual(runs, AUTO, AUTO)[1] == "raw" else f"{score} returns"
+
+
+def unit(runs: Iterable[StoredRun]) -> str:
+    """What `steps` counts: the label of the axis of training."""
+    kinds = sorted({"optimiser steps" if is_language(run) else "environment steps" for run in runs})
+    return " or ".join(kinds) or "steps"
+
+
 def final_score(run: StoredRun, score: str) -> float:
     """Mean return of the final policy over its evaluation episodes."""
     if score not in SCORES:
@@ -108,7 +136,7 @@ def metrics(run: StoredRun) -> pd.DataFrame:
 
 
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
-    """(environment steps [points], mean return of the newest policy [points])."""
+    """(steps [points], mean return of the newest policy [points])."""
     rows = metrics(run)[["steps", f"eval_{score}"]].dropna()
     return rows["steps"].to_numpy(np.float64), rows[f"eval_{score}"].to_numpy(np.float64)
 
@@ -136,7 +164,8 @@ class Normaliser:
 
 def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
     """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
-    (SPO). `frozen`: the constants of `normalisation.json`. Raises `UserError` where the constants cannot be
+    (SPO). `frozen`: the constants of `normalisation.json`. `raw`: 0 and 1, that is the score
+    as it is (an accuracy). Raises `UserError` where the constants cannot be
     had.
     """
     if kind == "minmax":
@@ -157,6 +186,10 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
         return made
     if kind == "frozen":
         return _frozen(runs.envs, score)
+    if kind == "raw":
+        return Normaliser(
+            kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "the scores as they are"
+        )
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
 
 

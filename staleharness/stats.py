@@ -20,6 +20,7 @@ from .errors import UserError, nearest
 from .files import digest, write_json
 from .notes import missing_runs, on_counts, on_missing, on_mixtures
 from .scores import (
+    AUTO,
     Array,
     Cell,
     Grid,
@@ -28,7 +29,10 @@ from .scores import (
     final_score,
     grid,
     learning_curve,
+    measure,
     normaliser,
+    unit,
+    usual,
 )
 from .store import StoredRun
 from .tables import COLUMNS, Table, plain, render, to_csv
@@ -43,8 +47,8 @@ def table(
     runs: Sequence[StoredRun],
     expected: Sequence[Mapping[str, Any]] = (),
     *,
-    score: str = "sampled",
-    normalise: str = "minmax",
+    score: str = AUTO,
+    normalise: str = AUTO,
     reps: int = 2000,
     engine: str = "rliable",
 ) -> Table:
@@ -53,7 +57,8 @@ def table(
 
     `expected` lists the runs that were asked for, each {label, capacity, env, seed, problem (a word or
     None)}, so that what is missing can be said. `score` is `sampled` or `deterministic`; `normalise` is
-    `minmax`, `ppo` or `frozen` (see `scores.normaliser`). `engine` makes the intervals: `rliable`, or
+    `minmax`, `ppo`, `frozen` or `raw` (see `scores.normaliser`); `auto` is what the kind of task is reported
+    by. `engine` makes the intervals: `rliable`, or
     `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown
     option, or a normalisation without runs. The result does not depend on the order of the runs.
     """
@@ -61,6 +66,7 @@ def table(
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
     if reps < 10:
         raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
+    score, normalise = usual(runs, score, normalise)
     found = grid(runs)
     scale = normaliser(normalise, found, score)
     missing = missing_runs(found, expected)
@@ -71,6 +77,8 @@ def table(
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
+        "measure": measure(runs, score),
+        "unit": unit(runs),
         "normalise": normalise,
         "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
         "constants_note": scale.note,

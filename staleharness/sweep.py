@@ -16,6 +16,7 @@ from .files import write_json
 from .job import Job
 from .plan import PlannedRun
 from .plugins import PATH_VARIABLE
+from .spec import LanguageSpec
 from .store import Store, log_tail
 
 
@@ -52,7 +53,9 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
     Ctrl-C once: every worker finishes its phase, checkpoints and ends. Twice: they are ended at once.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["staleharness.worker"])
+    language = any(isinstance(run.spec, LanguageSpec) for run in runs)
+    preload = ["staleharness.worker", *(["staleharness.language.preload"] if language else [])]
+    context.set_forkserver_preload(preload)
     active: list[_Worker] = []
     with store.locked(), _interrupts() as interrupts:
         _start_server()

@@ -47,7 +47,7 @@ class Table:
         s = self.settings
         scale = f"normalised: {s['normalise']} ({s['constants_note']})"
         ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
-        return f"{', '.join(s['envs'])} | {s['score']} returns | {scale} | {ends}"
+        return f"{', '.join(s['envs'])} | {s['measure']} | {scale} | {ends}"
 
 
 def render(table: Table, width: int = 120) -> rich.table.Table:
@@ -120,6 +120,11 @@ def count(row: Mapping[str, Any]) -> str:
     return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
 
 
+def raw_digits(table: Table) -> int:
+    """Digits of a raw score: an accuracy needs more than a return."""
+    return 3 if table.settings["normalise"] == "raw" else 1
+
+
 def plural(n: int, thing: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{n} {thing}{'' if n == 1 else 's'}"
@@ -189,7 +194,7 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
         clipped = None if row["clipped"] is None else 100 * row["clipped"]
         lines.append([
             printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]),
-            number(row["mean"]), number(row["optimality_gap"]), number(row["raw_mean"], 1),
+            number(row["mean"]), number(row["optimality_gap"]), number(row["raw_mean"], raw_digits(table)),
             number(row["lag_mean"]), number(row["tv"], 3), number(row["ess"]), number(clipped, 1),
             count(row), duration(row["seconds"]),
         ])  # fmt: skip

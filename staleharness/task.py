@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import UserError, nearest, shortened
 from .lag import parse_lag, stretch_length
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     import gymnasium
     import numpy as np
     from numpy.typing import NDArray
-
-    from .language.problem import Problem
 
 
 class Task:
@@ -67,26 +64,6 @@ class Task:
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
-
-
-class LanguageTask(Task):
-    """A family of prompts with verifiable answers.
-
-    prompt_format, extractor: names of `staleharness.language` that count where the run names none.
-    """
-
-    settings: ClassVar[type[RunSpec]] = LanguageSpec
-    prompt_format: ClassVar[str] = "verl"
-    provides: ClassVar[frozenset[str]] = frozenset({"groups"})
-
-    def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-        """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""
-        raise NotImplementedError(f"{type(self).__name__} must define problems(spec, split)")
-
-    def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
-        """A hub name or a folder that transformers loads model and tokenizer from; may take the time it takes,
-        telling `progress`, and is asked by every run."""
-        raise NotImplementedError(f"{type(self).__name__} must define model(spec, progress)")
 
 
 def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

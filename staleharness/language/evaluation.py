@@ -44,11 +44,3 @@ def evaluate(
         counts["unparsed"] += sum(not v.parsed for v in verdicts)
         counts["truncated"] += int((~decoded.ended).sum())
     return Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
-
-
-def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson score interval of a proportion (Wilson 1927), 95 % by default."""
-    share, square = right / count, z * z
-    centre = (share + square / (2 * count)) / (1 + square / count)
-    half = z / (1 + square / count) * (share * (1 - share) / count + square / (4 * count**2)) ** 0.5
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -84,10 +84,8 @@ def _json(line: bytes, where: str) -> Any:
         return json.loads(line.decode())
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # not UTF-8, a number with too many digits, nested too deeply
+    except (ValueError, RecursionError) as error:
+        # Not UTF-8, a number with too many digits, nested too deeply.
         raise UserError(f"{where}: not JSON: {error}") from error
 
 

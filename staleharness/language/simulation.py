@@ -16,13 +16,13 @@ from ..lag import parse_lag
 from ..phase import PhaseRecord, Scores
 from ..policies.causal_lm import CausalLM
 from ..spec import LanguageSpec
-from ..task import LanguageTask, find_env
+from ..task import find_env
 from .answers import find_extractor
 from .evaluation import evaluate
 from .generation import Generator, prompt_set
 from .learner import TokenLearner
 from .prompts import find_prompt
-
+from .task import LanguageTask
 
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 

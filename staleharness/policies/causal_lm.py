@@ -24,7 +24,7 @@ from ..spec import LanguageSpec
 
 Forward = Callable[..., Tensor]  # (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
-HINT = "language tasks need the extra `llm`: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
 
 
 class CausalLM:

@@ -131,6 +131,7 @@ CASES: dict[str, list[tuple[str, str | None]]] = {
         (r"\boxed{1{,}800\!}", "1800"),
         (r"\boxed{\$1\,800 \text{ dollars}}", "1800"),
         (r"\boxed{50\%}", "50"),
+        (r"\boxed{\text{18}}", r"\text{18}"),  # a unit has no digits
         (r"\boxed{ 18 }", "18"),
         (r"\boxed{18} and \boxed{19", None),  # the last box was never closed
         (r"\boxed{" + "1" * 500 + "}", None),

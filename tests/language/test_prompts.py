@@ -64,6 +64,8 @@ def test_the_five_shot_format_shows_five_examples_and_refuses_fewer() -> None:
 def test_examples_that_the_formats_own_extractor_does_not_read_are_refused() -> None:
     with pytest.raises(UserError, match="areal cannot show worked examples: its extractor boxed"):
         render(PROMPTS["areal"], EGGS, [HENS])
+    with pytest.raises(UserError, match="lm_eval cannot show worked examples"):
+        render(PROMPTS["lm_eval"], EGGS, [Problem(HENS.question, HENS.solution, "4")])
     in_a_box = Problem("How many hens?", r"\boxed{3}", "3")
     assert render(PROMPTS["areal"], EGGS, [in_a_box]).count("boxed{3}") == 1
 

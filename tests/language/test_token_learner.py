@@ -50,7 +50,9 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
 
 
 def learner(policies: Policies, algorithm: str = "ppo_clip", **settings: Any) -> TokenLearner:
-    policy = policies(algorithm=algorithm, prompts=GROUPS, completions=EACH, completion_tokens=WIDTH, **settings)
+    policy = policies(
+        algorithm=algorithm, prompts=GROUPS, completions=EACH, completion_tokens=WIDTH, **settings
+    )
     return TokenLearner(policy.spec, policy, make_algorithm(policy.spec))
 
 
@@ -87,7 +89,9 @@ def literal_gradients(policy: CausalLM, data: Completions, aggregation: str, cli
 
 
 def close(a: list[Tensor], b: list[Tensor], tolerance: float = 1e-5) -> bool:
-    return len(a) == len(b) and all(torch.allclose(x, y, atol=tolerance, rtol=1e-4) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        torch.allclose(x, y, atol=tolerance, rtol=1e-4) for x, y in zip(a, b, strict=True)
+    )
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
@@ -150,14 +154,23 @@ def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: P
     cut = data.truncated[:, None] & (data.mask > 0)
     other[cut] = 4  # other tokens in completions that were cut: no trace of them may be left
     changed = Completions(**{**vars(data), "token": other})
-    assert close(gradients(policy, data, mask_truncated=True), gradients(policy, changed, mask_truncated=True), 1e-7)
+    assert close(
+        gradients(policy, data, mask_truncated=True), gradients(policy, changed, mask_truncated=True), 1e-7
+    )
     assert not close(gradients(policy, data), gradients(policy, changed), 1e-7)
 
 
 def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -> None:
     made = learner(policy)
     report, _ = made.train(round_of(made.policy, drift=0.0), PHASE)
-    for key, value in {"tv": 0.0, "ess": 1.0, "weight_max": 1.0, "weight_min": 1.0, "kl_k3": 0.0, "chi2": 0.0}.items():
+    for key, value in {
+        "tv": 0.0,
+        "ess": 1.0,
+        "weight_max": 1.0,
+        "weight_min": 1.0,
+        "kl_k3": 0.0,
+        "chi2": 0.0,
+    }.items():
         assert report[key] == value, key
 
 

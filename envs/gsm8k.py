@@ -1,0 +1,48 @@
+"""GSM8K: grade-school mathematics, 7,473 problems to train on and 1,319 to test (Cobbe et al. 2021, MIT licence)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from staleharness.errors import UserError
+from staleharness.files import user_path
+from staleharness.language.gsm8k import load
+from staleharness.language.problem import Problem
+from staleharness.language.task import LanguageTask
+from staleharness.spec import LanguageSpec, RunSpec
+from staleharness.task import ENVS
+
+SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
+
+
+@functools.cache
+def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
+    """The problems of a split in the folder `data`, or the hub's, read once."""
+    return load(split, user_path(data) if data else None)
+
+
+@ENVS.register("gsm8k")
+class GSM8K(LanguageTask):
+    """GSM8K with any causal language model that transformers can load, from the hub or a folder."""
+
+    paper: ClassVar[str] = "Cobbe et al. 2021, arXiv:2110.14168"
+    ids: ClassVar[dict[str, str]] = {
+        "gsm8k": "needs MODEL=; DATA= is a folder with train.jsonl and test.jsonl"
+    }
+
+    @classmethod
+    def check(cls, spec: RunSpec) -> None:
+        assert isinstance(spec, LanguageSpec)
+        if not spec.model:
+            raise UserError("ENV=gsm8k needs a model: MODEL=Qwen/Qwen2.5-0.5B, or a folder")
+        super().check(spec)
+        for split in SPLITS:  # a broken row is found before anything is written
+            rows(split, spec.data)
+
+    def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
+        return rows(split, spec.data)
+
+    def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
+        return spec.model
