@@ -15,7 +15,7 @@ class TBA(Algorithm):
 
     Minimises  (log Ẑ + log π(o) − log π_ref(o) − R/β)²  per completion o, with log-probabilities summed over
     its tokens and log Ẑ = sg mean_j[log π_ref(o_j) − log π(o_j) + R_j/β] over the completions of the prompt
-    (Bartoldson et al. 2025, section 3). A token pulls with (2/β)(S − mean_j S_j), S = R − β log(π/π_ref): the
+    (Bartoldson et al. 2025). A token pulls with (2/β)(S − mean_j S_j), S = R − β log(π/π_ref): the
     reward less a KL penalty, against its group's mean, whoever sampled. At the optimum π ∝ π_ref exp(R/β).
 
     A row's loss is spread evenly over its decisions, so that their sum is the paper's; the coefficient is large

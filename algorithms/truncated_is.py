@@ -25,7 +25,7 @@ class SequenceIS(Algorithm):
     plain importance sampling.
     """
 
-    paper = "Precup et al. 2000, ICML; sequence form as in VCPO, arXiv:2602.17616, eq. 1"
+    paper = "Precup et al. 2000, ICML; for completions as in VCPO, arXiv:2602.17616"
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         log_w, objective, _ = weighted_surrogate(d, 0.0)
