@@ -179,14 +179,14 @@ def behaviour_logp(
                     used, position = np.unique(column, return_inverse=True)
                     acted: list[Version] = [buffer[v] for v in used.tolist()]
                     with policy.acting(acted, position) as forward:
-                        scored, _ = policy.score(
+                        scored = policy.score(
                             prompt[index],
                             prompt_mask[index],
                             decoded.token[index],
                             decoded.mask[index],
                             forward,
                         )
-                    logp[index, first:last] = scored[:, first:last]
+                    logp[index, first:last] = scored.logp[:, first:last]
     return logp
 
 

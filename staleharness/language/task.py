@@ -23,7 +23,7 @@ class LanguageTask(Task):
 
     settings: ClassVar[type[RunSpec]] = LanguageSpec
     prompt_format: ClassVar[str] = "verl"
-    provides: ClassVar[frozenset[str]] = frozenset({"groups"})
+    provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,14 @@ from ..spec import LanguageSpec
 Forward = Callable[..., Tensor]  # (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+
+
+class Scored(NamedTuple):
+    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
+
+    logp: Tensor
+    entropy: Tensor  # nats
+    norm: Tensor | None = None  # Σ_v π(v)²
 
 
 class CausalLM:
@@ -138,8 +146,9 @@ class CausalLM:
         mask: Tensor,
         forward: Forward | None = None,
         entropy_gradient: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Teacher-forced log-probabilities and entropies (nats), both [B, T] and 0 where `mask` is.
+        norm: bool = False,
+    ) -> Scored:
+        """Teacher-forced log-probabilities, entropies and, if asked for, the norms of distributions.
 
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
@@ -152,7 +161,11 @@ class CausalLM:
         logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
-        return logp, entropy
+        square = None
+        if norm:
+            with torch.no_grad():
+                square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
+        return Scored(logp, entropy, square)
 
 
 def load(source: str) -> tuple[Any, Any]:

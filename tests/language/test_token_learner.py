@@ -31,7 +31,7 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
     mask = torch.from_numpy((np.arange(WIDTH) < rng.integers(1, WIDTH + 1, rows)[:, None]).astype(np.float32))
     token = torch.from_numpy(rng.integers(3, size, (rows, WIDTH))) * mask.long()
     with torch.no_grad():
-        logp, _ = policy.score(prompt, prompt_mask, token, mask)
+        logp = policy.score(prompt, prompt_mask, token, mask).logp
     noise = torch.from_numpy(rng.normal(0.0, 1.0, (rows, WIDTH)).astype(np.float32))
     version = torch.from_numpy(rng.integers(2, PHASE + 1, (rows, 1))).expand(rows, WIDTH)
     return Completions(
@@ -141,7 +141,7 @@ def test_checkpointing_activations_changes_no_gradient(policy: Policies) -> None
 def test_every_method_takes_a_step_on_tokens(policy: Policies, name: str) -> None:
     made = learner(policy, algorithm=name)
     before = [p.detach().clone() for p in made.parameters]
-    report, seconds = made.train(round_of(made.policy), PHASE)
+    report, seconds = made.train(round_of(made.policy, drift=0.0), PHASE)  # on-policy nothing is rejected
     assert report["gradient_steps"] == 1
     assert not close(before, [p.detach() for p in made.parameters], 1e-6)
     assert set(seconds) == {"proximal", "loss", "train"}
@@ -178,7 +178,7 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     made = learner(policy)
     data = round_of(made.policy)
     with torch.no_grad():
-        logp, _ = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask)
+        logp = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
     valid = data.mask.numpy().astype(bool)
     log_w = (logp - data.behaviour_logp).double().numpy()
     w = np.exp(log_w[valid])
@@ -219,7 +219,7 @@ def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(p
     made = learner(policy, algorithm="impala", baseline="dr_grpo")
     data = round_of(made.policy)
     with torch.no_grad():
-        now, _ = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask)
+        now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
     found = made._advantage(data, data.mask, now, now, PHASE)
     for row in range(len(data.token)):
         count = int(data.mask[row].sum())
@@ -255,3 +255,69 @@ def test_a_learner_goes_on_from_its_state_as_if_nothing_had_happened(policy: Pol
     b, _ = resumed.train(round_of(resumed.policy, seed=1), PHASE)
     assert a == b
     assert all(torch.equal(x, y) for x, y in zip(straight.parameters, resumed.parameters, strict=True))
+
+
+def test_what_a_method_asks_for_is_given(policy: Policies) -> None:
+    made = learner(policy, algorithm="tba")
+    data = round_of(made.policy)
+    now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask, norm=True)
+    logits = made.policy.forward(
+        torch.cat([data.prompt, data.token], 1), torch.cat([data.prompt_mask, data.mask.long()], 1),
+        (torch.cat([data.prompt_mask, data.mask.long()], 1).cumsum(1) - 1).clamp(min=0), None, WIDTH + 1,
+    )[:, :-1]  # fmt: skip
+    assert now.norm is not None
+    assert torch.allclose(now.norm, logits.softmax(-1).square().sum(-1) * data.mask, atol=1e-5)
+    p = logits.softmax(-1)
+    assert torch.allclose(now.entropy, -(p * p.log()).sum(-1) * data.mask, atol=1e-4)
+    made.train(data, PHASE)  # the learner moves, the reference stays where the run began
+    reference = made._reference_logp(data)
+    assert torch.allclose(reference, now.logp, atol=1e-5)
+    moved = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
+    assert not torch.allclose(reference, moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("form", ["paper", "release"])
+def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
+    policy: Policies, aggregation: str, form: str
+) -> None:
+    """The gradient of VCPO against a literal reading: norms of every completion's own gradient first, then the loss."""
+    settings = {"algorithm": "vcpo", "aggregation": aggregation, "hyper": {"baseline": form, "cap": 1.5}}
+    found = gradients(policy, **settings)
+    fresh = policy(prompts=GROUPS, completions=EACH)
+    data = round_of(fresh)
+    total = [torch.zeros_like(p) for p in fresh.parameters.values()]
+    tokens = float(data.mask.sum())
+    for g in range(GROUPS):
+        rows = range(g * EACH, (g + 1) * EACH)
+        reward = data.outcome[g * EACH : (g + 1) * EACH].numpy()
+        own, weight, length = [], [], []
+        for row in rows:
+            one = data.rows(torch.tensor([row]))
+            fresh.model.zero_grad()
+            logp = fresh.score(one.prompt, one.prompt_mask, one.token, one.mask).logp
+            logp.sum().backward()
+            own.append([p.grad.clone() for p in fresh.parameters.values() if p.grad is not None])
+            weight.append(float((logp.detach() - one.behaviour_logp).sum().exp()))
+            length.append(float(one.mask.sum()))
+        w, n = np.array(weight), np.array(length)
+        norm = np.array([sum(float(x.square().sum()) for x in each) for each in own])
+        share = w**2 * norm if form == "paper" else w**2 * np.minimum(w, 1.5) ** 2 * norm / n**2
+        baseline = (share * reward).sum() / share.sum()
+        sigma = reward.std(ddof=1) + 1e-6
+        scale = np.full(EACH, 1.0 / tokens) if aggregation == "token-mean" else 1.0 / n / (GROUPS * EACH)
+        for i in range(EACH):
+            factor = scale[i] * min(w[i], 1.5) * (reward[i] - baseline) / sigma
+            total = [t - factor * x for t, x in zip(total, own[i], strict=True)]
+    assert close(found, total)
+    assert max(float(x.abs().max()) for x in total) > 1e-3
+    plain = gradients(policy, **{**settings, "hyper": {"baseline": "group", "cap": 1.5}})
+    assert not close(found, plain)
+
+
+def test_vcpo_steps_by_the_effective_sample_size_of_untruncated_weights(policy: Policies) -> None:
+    made = learner(policy, algorithm="vcpo", hyper={"baseline": "group"})
+    report, _ = made.train(round_of(made.policy), PHASE)
+    assert report["step_scale"] == pytest.approx(report["ess_sequence"] ** 0.5, rel=1e-5)
+    on_policy, _ = learner(policy, algorithm="vcpo").train(round_of(policy(), drift=0.0), PHASE)
+    assert on_policy["step_scale"] == 1.0
