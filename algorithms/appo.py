@@ -15,7 +15,7 @@ class APPO(Algorithm):
     """APPO with IMPACT's surrogate: PPO-clip around a slow target network, advantages by V-trace.
 
     Maximises  min(rA, clip(r, 1 − ε, 1 + ε)A)  with r = min(μ/π_tgt, β) π/μ = π / max(π_tgt, μ/β) (Luo et
-    al. 2020, section 3; the form is RLlib's, with β = 2). Mostly r is π/π_tgt, as in PPO; where μ liked an
+    al. 2020; the form is RLlib's, with β = 2). Mostly r is π/π_tgt, as in PPO; where μ liked an
     action far better than the target network does, r stays small. A is V-trace's, times min(ρ̄, π_T/μ), which
     is the only importance weight.
 
