@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
@@ -25,6 +25,7 @@ class APPO(Algorithm):
     """
 
     paper = "Luo et al. 2020, ICLR, arXiv:1912.00167"
+    core: ClassVar[bool] = False
 
     clip: float = 0.4  # ε
     weight_cap: float = 2.0  # β, largest μ/π_tgt

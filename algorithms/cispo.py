@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -23,6 +23,7 @@ class CISPO(Algorithm):
     """
 
     paper = "MiniMax 2025, arXiv:2506.13585"
+    core: ClassVar[bool] = False
 
     low: float = 0.0  # smallest weight; 0 is no bound
     high: float = 5.0  # largest weight; 0 is no bound

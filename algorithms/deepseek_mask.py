@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -24,6 +24,7 @@ class DeepSeekMask(Algorithm):
     """
 
     paper = "DeepSeek-AI 2025, arXiv:2512.02556"
+    core: ClassVar[bool] = False
 
     delta: float = 0.5  # nats per token
     clip: float = 0.2  # ε

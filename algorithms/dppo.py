@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -29,6 +29,7 @@ class DPPO(Algorithm):
     """
 
     paper = "Qi et al. 2026, arXiv:2602.04879"
+    core: ClassVar[bool] = False
 
     divergence: Literal["tv", "kl"] = "tv"
     delta: float = 0.2  # of probability, or nats

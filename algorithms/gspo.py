@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -24,6 +24,7 @@ class GSPO(Algorithm):
     """
 
     paper = "Zheng et al. 2025, arXiv:2507.18071"
+    core: ClassVar[bool] = False
 
     clip: float = 3e-4  # ε
     clip_high: float = 4e-4  # ε above 1; 0 is the same as `clip`

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -30,6 +30,7 @@ class M2PO(Algorithm):
     """
 
     paper = "Zheng et al. 2025, arXiv:2510.01161"
+    core: ClassVar[bool] = False
 
     form: Literal["paper", "release"] = "paper"
     tau: float = 0.04  # nats²

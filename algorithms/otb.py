@@ -26,6 +26,7 @@ class OTB(Algorithm):
     """
 
     paper = "Li et al. 2026, arXiv:2602.07078"
+    core: ClassVar[bool] = False
     policy_gradient: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm"})
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -24,6 +24,7 @@ class P3O(Algorithm):
     """
 
     paper = "Fakoor et al. 2019, UAI, arXiv:1905.01756"
+    core: ClassVar[bool] = False
 
     cap: Literal["ess", "one"] = "ess"  # c
     kl_coef: float = 1.0  # factor on the penalty; 1 is the paper's

@@ -25,6 +25,7 @@ class TBA(Algorithm):
     """
 
     paper = "Bartoldson et al. 2025, arXiv:2503.18929"
+    core: ClassVar[bool] = False
     policy_gradient: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "reference"})
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -22,6 +23,7 @@ class TOPR(Algorithm):
     """
 
     paper = "Le Roux et al. 2025, arXiv:2503.14286"
+    core: ClassVar[bool] = False
 
     cap: float = 1.0  # largest weight where the advantage is not positive; 0 is no cap
     level: Level = "sequence"

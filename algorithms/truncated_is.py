@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -26,6 +27,7 @@ class SequenceIS(Algorithm):
     """
 
     paper = "Precup et al. 2000, ICML; for completions as in VCPO, arXiv:2602.17616"
+    core: ClassVar[bool] = False
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         log_w, objective, _ = weighted_surrogate(d, 0.0)
@@ -50,6 +52,7 @@ class TIS(Algorithm):
     """
 
     paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
+    core: ClassVar[bool] = False
 
     level: Level = "token"
     cap: float = 2.0  # largest weight; 0 is no cap
