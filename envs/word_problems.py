@@ -69,7 +69,9 @@ def lesson(index: int, seed: int = 0) -> Problem:
     rng = stream(seed, "word-lessons", index)
     while True:
         misread = rng.random(len(steps)) < [step.sentence.misread for step in steps]
-        signs = [MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)]
+        signs = [
+            MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)
+        ]
         read = [(sign, step.n) for sign, step in zip(signs, steps, strict=True) if sign]
         if None not in _values(start, read):  # the pupil notices when there is no such number
             return _solved(question, start, read)
@@ -87,6 +89,8 @@ def reckon(a: int, sign: str, b: int) -> int | None:
 
 
 def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
+    if split not in ("train", "test"):
+        raise ValueError(f"the split {split!r} is neither 'train' nor 'test'")
     rng = stream(seed, "word-problems", index)
     while True:
         story = _story(rng)
