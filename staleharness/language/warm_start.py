@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -57,7 +56,8 @@ def warm_start(
 
     Done once: the folder is named by a hash of all that determines its bits (settings, architecture, tokenizer,
     the `sources` that `example` is written in, library versions, CPU), and a second process waits for the first.
-    Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is called with (steps done, loss) after every step.
+    Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
+    called with (steps done, loss) after every step.
     """
     folder = cache_folder() / "warm_start" / _key(tokenizer, config, settings, sources)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -65,15 +65,12 @@ def warm_start(
         if not folder.is_dir():
             with _one_thread():
                 model = train(example, tokenizer, config, settings, progress)
-            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-            try:
-                with _no_progress_bar():
-                    model.save_pretrained(temporary)
-                tokenizer.save_pretrained(temporary)
-                temporary.rename(folder)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
+            unfinished = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
+            shutil.rmtree(unfinished, ignore_errors=True)
+            with _no_progress_bar():
+                model.save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+            unfinished.rename(folder)
     return folder
 
 

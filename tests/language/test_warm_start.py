@@ -95,6 +95,17 @@ def test_the_first_loss_is_the_mean_over_what_is_said(tokenizer: Any, config: An
     assert losses[-1] < losses[0] / 2
 
 
+def test_every_example_is_seen_once_in_order(tokenizer: Any, config: Any) -> None:
+    seen: list[int] = []
+
+    def counted(index: int) -> tuple[str, str]:
+        seen.append(index)
+        return example(index)
+
+    train(counted, tokenizer, config, dataclasses.replace(SETTINGS, steps=3))
+    assert seen == list(range(3 * SETTINGS.batch_size))
+
+
 def test_the_same_settings_give_the_same_bits(tokenizer: Any, config: Any) -> None:
     first = train(example, tokenizer, config, SETTINGS)
     torch.manual_seed(1)  # what else the process draws must not matter
@@ -136,6 +147,18 @@ def test_it_is_done_once_and_loads_through_the_usual_door(tokenizer: Any, config
     assert same(loaded, train(example, tokenizer, config, SETTINGS))
     assert AutoTokenizer.from_pretrained(first).get_vocab() == tokenizer.get_vocab()
     assert (first / "model.safetensors").is_file()
+
+
+def test_what_a_killed_process_left_half_written_is_not_used(
+    tokenizer: Any, config: Any, cache: Path
+) -> None:
+    quick = dataclasses.replace(SETTINGS, steps=1)
+    folder = warm_start(example, tokenizer, config, quick, [])
+    folder.rename(folder.with_suffix(".unfinished"))
+    (folder.with_suffix(".unfinished") / "model.safetensors").write_bytes(b"half")
+    assert warm_start(example, tokenizer, config, quick, []) == folder
+    assert (folder / "model.safetensors").stat().st_size > 1000
+    assert sorted(path.suffix for path in folder.parent.iterdir()) == ["", ".lock"]
 
 
 def test_nothing_is_printed(tokenizer: Any, config: Any, capfd: pytest.CaptureFixture[str]) -> None:
