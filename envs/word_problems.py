@@ -94,6 +94,8 @@ def reckon(a: int, sign: str, b: int) -> int | None:
 
 
 def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
+    if split not in ("train", "test"):
+        raise ValueError(f"the split {split!r} is neither 'train' nor 'test'")
     rng = stream(seed, "word-problems", index)
     while True:
         story = _story(rng)
