@@ -110,6 +110,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                         spec = family.settings.from_dict({**content, **own}, "ALGO")
                         check(algorithm, spec, family.provides)
                         family.check(spec)
+                        spec = family.identified(spec)
                         run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
                         differs = {
                             key: v for key, v in own.items() if getattr(spec, key) != getattr(plain, key)
