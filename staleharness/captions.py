@@ -52,6 +52,11 @@ def bars(table: Table) -> str:
     return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
 
 
+def iqm_axis(table: Table) -> str:
+    """The label of an axis of interquartile means."""
+    return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
+
+
 def scale(table: Table) -> str:
     """Which score is shown, and how it is normalised."""
     s = table.settings

@@ -68,6 +68,7 @@ class Shown:
     def facts(self) -> str:
         """n, interval, normalisation, scale and dates, in words."""
         from .captions import made
+        from .captions import scale as scale_of
 
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
@@ -81,7 +82,7 @@ class Shown:
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.expected), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
-            f"Scores: {s['score']} returns, normalised: {s['normalise']} ({s['constants_note']})."
+            f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
         if self.bundle.strangers:
             text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."

@@ -18,7 +18,7 @@ from .marks import points_against_capacity
 from .palette import styles
 from .scores import Array, Grid, grid, metrics
 from .store import StoredRun
-from .tables import Table
+from .tables import Table, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ REPS = 2000
 def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training (IQM over environments and seeds), and the area under it against K."""
     found, looks = grid(runs), styles(labels(table))
-    over = f"{len(found.envs)} environment{'' if len(found.envs) == 1 else 's'}"
+    over = plural(len(found.envs), "environment")
     subtitle = (
         f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; AUC: IQM of each run's area under its "
         f"normalised curve, {bars(table)}; {scale(table)}"
@@ -78,6 +78,43 @@ def metric_over_training(
     title = f"{name[0].upper()}{name[1:]} over training"
     when = "all phases" if last >= 1 else f"last {last:.0%} of phases"
     return _panels(title, subtitle, name, when, table, width, curve, end, list(looks), one=True)
+
+
+def metric_over_time(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str
+) -> Figure:
+    """A column of the metrics against wall-clock time without evaluation: one panel per capacity, mean over runs."""
+    found, looks, ks = grid(runs), styles(labels(table)), table.settings["capacities"]
+    cores = ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
+    subtitle = (
+        f"mean over environments and seeds ({seeds(found)}) of {name} and of the seconds until then (collecting and "
+        f"learning), phase by phase, at most {BINS} bins, no interval; on {cores}"
+    )
+    columns = columns_for(width, min(4, len(ks)))
+    title = f"{name[0].upper()}{name[1:]} over time"
+    with panels(title, subtitle, [0] * len(ks), table=table, columns=columns, height=1.9, width=width) as (
+        figure,
+        axes,
+    ):
+        for ax, k in zip(axes, ks, strict=True):
+            for label, look in looks.items():
+                members = _members(found, label, k)
+                frames = [metrics(r).assign(clock=_clock(r)) for r in members]
+                _, x = binned(frames, "clock")
+                _, y = binned(frames, metric)
+                if len(x) == len(y):
+                    ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
+            ax.set_title(f"K = {k}", loc="left")
+            ax.set_xlim(left=0)
+        label_edges(axes, columns, "seconds", name)
+        legend(figure, looks)
+    return figure
+
+
+def _clock(run: StoredRun) -> Array:
+    """Seconds of collecting and learning until the end of each phase."""
+    timing = run.timing()
+    return np.asarray((timing["collect"] + timing["learn"]).cumsum(), dtype=np.float64)
 
 
 def steps_to_threshold(
@@ -157,7 +194,7 @@ def _panels(
         end(axes[-1])
         axes[-1].set_title(y_end, loc="left")
         axes[-1].yaxis.set_major_locator(MaxNLocator(5))
-        label_edges(axes, columns, "environment steps", y)
+        label_edges(axes, columns, table.settings["unit"], y)
         axes[-1].set_xlabel("buffer capacity K")
         if len(axes) % columns == 1:
             axes[-1].set_ylabel(y)
