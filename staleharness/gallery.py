@@ -136,12 +136,17 @@ def make(
     from .inline import inline_svg
 
     folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
+    if any(s.state != "no bundle" for s in shown):
+        folder.mkdir(parents=True, exist_ok=True)
     written, inline = [], {}
     for s in shown:
         e = s.figure.entry
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
-        if s.figure.name not in drawn or s.bundle is None or s.table is None:
+        if s.figure.name not in drawn:
+            continue
+        if s.bundle is None or s.table is None:
+            for kind in ("svg", "png"):  # of results that are no longer there
+                (folder / f"{s.figure.name}.{kind}").unlink(missing_ok=True)
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .bootstrap import fast_interval, mean_of_tasks
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
-from .captions import band, bars, labels, scale, seeds
+from .captions import band, bars, iqm_axis, labels, scale, seeds
 from .curves import draw_curve, normalised_curves
 from .marks import points_against_capacity
 from .palette import styles
@@ -31,8 +31,8 @@ def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE)
     found, looks = grid(runs), styles(labels(table))
     over = plural(len(found.envs), "environment")
     subtitle = (
-        f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; AUC: IQM of each run's area under its "
-        f"normalised curve, {bars(table)}; {scale(table)}"
+        f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; AUC: IQM of each run's area under "
+        f"its curve, {bars(table)}; {scale(table)}"
     )
 
     def curve(ax: Axes, k: int) -> None:
@@ -43,7 +43,7 @@ def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE)
     def end(ax: Axes) -> None:
         points_against_capacity(ax, looks, table.rows, "auc", table.settings["capacities"])
 
-    return _panels("Score over training", subtitle, "normalised score", "AUC", table, width, curve, end)
+    return _panels("Score over training", subtitle, iqm_axis(table), "AUC", table, width, curve, end)
 
 
 def metric_over_training(
