@@ -118,7 +118,9 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         bundle, table = whole(e.study), table_of(e.study, e.score, e.normalise)
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle = bundle.of(e.only)
-            table = replace(table, rows=[r for r in table.rows if r["algorithm"] in e.only])
+            series = sorted({r["algorithm"] for r in table.rows})
+            rows = [r for r in table.rows if r["algorithm"] in e.only]
+            table = replace(table, rows=rows, settings=table.settings | {"series": series})
         out.append(Shown(f, bundle, table))
     return out
 

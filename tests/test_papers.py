@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import canvas, cli, comparisons, curves, drawings, gallery, papers, retention, training
+from staleharness import (
+    canvas,
+    captions,
+    cli,
+    comparisons,
+    curves,
+    drawings,
+    gallery,
+    papers,
+    retention,
+    training,
+)
 from staleharness.errors import UserError
 from staleharness.papers import Bundle, read_bundle, read_paper
 from staleharness.plan import plan
@@ -241,6 +252,15 @@ def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
     for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
         assert words in said, said
     assert any(text.get_text() == "DRAFT" for text in figure.texts)
+
+
+def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.Shown]) -> None:
+    seen: dict[tuple[str, str], set[str]] = {}
+    for shown in every.values():
+        assert shown.table is not None
+        for label, look in captions.looks_of(shown.table).items():
+            seen.setdefault((shown.figure.entry.study, label), set()).add(look.colour)
+    assert all(len(colours) == 1 for colours in seen.values())
 
 
 @pytest.mark.parametrize("draw", drawings.DRAWINGS)
