@@ -29,6 +29,7 @@ class VCPO(Algorithm):
     """
 
     paper = "Huang et al. 2026, arXiv:2602.17616"
+    core: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     cap: float = 8.0  # largest sequence weight in the loss

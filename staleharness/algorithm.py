@@ -43,6 +43,9 @@ class Algorithm:
 
     name: ClassVar[str] = ""  # set by registration
     paper: ClassVar[str] = ""  # authors, year, identifier
+    core: ClassVar[bool] = (
+        True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
+    )
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
     needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
 

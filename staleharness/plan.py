@@ -76,7 +76,11 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
             _try(env, family)
     known = {key for _, family in found for key in family.settings.settings()}
-    choices = [_split(parse_algorithm(text), known) for text in question.algorithm or tuple(ALGORITHMS)]
+    named = question.algorithm not in ((), ("all",))
+    choices = [_split(parse_algorithm(text), known) for text in question.algorithm if named]
+    if not named:
+        everything = [name for name in ALGORITHMS if question.algorithm or ALGORITHMS[name].core]
+        choices = [_split(AlgorithmChoice(name), known) for name in everything]
     _no_duplicates([_label(_resolved(choice), own) for choice, own in choices], "ALGO")
     seeds = range(question.seeds) if seeds is None else seeds
     forward: tuple[int | None, ...] = question.forward or (None,)
@@ -92,7 +96,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                 for n in forward:
                     for choice, own in choices:
                         algorithm = _resolved(choice, hyper.get(choice.name, {}))
-                        if not question.algorithm and (why := unmet(algorithm, family.provides)) is not None:
+                        if not named and (why := unmet(algorithm, family.provides)) is not None:
                             skipped[f"{why}, which {env} does not have"] = None
                             continue
                         content: dict[str, Any] = {

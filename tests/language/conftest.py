@@ -12,7 +12,6 @@ import torch
 transformers = pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
 
 from staleharness.language.word_tokens import word_tokenizer  # noqa: E402
-
 from staleharness.policies.causal_lm import CausalLM  # noqa: E402
 from staleharness.spec import LanguageSpec  # noqa: E402
 
