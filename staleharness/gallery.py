@@ -138,6 +138,7 @@ def make(
     from .inline import inline_svg
 
     folder = out / name
+    out.mkdir(parents=True, exist_ok=True)
     if any(s.state != "no bundle" for s in shown):
         folder.mkdir(parents=True, exist_ok=True)
     written, inline = [], {}

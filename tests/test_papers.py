@@ -351,6 +351,37 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     assert not out.exists()
 
 
+def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (shelf / "s.toml").write_text(
+        'question = "Q?"\nenv = "Pendulum"\nalgorithm = ["ppo_clip", "spo"]\nseeds = 1\n[settings]\nsteps = 128\n'
+        "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
+        "final_episodes = 2\n"
+    )
+    for room in ("papers", "reproduce", "gallery"):
+        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    words = [
+        "reproduce",
+        "--paper",
+        "p",
+        "--fig",
+        "2",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+        "--json",
+    ]
+    for again in (False, True):
+        assert call(monkeypatch, *words) == 0
+        out, err = capsys.readouterr()
+        said = json.loads(out)
+        assert said["figures"] == {"fig2": "drawn"} and ("2 of 2 runs to do" in err) is not again
+        assert (tmp_path / "out" / "figures" / "p" / "fig2.png").stat().st_size > 10_000
+    assert len(list((tmp_path / "out" / "s" / "runs").iterdir())) == 2
+
+
 def test_a_mistake_in_the_words_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
