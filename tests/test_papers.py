@@ -305,6 +305,7 @@ def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) ->
     for said in ("n = 2 seeds × 1 environment", "8 of 8 runs", "95% stratified bootstrap", "normalised: minmax",
                  "Small scale: 4 phases", "runs of 2026-11-20", "not looked at yet"):  # fmt: skip
         assert said in text, said
+    assert "DRAFT" not in (tmp_path / "out" / "p" / "fig2.svg").read_text()
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written}
     again = gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "again")
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in again} == digests
