@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .canvas import INK, PAGE, columns_for, gid, label_edges, panels, shown
-from .captions import bars, scale, size
+from .captions import bars, iqm_axis, scale, size
 from .errors import UserError
-from .palette import OWN, styles
+from .palette import styles
+from .parsing import AlgorithmChoice, parse_algorithm
 from .store import StoredRun
 from .tables import Table
 
@@ -40,13 +41,26 @@ def option_values(runs: Sequence[StoredRun], option: str) -> dict[str, Any]:
     return {label: values.pop() for label, values in found.items()}
 
 
+def without_option(label: str, option: str) -> str:
+    """The label of a method apart from one of its options: what a line over that option is called.
+
+    N, the forward lag, stands behind the brackets: `vaco[delta=0.05] N=4`.
+    """
+    plain, _, _ = label.partition(" N=")
+    if "[" not in plain:
+        return plain
+    choice = parse_algorithm(plain)
+    return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label
+
+
 def score_against_option(
     runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str, name: str = ""
 ) -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
     values, ks = option_values(runs, option), table.settings["capacities"]
     order = sorted(set(values.values()), key=lambda v: (isinstance(v, str), v))
-    methods = sorted({label.split("[")[0] for label in values})
+    method_of = {label: without_option(label, option) for label in values}
+    methods = sorted(set(method_of.values()))
     looks = styles(methods)
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     columns = columns_for(width, min(4, len(ks)))
@@ -65,7 +79,7 @@ def score_against_option(
                 rows = [
                     (order.index(values[r["algorithm"]]) + shift, r) for r in table.rows
                     if r["capacity"] == k and r["iqm"] is not None and r["algorithm"] in values
-                    and r["algorithm"].split("[")[0] == method
+                    and method_of[r["algorithm"]] == method
                 ]  # fmt: skip
                 rows.sort(key=lambda row: row[0])
                 for x, r in rows:
@@ -84,7 +98,7 @@ def score_against_option(
             ax.yaxis.set_major_locator(MaxNLocator(5))
         if len(methods) > 1:
             axes[0].legend(frameon=False)
-        label_edges(axes, columns, name or option, "normalised IQM")
+        label_edges(axes, columns, name or option, iqm_axis(table))
     return figure
 
 
@@ -94,11 +108,13 @@ def phase_diagram(
     """Normalised IQM over capacity and an option: a map per method, the best value at each capacity framed."""
     values, ks = option_values(runs, option), table.settings["capacities"]
     order = sorted(set(values.values()))
-    methods = sorted({label.split("[")[0] for label in values})
+    method_of = {label: without_option(label, option) for label in values}
+    methods = sorted(set(method_of.values()))
     subtitle = (
         f"IQM over {size(table)}; framed: the best value at each K, bold where its 95% interval ends above the next "
         f"best's estimate; {scale(table)}"
     )
+    looks = styles(methods)
     columns = columns_for(width, min(2, len(methods)))
     height = 0.75 + 0.3 * len(order)
     with panels(
@@ -113,7 +129,7 @@ def phase_diagram(
         for ax, method in zip(axes, methods, strict=True):
             cells = {
                 (r["capacity"], values[r["algorithm"]]): r for r in table.rows
-                if r["algorithm"].split("[")[0] == method and r["algorithm"] in values and r["iqm"] is not None
+                if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
             }  # fmt: skip
             grid_of = np.array(
                 [[cells[k, v]["iqm"] if (k, v) in cells else np.nan for k in ks] for v in order]
@@ -134,7 +150,7 @@ def phase_diagram(
                     ax.plot(
                         [x - 0.46, x + 0.46, x + 0.46, x - 0.46, x - 0.46],
                         [y - 0.44, y - 0.44, y + 0.44, y + 0.44, y - 0.44],
-                        color=OWN.get(method, (INK, ""))[0], linewidth=1.4,
+                        color=looks[method].colour, linewidth=1.4,
                     )  # fmt: skip
             ax.grid(visible=False)
             ax.set_xticks(range(len(ks)), labels=[str(k) for k in ks])

@@ -11,10 +11,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels
-from .captions import bars, labels, scale, seeds
+from .captions import bars, looks_of, scale, seeds
 from .errors import UserError, nearest
 from .marks import named_rows
-from .palette import styles
 from .scores import Array, Cell, Grid, final_score, grid, normaliser_of
 from .stats import improvement
 from .store import StoredRun
@@ -34,7 +33,7 @@ def probability_of_improvement(
         f"draw; {seeds(grid(runs))} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
     )
     ks = table.settings["capacities"]
-    looks = {label: look for label, look in styles(labels(table)).items() if label != baseline}
+    looks = {label: look for label, look in looks_of(table).items() if label != baseline}
     columns = columns_for(width, min(4, len(ks)))
     with panels(
         f"Probability of improvement over {baseline}", subtitle, [0] * len(ks), table=table, columns=columns,
@@ -54,7 +53,7 @@ def probability_of_improvement(
 
 def performance_profiles(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
     """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
-    found, looks, ks = grid(runs), styles(labels(table)), table.settings["capacities"]
+    found, looks, ks = grid(runs), looks_of(table), table.settings["capacities"]
     subtitle = (
         f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), band: "
         f"{table.settings['level']:.0%} pointwise stratified bootstrap interval; {scale(table)}"
@@ -98,7 +97,7 @@ def paired_differences(
     found, ks = grid(runs), table.settings["capacities"]
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
-    looks = {label: look for label, look in styles(labels(table)).items() if label != baseline}
+    looks = {label: look for label, look in looks_of(table).items() if label != baseline}
     subtitle = (
         f"normalised score minus that of {baseline} with the same seed, environment and K: dots; black: mean over "
         f"environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"

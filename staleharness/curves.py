@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from .bootstrap import curve_band
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
-from .captions import band, labels, scale, seeds
-from .palette import Style, styles
+from .captions import band, looks_of, scale, seeds
+from .palette import Style
 from .scores import Array, Cell, Grid, grid, learning_curve, normaliser_of
 from .store import StoredRun
 from .tables import Table
@@ -66,7 +66,7 @@ def _curve_panels(
     tasks_of: Callable[[str, str, int], list[list[Curve]]], width: float,
 ) -> Figure:  # fmt: skip
     """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band."""
-    looks, envs = styles(labels(table)), [env for env, _ in titles]
+    looks, envs = looks_of(table), [env for env, _ in titles]
     count, per_env = len(titles), envs.count(envs[0])
     wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
     columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75

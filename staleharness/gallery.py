@@ -68,6 +68,7 @@ class Shown:
     def facts(self) -> str:
         """n, interval, normalisation, scale and dates, in words."""
         from .captions import made
+        from .captions import scale as scale_of
 
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
@@ -81,7 +82,7 @@ class Shown:
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.expected), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
-            f"Scores: {s['score']} returns, normalised: {s['normalise']} ({s['constants_note']})."
+            f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
         if self.bundle.strangers:
             text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
@@ -117,7 +118,9 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         bundle, table = whole(e.study), table_of(e.study, e.score, e.normalise)
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle = bundle.of(e.only)
-            table = replace(table, rows=[r for r in table.rows if r["algorithm"] in e.only])
+            series = sorted({r["algorithm"] for r in table.rows})
+            rows = [r for r in table.rows if r["algorithm"] in e.only]
+            table = replace(table, rows=rows, settings=table.settings | {"series": series})
         out.append(Shown(f, bundle, table))
     return out
 
@@ -135,12 +138,18 @@ def make(
     from .inline import inline_svg
 
     folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    if any(s.state != "no bundle" for s in shown):
+        folder.mkdir(parents=True, exist_ok=True)
     written, inline = [], {}
     for s in shown:
         e = s.figure.entry
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
-        if s.figure.name not in drawn or s.bundle is None or s.table is None:
+        if s.figure.name not in drawn:
+            continue
+        if s.bundle is None or s.table is None:
+            for kind in ("svg", "png"):  # of results that are no longer there
+                (folder / f"{s.figure.name}.{kind}").unlink(missing_ok=True)
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):

@@ -43,8 +43,8 @@ class Entry:
     saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
     verdict: Verdict = ""
     only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
-    normalise: str = "minmax"
-    score: str = "sampled"
+    normalise: str = "auto"  # as the kind of task is usually reported
+    score: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function
 
 
@@ -59,8 +59,8 @@ class PaperFigure:
 
     @property
     def number(self) -> str:
-        """`3` of fig3; empty where the figure is not one of the paper's own."""
-        match = re.fullmatch(r"fig(\d+)", self.name)
+        """`3` of fig3, `5b` of fig5b; empty where the figure is not one of the paper's own."""
+        match = re.fullmatch(r"fig(\d+[a-z]?)", self.name)
         return match[1] if match else ""
 
     @property
@@ -86,7 +86,7 @@ def read_paper(name: str, folder: Path | None = None) -> tuple[Paper, list[Paper
         if file != path:
             entry = build_from(Entry, file)
             figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
-    return paper, sorted(figures, key=lambda f: (not f.number, int(f.number or 0), f.name))
+    return paper, sorted(figures, key=lambda f: (not f.number, int(re.sub(r"\D", "", f.number) or 0), f.name))
 
 
 def build_from(kind: type[Any], file: Path) -> Any:
