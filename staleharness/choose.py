@@ -9,9 +9,7 @@ from .store import StoredRun
 from .study import plain_env
 
 
-def chosen(
-    runs: Iterable[StoredRun], env: str | None, k: str | None, algo: str | None
-) -> list[StoredRun]:
+def chosen(runs: Iterable[StoredRun], env: str | None, k: str | None, algo: str | None) -> list[StoredRun]:
     """The runs of these environments, capacities and algorithms (as tables name them, with or without ` N=...`);
     what is not given takes all. Raises `UserError` for a capacity that is no number."""
     envs = {plain_env(name) for name in split_list(env or "")}

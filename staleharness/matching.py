@@ -44,7 +44,9 @@ def match(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> Match:
         for side, taken, held in (("A", mine, left[cell]), ("B", theirs, right[cell])):
             if len(taken) < len(held):
                 count = plural(len(held) - len(taken), "run")
-                notes.append(f"{side} has {count} of {where(cell)} with settings that the other lacks: left out")
+                notes.append(
+                    f"{side} has {count} of {where(cell)} with settings that the other lacks: left out"
+                )
         shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
     return Match(shared, [*filter(None, notes), *differences(shared)])
 
@@ -88,7 +90,9 @@ def holdings(cells: Iterable[Cell]) -> str:
         {c.env for c in cells},
         {f"K={k}" for k in sorted({c.capacity for c in cells})},
     )
-    return " × ".join(_listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes)
+    return " × ".join(
+        _listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes
+    )
 
 
 def _names_n(runs: Sequence[StoredRun]) -> bool:
