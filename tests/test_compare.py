@@ -106,6 +106,7 @@ def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_pat
     found = matching.match(swept, [single])
     assert list(found.shared) == [Cell("grpo N=4", 8, "Hopper-v5")]
     assert found.notes[0] == "only A has grpo N=1 on Hopper-v5 at K=8"
+    assert list(matching.match([single], [single]).shared) == [Cell("grpo", 8, "Hopper-v5")]
 
 
 def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(tmp_path: Path):
@@ -135,6 +136,13 @@ def test_values_that_are_swapped_between_cells_are_a_difference_too(tmp_path: Pa
         "set differently: lr = 1 (1 run) or 2 (1 run) in A, 1 (1 run) or 2 (1 run) in B"
     ]
     assert matching.match(a, a).notes == []
+
+
+def test_what_is_in_spec_and_fingerprint_is_said_once_and_numbers_of_seeds_are_no_difference(tmp_path: Path):
+    a = side(tmp_path / "a", [1.0, 2.0, 3.0], settings={"threads": 1}, fingerprint={"threads": 1})
+    b = side(tmp_path / "b", [1.0, 2.0], settings={"threads": 2}, fingerprint={"threads": 2})
+    assert matching.match(a, b).notes == ["set differently: threads = 1 in A, 2 in B"]
+    assert matching.match(a, a[:2]).notes == []
 
 
 def test_runs_are_paired_where_the_seeds_agree_and_each_side_has_one_setting(tmp_path: Path):
@@ -318,7 +326,7 @@ def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str
     found = comparison.compare_runs(
         *(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1])))
     )
-    wide, narrow = compare.as_text(found, "head"), compare.as_text(found, "head", 80)
+    wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
     assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
     assert max(map(len, narrow.splitlines())) <= 80
     assert "no room for seeds, n, P(B > A)" in narrow and ": --json and --out have them" in narrow
@@ -343,10 +351,13 @@ def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_number
         assert all(row[k] == str(held[k]) for k in held)
 
 
-def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path: Path):
+def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path: Path, capsys: Any):
     a, b = (side(tmp_path / n, [1.0, 2.0], "=evil\x1b[2J[bold]") for n in "ab")
     found = comparison.compare_runs(a, b)
-    assert "\x1b" not in compare.as_text(found, "head\x1b[2J")
+    compare._show(found, "head\x1b[2J")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in compare.as_text(found, "head\x1b[2J") and "\x1b[2J" not in shown
+    assert "[bold]" in shown
     assert "'=evil" in compare.to_csv(found)
 
 

@@ -185,6 +185,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
     for i, event in enumerate(found.Histograms("lag_histogram")):
         counts = run.metrics()["lag_histogram"][i]
         assert list(event.histogram_value.bucket) == list(counts)
+        assert list(event.histogram_value.bucket_limit) == [0.5, 1.5]
         assert event.histogram_value.num == 2048 and event.histogram_value.sum == counts @ np.arange(2)
     (text,) = found.Tensors("run/text_summary")
     told = json.loads(text.tensor_proto.string_val[0])

@@ -36,9 +36,8 @@ def _write(run: StoredRun, folder: Path) -> Path:
     path = folder.joinpath(*(re.sub(r"[^\w+=,\[\].-]|^\.", "_", part) for part in parts))
     path.mkdir(parents=True, exist_ok=True)
     target, data = path / f"events.out.tfevents.{run.id}", _content(run)
-    if (
-        not target.is_file() or target.read_bytes() != data
-    ):  # an unchanged file is not read again by TensorBoard
+    # A file that is left alone is not read again by a TensorBoard that is running.
+    if not target.is_file() or target.read_bytes() != data:
         write_bytes(target, data)
     return target
 
