@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO
 SWITCHES = DRY JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce list new test slow golden bench lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export list new test slow golden bench lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,12 @@ figures: $(STAMP) ## the figures of a paper from published results, no training:
 
 reproduce: $(STAMP) ## make the runs they need, then draw: PAPER=vaco FIG=3 SCALE=small|paper JOBS= DEVICE= OUT= DRY=1 JSON=1
 	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS DEVICE OUT DRY JSON)
+
+compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
+	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
+
+export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
+	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)

@@ -1,4 +1,4 @@
-"""The command line: `staleharness sweep | run | list | status | report | figures | reproduce | new`.
+"""The command line: `staleharness sweep | run | list | status | report | figures | reproduce | compare | export | new`.
 
 `staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
 2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
@@ -17,7 +17,21 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .commands import Figures, Grid, List, New, Report, Reproduce, Run, Shown, Status, Sweep, parse
+from .commands import (
+    Compare,
+    Export,
+    Figures,
+    Grid,
+    List,
+    New,
+    Report,
+    Reproduce,
+    Run,
+    Shown,
+    Status,
+    Sweep,
+    parse,
+)
 from .errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -63,7 +77,7 @@ def _complain(words: str) -> int:
 def _dispatch(command: Any) -> int:
     handlers: dict[type, Any] = {
         Sweep: _sweep, Run: _run, List: _list, Status: _status, Report: _report, Figures: _figures,
-        Reproduce: _reproduce, New: _new,
+        Reproduce: _reproduce, Compare: _compare, Export: _export, New: _new,
     }  # fmt: skip
     return int(handlers[type(command)](command))
 
@@ -175,30 +189,20 @@ def _status(command: Status) -> int:
 
 
 def _report(command: Report) -> int:
-    from .parsing import split_list, whole_number
+    from .choose import chosen
     from .present import publish
     from .store import Store
-    from .study import plain_env
 
     _check_shown(command)
     store = Store(command.out)
     store.check_readable()
     stored = store.read_all()
-    envs = {plain_env(env) for env in split_list(command.env or "")}
-    capacities = {whole_number(k, "K") for k in split_list(command.k or "")}
-    labels = set(split_list(command.algo or ""))
-    chosen = [
-        run
-        for run in stored
-        if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
-        and (not capacities or run.spec["capacity"] in capacities)
-        and (not labels or run.record["label"] in labels)
-    ]
-    if not chosen:
+    runs = chosen(stored, command.env, command.k, command.algo)
+    if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
     name = _folder_name("report", *(parts or ["all"]))
-    table, page = publish(command, store, name, f"Stored runs in {command.out}", chosen, [], [])
+    table, page = publish(command, store, name, f"Stored runs in {command.out}", runs, [], [])
     if command.json and table is not None:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0
@@ -214,6 +218,19 @@ def _reproduce(command: Reproduce) -> int:
     from .reproduce import reproduce
 
     return reproduce(command)
+
+
+def _compare(command: Compare) -> int:
+    from .compare import compare
+
+    _check_shown(command)
+    return compare(command)
+
+
+def _export(command: Export) -> int:
+    from .exporters.export import export
+
+    return export(command)
 
 
 def _folder_name(*parts: str) -> str:

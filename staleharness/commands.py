@@ -114,8 +114,8 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Report(Shown):
-    """Table and report again, from stored results only; filters take what matches."""
+class Chosen:
+    """Which stored runs; filters take what matches."""
 
     env: Annotated[str | None, _value("NAME,...", "all")] = None
     """Only these environments."""
@@ -123,6 +123,12 @@ class Report(Shown):
     """Only these capacities."""
     algo: Annotated[str | None, _value("NAME,...", "all")] = None
     """Only these algorithms, as the table names them."""
+
+
+@dataclass(frozen=True)
+class Report(Shown, Chosen):
+    """Table and report again, from stored results only; filters take what matches."""
+
     out: Annotated[str, _value("FOLDER", "results")] = "results"
     """Folder with results."""
 
@@ -167,6 +173,32 @@ class Reproduce:
     """Print one JSON object."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Compare(Shown, Chosen):
+    """Two results folders side by side: B − A in every cell that both have, with intervals."""
+
+    a: Annotated[str, tyro.conf.arg(metavar="A", help_behavior_hint="")]
+    """Folder with results, e.g. published ones: results/reference/staleness_halfcheetah."""
+    b: Annotated[str, tyro.conf.arg(metavar="B", help_behavior_hint="")]
+    """Folder with results to hold against it, e.g. yours: results."""
+    out: Annotated[str | None, _value("FILE.csv")] = None
+    """Write the comparison as CSV."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Chosen):
+    """Stored runs for other tools, each run under its own id: exporting again changes nothing."""
+
+    kind: Annotated[str, tyro.conf.arg(metavar="tensorboard|wandb|csv", help_behavior_hint="")]
+    """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
+    out: Annotated[str, _value("FOLDER", "results")] = "results"
+    """Folder with results."""
+    to: Annotated[str | None, _value("FOLDER", "OUT/exports/KIND")] = None
+    """Where to write."""
+    json: Annotated[bool, _SWITCH] = False
+    """Print one JSON object."""
+
+
 @dataclass(frozen=True)
 class New:
     """Write a working plugin file to start from."""
@@ -187,6 +219,8 @@ COMMANDS: dict[str, Any] = {
     "report": Report,
     "figures": Figures,
     "reproduce": Reproduce,
+    "compare": Compare,
+    "export": Export,
     "new": New,
 }
 

@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import UserError, shortened
 
@@ -19,11 +20,18 @@ def digest(path: Path) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all (temporary, fsync, rename)."""
+    """Write a file so that it is there whole or not at all."""
+    with whole(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file when all went well (temporary, fsync, rename)."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)

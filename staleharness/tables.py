@@ -51,18 +51,21 @@ class Table:
 
 
 def render(table: Table, width: int = 120) -> rich.table.Table:
-    """The table for a terminal of `width` columns, by rich. Names are text, never markup.
-
-    Where not all columns fit, the least telling go first and the caption says which.
+    """The table for a terminal of `width` columns, by rich. Where not all columns fit, the least telling go first
+    and the caption says which.
     """
+    headers, lines, hidden = _fitted(table, width - 2)  # rich draws an edge on either side
+    return in_rich(headers, lines, _no_room(hidden))
+
+
+def in_rich(headers: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "") -> rich.table.Table:
+    """Lines of cells for a terminal. Names are text, never markup."""
     import rich.box
     import rich.table
     import rich.text
 
-    headers, lines, hidden = _fitted(table, width - 2)  # rich draws an edge on either side
-    caption = f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else None
     out = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    out.caption, out.caption_justify = caption, "left"
+    out.caption, out.caption_justify = caption or None, "left"
     for i, header in enumerate(headers):
         out.add_column(header, justify="right" if i else "left", no_wrap=True, overflow="ellipsis")
     for line in lines:
@@ -73,15 +76,28 @@ def render(table: Table, width: int = 120) -> rich.table.Table:
 def plain(table: Table, width: int = 120) -> str:
     """The table as fixed-width text, headline above and notes below; no line is over `width` columns."""
     headers, lines, hidden = _fitted(table, width)
+    text = [*textwrap.wrap(table.headline, width), *fixed_width(headers, lines)]
+    text += wrapped([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
+    return "\n".join(map(printable, text))
+
+
+def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of text, a rule under the headers: names to the left, the rest to the right."""
     widths = [max(len(line[i]) for line in (headers, *lines)) for i in range(len(headers))]
-    text = textwrap.wrap(table.headline, width)
+    text = []
     for line in (headers, ["-" * w for w in widths], *lines):
         right = [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
         text.append("  ".join([line[0].ljust(widths[0]), *right]).rstrip())
-    below = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
-    for note in (*below, *(f"note: {note}" for note in table.notes)):
-        text += textwrap.wrap(note, width, subsequent_indent="      ")
-    return "\n".join(map(printable, text))
+    return text
+
+
+def wrapped(notes: Iterable[str], width: int) -> list[str]:
+    """Notes in lines of at most `width` columns."""
+    return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="      ")]
+
+
+def _no_room(hidden: Sequence[str]) -> str:
+    return f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else ""
 
 
 def to_csv(table: Table) -> str:
@@ -89,13 +105,14 @@ def to_csv(table: Table) -> str:
     return rows_to_csv(table.rows, COLUMNS)
 
 
-def rows_to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """CSV text with a header. A text cell that a spreadsheet would run as a formula gets a leading
+def rows_to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], header: bool = True) -> str:
+    """CSV text, by default with a header. A text cell that a spreadsheet would run as a formula gets a leading
     apostrophe.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
+    if header:
+        writer.writerow(columns)
     for row in rows:
         values = (row.get(c) for c in columns)
         writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in "=+-@\t\r" and v else v for v in values])
@@ -153,8 +170,13 @@ def shorten(text: str, width: int) -> str:
 
 
 def _fitted(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
-    """Headers and lines that fit into `width`, and the headers of what had to go."""
-    headers, lines = _cells(table)
+    return fit(*_cells(table), width, ("clip%", "raw", "gap", "ESS", "time", "median", "TV"))
+
+
+def fit(
+    headers: list[str], lines: list[list[str]], width: int, least: Sequence[str]
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Headers and lines that fit into `width`, and the headers of what had to go: `least` telling first."""
     hidden: list[str] = []
 
     def room_for_names() -> int:
@@ -162,7 +184,7 @@ def _fitted(table: Table, width: int) -> tuple[list[str], list[list[str]], list[
         return width - sum(max(map(len, c)) + 2 for c in columns)
 
     names = max(len(line[0]) for line in (headers, *lines))
-    for name in ("clip%", "raw", "gap", "ESS", "time", "median", "TV"):
+    for name in least:
         if room_for_names() >= min(names, 16):
             break
         i = headers.index(name)

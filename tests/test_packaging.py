@@ -128,6 +128,7 @@ def test_any_value_reaches_the_program_as_it_was_typed(program, value, tmp_path)
 @needs_make
 def test_names_in_the_users_shell_do_not_leak_in(program):
     names = [*NAMES, *(f"ARG_{name}" for name in NAMES), "PAPER", "FIG", "SCALE", "DRY", "JSON", "ARGS"]
+    names += ["A", "B", "TO", "ARG_A", "ARG_B", "ARG_TO"]
     names += ["VENV", "PY", "TORCH", "EXTRAS", "PYTHON", "STALEHARNESS"]
     shell = dict.fromkeys(names, "leaked")
     assert program("sweep", "K=4", **shell)[0] == ["sweep", "--k=4"]
@@ -145,6 +146,21 @@ def test_other_variables_of_the_users_shell_reach_the_program(program):
 def test_new_passes_kind_and_name_by_position(program):
     assert program("new", "NAME=my idea")[0] == ["new", "algorithm", "my idea"]
     assert program("new", "KIND=env", "NAME=x", "FOLDER=/a b")[0] == ["new", "env", "x", "--folder=/a b"]
+
+
+@needs_make
+def test_compare_takes_its_two_folders_by_position(program):
+    assert program("compare", "A=my bundle")[0] == ["compare", "my bundle", "results"]
+    argv, _ = program("compare", "A=x", "B=$(y)", "K=8", "OUT=c.csv", A="leaked", ARG_B="leaked")
+    assert argv == ["compare", "x", "$(y)", "--k=8", "--out=c.csv"]
+    assert program("compare", ARG_A="leaked")[0] == ["compare", "", "results"]
+
+
+@needs_make
+def test_export_takes_its_kind_by_position(program):
+    assert program("export")[0] == ["export", "csv"]
+    argv, _ = program("export", "KIND=wandb", "TO=a b", "OUT=r")
+    assert argv == ["export", "wandb", "--out=r", "--to=a b"]
 
 
 @needs_make

@@ -1,0 +1,63 @@
+"""CSV for data frames: `metrics.csv`, a line per run, phase and metric; `runs.csv`, a line per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..contents import run_records
+from ..files import whole, write_bytes
+from ..scores import cell_of
+from ..store import StoredRun
+from ..tables import rows_to_csv
+from .series import HISTOGRAM, phases, settings
+
+COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")
+
+
+def write(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
+    """Write both files. Lines are sorted by run id, metric and phase; what a phase does not have has no line."""
+    metrics, table = folder / "metrics.csv", folder / "runs.csv"
+    with whole(metrics) as stream:
+        stream.write(rows_to_csv((), COLUMNS).encode())
+        for run in runs:
+            stream.write(rows_to_csv(_lines(run), COLUMNS, header=False).encode())
+    records = [_record(run) for run in runs]
+    write_bytes(table, rows_to_csv(records, list(dict.fromkeys(k for r in records for k in r))).encode())
+    return [metrics, table]
+
+
+def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
+    cell, held = cell_of(run), phases(run)
+    place = {
+        "run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity,
+        "seed": run.spec["seed"],
+    }  # fmt: skip
+    columns = dict(held.scalars)
+    for lag in range(max(map(len, held.lags), default=0)):
+        columns[f"{HISTOGRAM}/{lag}"] = np.array(
+            [h[lag] if lag < len(h) else 0 for h in held.lags], np.float64
+        )
+    for name, values in columns.items():
+        for phase, steps, value in zip(
+            held.phase.tolist(), held.steps.tolist(), values.tolist(), strict=True
+        ):
+            if value == value:  # not NaN
+                yield {**place, "phase": phase, "steps": steps, "metric": name, "value": value}
+
+
+def _record(run: StoredRun) -> dict[str, Any]:
+    """What the report lists of a run, then `set.<setting>`, `made.<entry of the fingerprint>`, `mean.<metric>`."""
+    (shown,) = run_records([run], [])
+    r = run.record
+    return {
+        "run": run.id,
+        **{name: value for name, value in shown.items() if name not in ("run", "status", "accuracy")},
+        "date": r["date"],
+        **{f"set.{name}": value for name, value in settings(run).items()},
+        **{f"made.{name}": value for name, value in sorted(r["fingerprint"].items())},
+        **{f"mean.{name}": value for name, value in sorted(r["summary"].items())},
+    }

@@ -1,0 +1,67 @@
+"""What every exporter writes of a run: scalars over training, the lag histogram, final scores, and the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..contents import flat
+from ..scores import cell_of
+from ..store import StoredRun
+
+HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A run's records, one entry per phase: axes [phases], scalars by name, NaN where a phase has none."""
+
+    phase: NDArray[np.int64]
+    steps: NDArray[np.int64]  # in the unit of the spec
+    seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
+    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet, and `seconds/...` of timing.parquet
+    lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
+
+
+def phases(run: StoredRun) -> Phases:
+    """Read the run's tables."""
+    import pandas as pd
+
+    metrics, timing = run.metrics(), pd.read_parquet(run.path / "timing.parquet")
+    names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
+    scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
+    spent = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
+    scalars |= {f"seconds/{name}": spent[name].to_numpy(np.float64) for name in sorted(spent.columns)}
+    return Phases(
+        metrics["phase"].to_numpy(np.int64),
+        metrics["steps"].to_numpy(np.int64),
+        np.cumsum(spent.fillna(0.0).sum(axis=1).to_numpy(np.float64)),
+        scalars,
+        [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
+    )
+
+
+def panel(name: str) -> str:
+    """The name under which dashboards show a scalar: they group by what stands before the slash."""
+    return name if "/" in name else f"phase/{name}"
+
+
+def final_scores(run: StoredRun) -> dict[str, float]:
+    """`final/sampled`, `final/deterministic`: means over the final evaluation."""
+    scores = run.record["scores"]
+    return {f"final/{kind}": float(scores[kind]["mean"]) for kind in sorted(scores)}
+
+
+def title(run: StoredRun) -> str:
+    """A run in words."""
+    cell = cell_of(run)
+    return f"{cell.label} {cell.env} K={cell.capacity} seed {run.spec['seed']}"
+
+
+def settings(run: StoredRun) -> dict[str, Any]:
+    """The spec as flat plain data, with the label that tables use; lists as text."""
+    values = {"label": run.record["label"], **flat(run.spec)}
+    return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in sorted(values.items())}

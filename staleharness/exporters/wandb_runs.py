@@ -1,0 +1,65 @@
+"""Weights & Biases: one offline run per run under the run's own id; `wandb sync` sends them when you want it."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..scores import cell_of
+from ..store import StoredRun
+from .series import HISTOGRAM, final_scores, panel, phases, title
+
+PROJECT = "staleharness"
+
+
+def write(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
+    """Write `<folder>/wandb/offline-run-<time>-<id>` of each run that is not there yet.
+
+    W&B writes into a folder of its own first; only a finished run is moved to its place. Nothing is sent.
+    """
+    place = folder / "wandb"
+    place.mkdir(exist_ok=True)
+    written = []
+    for run in runs:
+        if there := sorted(place.glob(f"offline-run-*-{run.id}")):
+            written.append(there[0])
+            continue
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".wandb-", ignore_cleanup_errors=True) as scratch:
+            made = _write(run, Path(scratch))
+            written.append(made.rename(place / made.name))
+    return written
+
+
+def _write(run: StoredRun, scratch: Path) -> Path:
+    import wandb
+
+    cell, held = cell_of(run), phases(run)
+    # What W&B would record by itself is about this process, not about the run.
+    quiet = wandb.Settings(
+        console="off", silent=True, disable_git=True, disable_code=True,
+        x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,
+    )  # fmt: skip
+    session = wandb.init(
+        mode="offline", dir=str(scratch), id=run.id, project=PROJECT, name=title(run), group=cell.env,
+        job_type=cell.label, tags=[cell.label.partition("[")[0], f"K={cell.capacity}"], settings=quiet,
+        config={**run.spec, "label": run.record["label"], "fingerprint": run.record["fingerprint"]},
+        reinit="finish_previous",
+    )  # fmt: skip
+    for i, step in enumerate(held.steps.tolist()):
+        row: dict[str, Any] = {
+            panel(name): column[i] for name, column in held.scalars.items() if not math.isnan(column[i])
+        }
+        if held.lags:
+            edges = np.arange(len(held.lags[i]) + 1) - 0.5
+            row[HISTOGRAM] = wandb.Histogram(np_histogram=(held.lags[i], edges))
+        session.log({**row, "phase": int(held.phase[i])}, step=step)
+    for name, value in final_scores(run).items():
+        session.summary[name] = value
+    session.finish()
+    (made,) = scratch.glob(f"wandb/offline-run-*-{run.id}")
+    return made
