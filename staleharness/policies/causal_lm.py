@@ -22,7 +22,8 @@ from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
 
-Forward = Callable[..., Tensor]  # (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
+# (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
+Forward = Callable[..., Tensor]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
 
@@ -51,7 +52,7 @@ class CausalLM:
         if spec.versions == "lora":
             model = with_lora(model, spec)
         self.model: Any = model.to(self.device)
-        self.model.train(spec.gradient_checkpointing)  # transformers checkpoints in training mode only
+        self.model.eval()
         _without_dropout(self.model)
         if spec.gradient_checkpointing:
             with warnings.catch_warnings():  # later releases have another name for it, and still this one
@@ -62,6 +63,16 @@ class CausalLM:
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
+        layers = {type(layer).__name__ for layer in self.cache().layers}
+        named = set(getattr(self.model.config, "layer_types", None) or [])
+        # every token may attend to every earlier one, so that a mask is the same for all layers
+        self.plain = (
+            layers == {"DynamicLayer"}
+            and named == {"full_attention"}
+            and self.model.config._attn_implementation == "sdpa"
+        )
+        # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
+        self.shares_prompts = self.plain and spec.versions == "full" and not spec.gradient_checkpointing
 
     @property
     def size(self) -> int:
@@ -87,13 +98,12 @@ class CausalLM:
         """
         if self.spec.versions == "lora":
             names = self._load_adapters(versions)
-            rows = [names[i] for i in position.tolist()]
-            evaluating = self.model.training
-            self.model.eval()  # PEFT mixes adapters in evaluation mode only
-            try:
-                yield lambda *given, **named: self.forward(*given, adapter_names=rows, **named)
-            finally:
-                self.model.train(evaluating)
+            each = [names[i] for i in position.tolist()]
+
+            def forward(*given: Any, rows: Sequence[int] | None = None) -> Tensor:
+                return self.forward(*given, adapter_names=each if rows is None else [each[i] for i in rows])
+
+            yield forward
             return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} full versions cannot act in one batch")
@@ -101,7 +111,7 @@ class CausalLM:
         try:
             for name, p in self.parameters.items():
                 p.data = versions[0].tensors[name].to(self.device)
-            yield self.forward
+            yield lambda *given, rows=None: self.forward(*given)
         finally:
             for name, p in self.parameters.items():
                 p.data = learner[name]
@@ -124,7 +134,12 @@ class CausalLM:
     def forward(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
     ) -> Tensor:
-        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens, or says
+        [B, 1, L, past + L] who may attend to whom."""
+        # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
+        training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
+        if self.model.training != training:
+            self.model.train(training)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.dtype == "bfloat16"):
             out = self.model(
                 input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache,
@@ -133,10 +148,30 @@ class CausalLM:
         logits: Tensor = out.logits
         return logits
 
-    def cache(self) -> Any:
+    def cache(self, columns: int = 0) -> Any:
+        """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
         from transformers import DynamicCache
 
-        return DynamicCache(config=self.model.config)
+        from .kv_cache import roomy
+
+        empty = DynamicCache(config=self.model.config)
+        return roomy(empty, columns) if columns else empty
+
+    def repeats(self, prompt: Tensor, prompt_mask: Tensor) -> int:
+        """How many rows in a row have the same prompt; 1 where that differs or cannot be made use of."""
+        if not self.shares_prompts or len(prompt) == 1:
+            return 1
+        _, count = torch.cat([prompt, prompt_mask], 1).unique_consecutive(dim=0, return_counts=True)
+        return int(count[0]) if bool((count == count[0]).all()) else 1
+
+    def read(self, prompt: Tensor, prompt_mask: Tensor, cache: Any, repeats: int, forward: Forward) -> None:
+        """Fill the empty `cache` with all but the last token of the prompts [B, P], each of which is read once."""
+        if prompt.shape[1] == 1:
+            return
+        ids, attention = prompt[::repeats, :-1], prompt_mask[::repeats, :-1]
+        forward(ids, attention, (attention.cumsum(1) - 1).clamp(min=0), cache, 1)
+        if repeats > 1:
+            cache.batch_repeat_interleave(repeats)
 
     def score(
         self,
@@ -153,10 +188,7 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
-        ids, attention = torch.cat([prompt, token], 1), torch.cat([prompt_mask, mask.long()], 1)
-        positions = (attention.cumsum(1) - 1).clamp(min=0)
-        logits = (forward or self.forward)(ids, attention, positions, None, token.shape[1] + 1)
-        logits = logits[:, :-1].float()
+        logits = self._teacher_forced(prompt, prompt_mask, token, mask, forward or self.forward).float()
         total = logits.logsumexp(-1)
         logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
@@ -166,6 +198,20 @@ class CausalLM:
             with torch.no_grad():
                 square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
         return Scored(logp, entropy, square)
+
+    def _teacher_forced(
+        self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor, forward: Forward
+    ) -> Tensor:
+        """Logits [B, T, V] before each token of the completions."""
+        width, repeats = token.shape[1], self.repeats(prompt, prompt_mask)
+        attention = torch.cat([prompt_mask, mask.long()], 1)
+        positions = (attention.cumsum(1) - 1).clamp(min=0)
+        ids = torch.cat([prompt, token], 1)
+        if repeats == 1:
+            return forward(ids, attention, positions, None, width + 1)[:, :-1]
+        cache, last = self.cache(), prompt.shape[1] - 1
+        self.read(prompt, prompt_mask, cache, repeats, forward)
+        return forward(ids[:, last:-1], attention[:, :-1], positions[:, last:-1], cache, width)
 
 
 def load(source: str) -> tuple[Any, Any]:
