@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..buffer import PolicyBuffer, Version
 from ..policies.causal_lm import CausalLM, Forward
+from ..policies.scoring import distinct
 
 LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left
@@ -126,9 +127,10 @@ class _State:
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
             self.cache = self.policy.cache(self.width + self.length)
-            repeats = self.policy.repeats(self.prompt, self.prompt_mask)
-            read = partial(forward, rows=self.rows)
-            self.policy.read(self.prompt, self.prompt_mask, self.cache, repeats, read)
+            prompts = distinct(self.policy, self.prompt, self.prompt_mask)
+            prompts.read(partial(forward, rows=self.rows), self.cache)
+            if prompts.which is not None:
+                self.cache.batch_select_indices(prompts.which)
             first = 0
         attention = self.attention[:, : self.width + t]
         if first == t and self.policy.plain:

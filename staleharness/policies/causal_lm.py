@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,19 +21,12 @@ from torch import Tensor
 from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
+from .scoring import Scored, score
 
 # (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
 Forward = Callable[..., Tensor]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
-
-
-class Scored(NamedTuple):
-    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
-
-    logp: Tensor
-    entropy: Tensor  # nats
-    norm: Tensor | None = None  # Σ_v π(v)²
 
 
 class CausalLM:
@@ -157,22 +150,6 @@ class CausalLM:
         empty = DynamicCache(config=self.model.config)
         return roomy(empty, columns) if columns else empty
 
-    def repeats(self, prompt: Tensor, prompt_mask: Tensor) -> int:
-        """How many rows in a row have the same prompt; 1 where that differs or cannot be made use of."""
-        if not self.shares_prompts or len(prompt) == 1:
-            return 1
-        _, count = torch.cat([prompt, prompt_mask], 1).unique_consecutive(dim=0, return_counts=True)
-        return int(count[0]) if bool((count == count[0]).all()) else 1
-
-    def read(self, prompt: Tensor, prompt_mask: Tensor, cache: Any, repeats: int, forward: Forward) -> None:
-        """Fill the empty `cache` with all but the last token of the prompts [B, P], each of which is read once."""
-        if prompt.shape[1] == 1:
-            return
-        ids, attention = prompt[::repeats, :-1], prompt_mask[::repeats, :-1]
-        forward(ids, attention, (attention.cumsum(1) - 1).clamp(min=0), cache, 1)
-        if repeats > 1:
-            cache.batch_repeat_interleave(repeats)
-
     def score(
         self,
         prompt: Tensor,
@@ -188,30 +165,9 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
-        logits = self._teacher_forced(prompt, prompt_mask, token, mask, forward or self.forward).float()
-        total = logits.logsumexp(-1)
-        logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            entropy = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
-        square = None
-        if norm:
-            with torch.no_grad():
-                square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
-        return Scored(logp, entropy, square)
-
-    def _teacher_forced(
-        self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor, forward: Forward
-    ) -> Tensor:
-        """Logits [B, T, V] before each token of the completions."""
-        width, repeats = token.shape[1], self.repeats(prompt, prompt_mask)
-        attention = torch.cat([prompt_mask, mask.long()], 1)
-        positions = (attention.cumsum(1) - 1).clamp(min=0)
-        ids = torch.cat([prompt, token], 1)
-        if repeats == 1:
-            return forward(ids, attention, positions, None, width + 1)[:, :-1]
-        cache, last = self.cache(), prompt.shape[1] - 1
-        self.read(prompt, prompt_mask, cache, repeats, forward)
-        return forward(ids[:, last:-1], attention[:, :-1], positions[:, last:-1], cache, width)
+        return score(
+            self, prompt, prompt_mask, token, mask, forward or self.forward, entropy_gradient, norm
+        )
 
 
 def load(source: str) -> tuple[Any, Any]:

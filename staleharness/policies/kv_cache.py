@@ -27,15 +27,11 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = (room[:, :, : self.used] for room in self.room)
         return self.keys, self.values
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        self._replace(self.keys.repeat_interleave(repeats, 0), self.values.repeat_interleave(repeats, 0))
-
     def batch_select_indices(self, indices: Tensor) -> None:
-        self._replace(self.keys[indices], self.values[indices])
-
-    def _replace(self, keys: Tensor, values: Tensor) -> None:
-        self.room, self.used = tuple(_empty(x, self.columns) for x in (keys, values)), 0
-        self.update(keys, values)
+        if self.used > 0:
+            keys, values = self.keys[indices], self.values[indices]
+            self.room, self.used = tuple(_empty(x, self.columns) for x in (keys, values)), 0
+            self.update(keys, values)
 
 
 def _empty(like: Tensor, columns: int) -> Tensor:
