@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +18,10 @@ from torch import Tensor
 
 from ..buffer import PolicyBuffer, Version
 from ..policies.causal_lm import CausalLM, Forward
+from ..policies.scoring import distinct
 
-LOOK_EVERY = 16  # tokens between looks at whether every row has ended, which cost a wait on a GPU
+LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
+FEW = 0.8  # rows that have ended are dropped when no more than this share is left
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def decode(
 
 
 class _State:
-    """Rows that are decoded together, between two stretches."""
+    """Rows that are decoded together, between two stretches; those that ended are dropped once they are many."""
 
     def __init__(
         self,
@@ -80,56 +84,92 @@ class _State:
         length: int,
         stops: Sequence[str],
     ) -> None:
-        self.policy, self.uniform, self.stops = policy, uniform, stops
+        self.policy, self.stops, self.length = policy, stops, length
         rows, self.width = prompt.shape
-        self.ids = torch.cat([prompt, prompt.new_full((rows, length), policy.pad)], 1)
-        self.attention = torch.cat([prompt_mask, prompt_mask.new_zeros((rows, length))], 1)
-        self.prompt_length = prompt_mask.sum(1)
+        self.prompt, self.prompt_mask, self.uniform = prompt, prompt_mask, uniform
+        self.attention = torch.cat([prompt_mask, prompt_mask.new_ones((rows, length))], 1)
+        self.prompt_length = prompt_mask.sum(1, keepdim=True)
+        self.token = prompt.new_full((rows, length), policy.pad)
+        self.mask = torch.zeros((rows, length), device=prompt.device)
         self.logp = torch.zeros((rows, length), device=prompt.device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=prompt.device)
+        self.index = torch.arange(rows, device=prompt.device)  # which of all rows each one is
+        self.rows: list[int] | None = None  # the same for `forward`; None is all of them
+        self.out = [x.clone() for x in (self.token, self.mask, self.logp, self.ended)]
         self.end = torch.tensor(policy.end, device=prompt.device)
         self.over = False
-        self.cache = policy.cache()
-        self.cached = 0  # columns of `ids` that the cache holds
+        self.cache: Any = None
 
     def go_on(self, forward: Forward, first: int, last: int) -> None:
         """Sample tokens `first` … `last` − 1 by one forward pass function."""
-        if first > 0 and self.policy.spec.kv_cache == "recompute":
-            self.cache, self.cached = self.policy.cache(), 0
+        if self.policy.spec.kv_cache == "recompute":
+            self.cache = None
         for t in range(first, last):
-            stop = self.width + t
-            positions = (self.attention[:, :stop].cumsum(1) - 1).clamp(min=0)[:, self.cached :]
-            new = self.ids[:, self.cached : stop]
-            logits = forward(new, self.attention[:, :stop], positions, self.cache, 1)[:, -1].float()
-            self.cached = stop
-            uniform = None if self.uniform is None else self.uniform[:, t]
-            token = choose(logits, uniform)
+            logits = self._logits(forward, t)
+            token = choose(logits, None if self.uniform is None else self.uniform[:, t])
             alive = ~self.ended
-            self.ids[:, stop] = torch.where(alive, token, self.policy.pad)
-            self.attention[:, stop] = alive.to(self.attention.dtype)
+            self.token[:, t] = torch.where(alive, token, self.policy.pad)
+            self.mask[:, t] = alive.float()
             self.logp[:, t] = (logits.gather(1, token[:, None])[:, 0] - logits.logsumexp(1)) * alive
             self.ended |= torch.isin(token, self.end)
-            look = self.policy.device.type == "cpu" or t % LOOK_EVERY == LOOK_EVERY - 1
-            if look and t % LOOK_EVERY == LOOK_EVERY - 1:
-                self._cut()
-            if look and bool(self.ended.all()):
-                self.over = True
-                return
+            if self.policy.device.type == "cpu" or t % LOOK_EVERY == LOOK_EVERY - 1:
+                if t % LOOK_EVERY == LOOK_EVERY - 1:
+                    self._cut()
+                left = int((~self.ended).sum())
+                if left == 0:
+                    self.over = True
+                    return
+                if left <= FEW * len(self.ended):
+                    self._drop()
+
+    def _logits(self, forward: Forward, t: int) -> Tensor:
+        """What token `t` is drawn from: float32 [B, V]."""
+        first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
+        if self.cache is None:
+            self.cache = self.policy.cache(self.width + self.length)
+            prompts = distinct(self.policy, self.prompt, self.prompt_mask)
+            prompts.read(partial(forward, rows=self.rows), self.cache)
+            if prompts.which is not None:
+                self.cache.batch_select_indices(prompts.which)
+            first = 0
+        attention = self.attention[:, : self.width + t]
+        if first == t and self.policy.plain:
+            attention = attention.bool()[:, None, None]
+        positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
+        ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)[:, first:]
+        return forward(ids, attention, positions, self.cache, 1, rows=self.rows)[:, -1].float()
+
+    def _drop(self) -> None:
+        """Go on without the rows that have ended."""
+        self._write()
+        left = (~self.ended).nonzero()[:, 0]
+        names = ("prompt", "prompt_mask", "attention", "prompt_length", "token", "mask", "logp", "ended", "index")
+        for name in names:
+            setattr(self, name, getattr(self, name)[left])
+        if self.uniform is not None:
+            self.uniform = self.uniform[left]
+        self.rows = self.index.tolist()
+        self.cache.batch_select_indices(left)
+
+    def _write(self) -> None:
+        for whole, part in zip(self.out, (self.token, self.mask, self.logp, self.ended), strict=True):
+            whole[self.index] = part
 
     def finished(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(token, mask, logp, ended) of the completions."""
         self._cut()
-        mask = self.attention[:, self.width :].float()
-        return self.ids[:, self.width :], mask, self.logp * mask, self.ended
+        self._write()
+        token, mask, logp, ended = self.out
+        return token, mask, logp * mask, ended
 
     def _cut(self) -> None:
         """End rows whose text holds a stop string, right behind the token that completed it."""
         if not self.stops:
             return
-        tokenizer, token = self.policy.tokenizer, self.ids[:, self.width :]
-        counts = self.attention[:, self.width :].sum(1).tolist()
+        tokenizer = self.policy.tokenizer
+        counts = self.mask.sum(1).long().tolist()
         for i, count in enumerate(counts):
-            ids = token[i, :count].tolist()
+            ids = self.token[i, :count].tolist()
             if not any(stop in tokenizer.decode(ids) for stop in self.stops):
                 continue
             low, high = 1, count  # the shortest prefix whose text holds a stop
@@ -137,8 +177,8 @@ class _State:
                 middle = (low + high) // 2
                 inside = any(stop in tokenizer.decode(ids[:middle]) for stop in self.stops)
                 low, high = (low, middle) if inside else (middle + 1, high)
-            self.attention[i, self.width + low :] = 0
-            self.ids[i, self.width + low :] = self.policy.pad
+            self.mask[i, low:] = 0
+            self.token[i, low:] = self.policy.pad
             self.ended[i] = True
 
 

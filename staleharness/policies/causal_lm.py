@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,18 +21,12 @@ from torch import Tensor
 from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
+from .scoring import Scored, score
 
-Forward = Callable[..., Tensor]  # (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
+# (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
+Forward = Callable[..., Tensor]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
-
-
-class Scored(NamedTuple):
-    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
-
-    logp: Tensor
-    entropy: Tensor  # nats
-    norm: Tensor | None = None  # Σ_v π(v)²
 
 
 class CausalLM:
@@ -51,7 +45,7 @@ class CausalLM:
         if spec.versions == "lora":
             model = with_lora(model, spec)
         self.model: Any = model.to(self.device)
-        self.model.train(spec.gradient_checkpointing)  # transformers checkpoints in training mode only
+        self.model.eval()
         _without_dropout(self.model)
         if spec.gradient_checkpointing:
             with warnings.catch_warnings():  # later releases have another name for it, and still this one
@@ -62,6 +56,16 @@ class CausalLM:
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
+        layers = {type(layer).__name__ for layer in self.cache().layers}
+        named = set(getattr(self.model.config, "layer_types", None) or [])
+        # every token may attend to every earlier one, so that a mask is the same for all layers
+        self.plain = (
+            layers == {"DynamicLayer"}
+            and named == {"full_attention"}
+            and self.model.config._attn_implementation == "sdpa"
+        )
+        # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
+        self.shares_prompts = self.plain and spec.versions == "full" and not spec.gradient_checkpointing
 
     @property
     def size(self) -> int:
@@ -87,13 +91,12 @@ class CausalLM:
         """
         if self.spec.versions == "lora":
             names = self._load_adapters(versions)
-            rows = [names[i] for i in position.tolist()]
-            evaluating = self.model.training
-            self.model.eval()  # PEFT mixes adapters in evaluation mode only
-            try:
-                yield lambda *given, **named: self.forward(*given, adapter_names=rows, **named)
-            finally:
-                self.model.train(evaluating)
+            each = [names[i] for i in position.tolist()]
+
+            def forward(*given: Any, rows: Sequence[int] | None = None) -> Tensor:
+                return self.forward(*given, adapter_names=each if rows is None else [each[i] for i in rows])
+
+            yield forward
             return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} full versions cannot act in one batch")
@@ -101,7 +104,7 @@ class CausalLM:
         try:
             for name, p in self.parameters.items():
                 p.data = versions[0].tensors[name].to(self.device)
-            yield self.forward
+            yield lambda *given, rows=None: self.forward(*given)
         finally:
             for name, p in self.parameters.items():
                 p.data = learner[name]
@@ -124,7 +127,12 @@ class CausalLM:
     def forward(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
     ) -> Tensor:
-        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens, or says
+        [B, 1, L, past + L] who may attend to whom."""
+        # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
+        training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
+        if self.model.training != training:
+            self.model.train(training)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.dtype == "bfloat16"):
             out = self.model(
                 input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache,
@@ -133,10 +141,14 @@ class CausalLM:
         logits: Tensor = out.logits
         return logits
 
-    def cache(self) -> Any:
+    def cache(self, columns: int = 0) -> Any:
+        """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
         from transformers import DynamicCache
 
-        return DynamicCache(config=self.model.config)
+        from .kv_cache import roomy
+
+        empty = DynamicCache(config=self.model.config)
+        return roomy(empty, columns) if columns else empty
 
     def score(
         self,
@@ -153,19 +165,9 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
-        ids, attention = torch.cat([prompt, token], 1), torch.cat([prompt_mask, mask.long()], 1)
-        positions = (attention.cumsum(1) - 1).clamp(min=0)
-        logits = (forward or self.forward)(ids, attention, positions, None, token.shape[1] + 1)
-        logits = logits[:, :-1].float()
-        total = logits.logsumexp(-1)
-        logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            entropy = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
-        square = None
-        if norm:
-            with torch.no_grad():
-                square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
-        return Scored(logp, entropy, square)
+        return score(
+            self, prompt, prompt_mask, token, mask, forward or self.forward, entropy_gradient, norm
+        )
 
 
 def load(source: str) -> tuple[Any, Any]:

@@ -1,0 +1,44 @@
+"""Keys and values of past tokens, written in place: the cache that transformers ships copies itself at every token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer's cache with room for `columns` tokens."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+        self.room: tuple[Tensor, ...] = ()  # keys and values [B, heads, columns, width]
+        self.used = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.room = tuple(_empty(x, self.columns) for x in (key_states, value_states))
+        begin, self.used = self.used, self.used + key_states.shape[-2]
+        for room, states in zip(self.room, (key_states, value_states), strict=True):
+            room[:, :, begin : self.used] = states
+        self.keys, self.values = (room[:, :, : self.used] for room in self.room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        if self.used > 0:
+            keys, values = self.keys[indices], self.values[indices]
+            self.room, self.used = tuple(_empty(x, self.columns) for x in (keys, values)), 0
+            self.update(keys, values)
+
+
+def _empty(like: Tensor, columns: int) -> Tensor:
+    return like.new_empty((*like.shape[:2], columns, like.shape[-1]))
+
+
+def roomy(cache: DynamicCache, columns: int) -> DynamicCache:
+    """The same cache with room for `columns` tokens in each layer that keeps them all."""
+    cache.layers = [RoomyLayer(columns) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache

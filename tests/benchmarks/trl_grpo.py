@@ -1,0 +1,255 @@
+"""GRPO training steps per second, ours against TRL's GRPOTrainer: the same tiny model and prompts on one CPU thread.
+
+    python tests/benchmarks/trl_grpo.py [--quick]
+
+A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
+grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from the
+same warm-started word-problems model, meet the same prompts in the same order, and run in a fresh process each, in turns
+(ours first, then theirs first, ...); the first steps of a block are not counted. Neither evaluates, logs or saves.
+
+TRL is set up fairly: no reference model (beta = 0), one step per generation so that it never recomputes log-probabilities
+(ours does score its completions once: that is what staleness is measured with), no gradient checkpointing, float32, no
+data-loader workers, transformers' generation with its KV cache; everything else as TRL ships it. It lives in an
+environment of its own under the cache folder ($STALEHARNESS_CACHE), made at the first call (minutes) with the
+user's pip settings and the pins of constraints/.
+
+Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of neighbouring
+blocks, with the smallest and the largest. Bar: 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
+
+TRL = "1.16.0"
+PROMPTS, COMPLETIONS, TOKENS = 16, 8, 32
+LEARNING_RATE = 2e-4
+BAR = 2.0
+
+
+def ours(task: dict[str, Any]) -> dict[str, Any]:
+    """Blocks of `LanguageSimulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
+    import torch
+
+    from staleharness.language.simulation import LanguageSimulation
+
+    simulation = LanguageSimulation(spec_of(task["steps"] + 1, task["model"]))  # evaluated after the step that is not taken
+    tokens, rewards = [], []
+
+    def step() -> None:
+        record = simulation.advance()
+        tokens.append(record.metrics["rollout_length"])
+        rewards.append(record.metrics["reward"])
+
+    seconds = timed(step, task)
+    return {**seconds, "tokens": tokens, "rewards": rewards, "versions": f"torch {torch.__version__}"}
+
+
+def spec_of(steps: int, model: str = "") -> Any:
+    from staleharness.task import find_env
+
+    _, family = find_env("word-problems")
+    return family.settings.from_dict({
+        "env": "word-problems", "model": model, "algorithm": "ppo_clip", "capacity": 1, "steps": steps, "prompts": PROMPTS,
+        "completions": COMPLETIONS, "completion_tokens": TOKENS, "prompt_tokens": 128, "learning_rate": LEARNING_RATE,
+        "evaluations": 1, "evaluation_problems": 1,
+    })  # fmt: skip
+
+
+def timed(step: Callable[[], None], task: dict[str, Any]) -> dict[str, float]:
+    """Steps per second and CPU seconds per step behind the warm-up."""
+    for _ in range(task["warm"]):
+        step()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count := task["steps"] - task["warm"]):
+        step()
+    return {
+        "rate": count / (time.perf_counter() - wall),
+        "cpu": (time.process_time() - cpu) / count,
+    }
+
+
+def trl(task: dict[str, Any]) -> dict[str, Any]:
+    """The same steps by GRPOTrainer, timed at the ends of its steps."""
+    import re
+
+    import datasets
+    import torch
+    import transformers
+    from trl import GRPOConfig, GRPOTrainer
+
+    folder = task["model"]
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    rewards: list[float] = []
+    tokens: list[float] = []
+    clock: list[tuple[float, float]] = []
+
+    def reward(completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any) -> list[float]:
+        said = [re.search(r"#### (-?\d+)", text) for text in completions]
+        right = [float(s is not None and s[1] == a) for s, a in zip(said, answer, strict=True)]
+        rewards.append(statistics.mean(right))
+        tokens.append(statistics.mean(map(len, completion_ids)))
+        return right
+
+    class Clock(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, *given: Any, **named: Any) -> None:
+            clock.append((time.perf_counter(), time.process_time()))
+
+    config = GRPOConfig(
+        output_dir=task["scratch"], max_steps=task["steps"], learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant", per_device_train_batch_size=PROMPTS * COMPLETIONS, num_generations=COMPLETIONS,
+        max_completion_length=TOKENS, num_iterations=1, steps_per_generation=1, beta=0.0, epsilon=0.2,
+        temperature=1.0, use_vllm=False, bf16=False, fp16=False, use_cpu=True, gradient_checkpointing=False,
+        dataloader_num_workers=0, dataloader_pin_memory=False, shuffle_dataset=False, report_to="none",
+        logging_strategy="no", save_strategy="no", eval_strategy="no", disable_tqdm=True, seed=0,
+    )  # fmt: skip
+    trainer = GRPOTrainer(
+        model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        reward_funcs=reward,
+        args=config,
+        train_dataset=datasets.Dataset.from_list(task["rows"]),
+        processing_class=tokenizer,
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    (wall, cpu), (end, cpu_end) = clock[task["warm"] - 1], clock[-1]
+    count = len(clock) - task["warm"]
+    return {
+        "rate": count / (end - wall),
+        "cpu": (cpu_end - cpu) / count,
+        "tokens": tokens,
+        "rewards": rewards,
+        "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
+    }
+
+
+def environment(folder: Path) -> Path:
+    """The Python of an environment that holds TRL; made where it is not there yet."""
+    from install import torch_arguments
+
+    python, log = folder / "bin" / "python", folder / "setup.log"
+    done = folder / "done"
+    if done.is_file():
+        return python
+    print(f"installing TRL {TRL} into {folder} (some minutes)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    pins = ROOT / "constraints" / f"py{sys.version_info.major}{sys.version_info.minor}.txt"
+    pip = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    torch = torch_arguments(python, pins, "cpu") or ["torch"]
+    with log.open("w") as out:
+        for arguments in (["--no-deps", *torch], ["-c", str(pins), f"trl=={TRL}"]):
+            if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
+                sys.exit(f"pip could not install TRL; all that it said: {log}")
+    done.touch()
+    return python
+
+
+def task_of(warm: int, steps: int, scratch: Path) -> dict[str, Any]:
+    """What both sides are given: the model's folder, and the prompts in the order in which our generator draws them."""
+    from staleharness.language.prompts import find_prompt, render
+    from staleharness.streams import stream
+    from staleharness.task import find_env
+
+    spec = spec_of(steps)
+    task: Any = find_env("word-problems")[1]()
+    model = task.model(spec, lambda line: print(line, flush=True))
+    problems = task.problems(spec, "train")
+    form = find_prompt(task.prompt_format)
+    needed = steps * PROMPTS
+    if needed > len(problems):
+        sys.exit(f"{needed} prompts are needed, and there are {len(problems)}")
+    order = stream(spec.seed, "env", 0).permutation(len(problems))[:needed]
+    rows = [
+        {"prompt": render(form, problems[i].question, []), "answer": problems[i].answer}
+        for i in order.tolist()
+    ]
+    return {"model": str(model), "rows": rows, "warm": warm, "steps": steps, "scratch": str(scratch)}
+
+
+def block(python: str | Path, side: str, file: Path) -> dict[str, Any]:
+    """One side's block in a fresh process with one thread."""
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [str(python), __file__, "--side", side, "--task", str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **one, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"},
+    )
+    if done.returncode:
+        sys.exit(f"the block of {side} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def worst_and_best(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def compare(pairs: int, warm: int, steps: int) -> None:
+    from staleharness.language.warm_start import cache_folder
+
+    major, minor = sys.version_info[:2]
+    python = environment(cache_folder() / "benchmarks" / f"trl-{TRL}-py{major}{minor}")
+    found: dict[str, list[dict[str, Any]]] = {"ours": [], "trl": []}
+    sides = {"ours": sys.executable, "trl": str(python)}
+    with tempfile.TemporaryDirectory() as folder:
+        task = task_of(warm, steps, Path(folder) / "scratch")
+        file = Path(folder) / "task.json"
+        file.write_text(json.dumps(task))
+        print((__doc__ or "").split("\n\n", 1)[0])
+        print(
+            f"{PROMPTS} prompts x {COMPLETIONS} completions, at most {TOKENS} new tokens, lr {LEARNING_RATE:g}, one thread; "
+            f"{pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh process, "
+            f"{os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+        for pair in range(pairs):
+            order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
+            for side in order:
+                found[side].append(block(sides[side], side, file))
+            rates = {side: blocks[-1]["rate"] for side, blocks in found.items()}
+            print(f"  pair {pair + 1}: ours {rates['ours']:.2f}, TRL {rates['trl']:.2f} steps/s", flush=True)
+    names = {"ours": "staleharness", "trl": f"TRL {TRL}"}
+    print(f"Python {platform.python_version()}; " + "; ".join(f"{names[s]}: {b[0]['versions']}" for s, b in found.items()))
+    print(f"{'':<14}{'steps/s':>22}{'CPU s/step':>22}{'tokens/completion':>19}{'reward':>8}")
+    for side, blocks in found.items():
+        columns = [worst_and_best([b[key] for b in blocks]) for key in ("rate", "cpu")]
+        tokens, reward = (statistics.mean(x for b in blocks for x in b[k][warm:]) for k in ("tokens", "rewards"))
+        print(f"{names[side]:<14}{columns[0]:>22}{columns[1]:>22}{tokens:>19.1f}{reward:>8.2f}")
+    both = list(zip(found["ours"], found["trl"], strict=True))
+    print(f"speed, ours / TRL, wall: {worst_and_best([a['rate'] / b['rate'] for a, b in both])}; bar {BAR:g}")
+    print(f"speed, ours / TRL, CPU:  {worst_and_best([b['cpu'] / a['cpu'] for a, b in both])}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="2 pairs of short blocks instead of 7")
+    parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
+    parser.add_argument("--task", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    if arguments.side is None:
+        compare(*((2, 2, 6) if arguments.quick else (7, 4, 20)))
+        return
+    task = json.loads(arguments.task.read_text())
+    print(json.dumps({"ours": ours, "trl": trl}[arguments.side](task)))
+
+
+if __name__ == "__main__":
+    main()
