@@ -207,8 +207,8 @@ class WordProblems(LanguageTask):
     prompt_format: ClassVar[str] = "plain"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {
-            "steps": 128, "prompts": 16, "completions": 8, "prompt_tokens": 64, "completion_tokens": 32,
-            "learning_rate": 2e-4, "evaluations": 8, "evaluation_problems": 256,
+            "steps": 96, "prompts": 16, "completions": 8, "prompt_tokens": 64, "completion_tokens": 32,
+            "learning_rate": 5e-4, "evaluations": 8, "evaluation_problems": 256,
         },
     }  # fmt: skip
 
