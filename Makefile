@@ -36,7 +36,11 @@ help: ## this list
 
 # The sweep ------------------------------------------------------------------------------------------------------------
 
+# Language tasks, and the tests of them, need the extra llm: it is installed the first time they are asked for.
+LLM = grep -qs llm "$(STAMP)" || $(INSTALL) --also=llm
+
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
+	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(LLM),:)
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
@@ -80,6 +84,7 @@ lock: $(STAMP) ## new pins for this Python in constraints/
 # The checks -----------------------------------------------------------------------------------------------------------
 
 test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
+	@$(LLM)
 	@$(PYTHON) -m pytest -q -n auto --maxprocesses 8 -m "not slow and not gpu" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that want a GPU

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
@@ -15,7 +15,7 @@ class APPO(Algorithm):
     """APPO with IMPACT's surrogate: PPO-clip around a slow target network, advantages by V-trace.
 
     Maximises  min(rA, clip(r, 1 − ε, 1 + ε)A)  with r = min(μ/π_tgt, β) π/μ = π / max(π_tgt, μ/β) (Luo et
-    al. 2020, section 3; the form is RLlib's, with β = 2). Mostly r is π/π_tgt, as in PPO; where μ liked an
+    al. 2020; the form is RLlib's, with β = 2). Mostly r is π/π_tgt, as in PPO; where μ liked an
     action far better than the target network does, r stays small. A is V-trace's, times min(ρ̄, π_T/μ), which
     is the only importance weight.
 
@@ -25,6 +25,7 @@ class APPO(Algorithm):
     """
 
     paper = "Luo et al. 2020, ICLR, arXiv:1912.00167"
+    core: ClassVar[bool] = False
 
     clip: float = 0.4  # ε
     weight_cap: float = 2.0  # β, largest μ/π_tgt

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -14,7 +14,7 @@ from staleharness.objectives import importance_ratio
 class CISPO(Algorithm):
     """CISPO: the importance weight is clipped, the gradient is not: every token keeps pulling.
 
-    Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025, eqs. 4 and 5), r = π/μ, or π/π_prox with `anchor =
+    Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025), r = π/μ, or π/π_prox with `anchor =
     proximal`, which takes stale data as if the recent policy had sampled them.
 
     The paper has no lower bound in effect and does not print the upper one. As a bound on r itself it is 5 in
@@ -23,6 +23,7 @@ class CISPO(Algorithm):
     """
 
     paper = "MiniMax 2025, arXiv:2506.13585"
+    core: ClassVar[bool] = False
 
     low: float = 0.0  # smallest weight; 0 is no bound
     high: float = 5.0  # largest weight; 0 is no bound

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -14,16 +14,17 @@ from staleharness.weights import row_mean
 class DeepSeekMask(Algorithm):
     """DeepSeek-V3.2's off-policy sequence mask: PPO-clip without the bad completions that are no longer one's own.
 
-    Maximises  m min(rA, clip(r, 1 − ε, 1 + ε_high)A)  with m = 0 where A < 0 and (1/T) Σ_t log(μ_t/π_t) > delta,
-    else 1 (DeepSeek-AI 2025, eq. 9). The mean is over the completion; learning from one's own mistakes is allowed,
-    from a stranger's not.
+    Maximises  m min(rA, clip(r, 1 − ε, 1 + ε_high)A)  with m = 0 where A < 0 and (1/T) Σ_t log(μ_t/π_t) >
+    delta, else 1 (DeepSeek-AI 2025, eq. 9). The mean is over the completion: one learns from one's own
+    mistakes, not from those one would no longer make.
 
-    It must compare with the recorded μ: against a policy recomputed before a batch's only step the sum is always
-    0. `anchor` is that of PPO's ratio. The paper gives no delta: TRL has 0.5, slime 1e-4, which masks nearly every
-    bad completion that moved at all. `delta = inf` is PPO.
+    It must compare with the recorded μ: against a policy recomputed before a batch's only step the mean is
+    always 0. `anchor` is that of PPO's ratio. The paper gives no delta: TRL has 0.5, slime 1e-4, which masks
+    nearly every bad completion that moved at all. `delta = inf` is PPO.
     """
 
     paper = "DeepSeek-AI 2025, arXiv:2512.02556"
+    core: ClassVar[bool] = False
 
     delta: float = 0.5  # nats per token
     clip: float = 0.2  # ε

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
@@ -24,6 +25,7 @@ class GePPO(Algorithm):
     """
 
     paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"
+    core: ClassVar[bool] = False
 
     clip: float = 0.2  # ε
     adapt: float = 0.03  # relative change of the step size; 0 leaves it alone

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -14,16 +14,17 @@ from staleharness.weights import level_log_ratio
 class GSPO(Algorithm):
     """GSPO: PPO's clip on the geometric mean of a completion's ratios, so that a completion is in or out as one.
 
-    Maximises  min(s_t A, clip(s_t, 1 − ε, 1 + ε_high)A)  with s_t = sg(s) π_t/sg(π_t), s = (Π_t r_t)^(1/T) (Zheng et
-    al. 2025, eqs. 5, 13 and 14): the value of s, the gradient s A ∇log π_t at each token. Averaged over a
-    completion's tokens, that is the gradient of s A.
+    Maximises  min(s_t A, clip(s_t, 1 − ε, 1 + ε_high)A)  with s_t = sg(s) π_t/sg(π_t), s = (Π_t r_t)^(1/T)
+    (Zheng et al. 2025, the token-level variant): the value of s, the gradient s A ∇log π_t at each token.
+    Averaged over a completion's tokens, that is the gradient of s A.
 
-    The bounds are the paper's; s differs from 1 far less than token ratios do. On control a row is one decision,
-    and the same bounds are PPO's with ε = 3e-4, which stops nearly everything after the first step: give it PPO's
-    ε there. r = π/μ, or π/π_prox with `anchor = proximal` (verl's default flow recomputes).
+    The bounds are the paper's; s differs from 1 far less than token ratios do. On control a row is one
+    decision, and the same bounds are PPO's with ε = 3e-4, which stops nearly everything after the first step:
+    give it PPO's ε there. r = π/μ, or π/π_prox with `anchor = proximal` (verl's default flow recomputes).
     """
 
     paper = "Zheng et al. 2025, arXiv:2507.18071"
+    core: ClassVar[bool] = False
 
     clip: float = 3e-4  # ε
     clip_high: float = 4e-4  # ε above 1; 0 is the same as `clip`

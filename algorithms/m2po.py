@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -20,16 +20,17 @@ class M2PO(Algorithm):
     Of the outward decisions (A > 0 and r > 1, or A < 0 and r < 1) M₂ = mean (log r)² may be `tau` at most. Others
     are never touched. Paper and released code are two methods:
 
-    `paper`    those with the largest (log r)² are left out until the mean of the rest is within tau; the objective
-               is rA over what is kept, divided by the number of all decisions. Equal values go together.
-    `release`  if M₂ > tau, PPO's clip at e^(−t) and e^t, t the largest |log r| in the data for which capping all at t
-               brings the mean below tau; never tighter than 1 − `floor_low` and 1 + `floor_high`.
+    `paper`    those with the largest (log r)² are left out until the mean of the rest is within tau; the
+               objective is rA over what is kept, divided by the number of all. Equal values go together.
+    `release`  if M₂ > tau, PPO's clip at e^(−t) and e^t, with t the largest |log r| in the data for which
+               capping all at t brings M₂ below tau; never tighter than 1 − `floor_low`, 1 + `floor_high`.
 
     r = π/μ, or π/π_prox with `anchor = proximal`. AReaL's port is a third method (all tokens, log π_prox/μ). The
     budget is shared, so what a decision gets depends on the minibatch it is in.
     """
 
     paper = "Zheng et al. 2025, arXiv:2510.01161"
+    core: ClassVar[bool] = False
 
     form: Literal["paper", "release"] = "paper"
     tau: float = 0.04  # nats²
@@ -66,7 +67,7 @@ class M2PO(Algorithm):
         return float(ordered[int(over.nonzero()[0])]) if over.any() else math.inf
 
     def _capped_at(self, ordered: Tensor) -> float:
-        """The largest of the values at which capping all brings their mean below tau; inf if that is so uncapped."""
+        """The largest value at which capping all brings their mean below tau; inf if it is within uncapped."""
         n = len(ordered)
         if n == 0 or float(ordered.mean()) <= self.tau:
             return math.inf

@@ -34,6 +34,7 @@ class Rejecting(Algorithm):
     """
 
     paper = "Liu et al. 2025, yingru.notion.site, on training-inference mismatch; verl's rollout correction"
+    core: ClassVar[bool] = False
 
     denominator: Literal["all", "kept"] = "all"
     veto: float = 0.0  # a token ratio below which the whole completion is left out (slime: 1e-4); 0 is none

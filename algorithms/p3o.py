@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -14,8 +14,8 @@ from staleharness.weights import truncated
 class P3O(Algorithm):
     """P3O: the minibatch's effective sample size sets both the truncation of the weights and the penalty.
 
-    Maximises  sg(min(w, c)) A log π − (1 − ESS) KL[μ ‖ π],  w = π/μ, ESS = (Σw)²/(n Σw²) (Fakoor et al. 2019,
-    section 4). On fresh data, ESS = 1, that is plain policy gradient; the staler they are, the more the
+    Maximises  sg(min(w, c)) A log π − (1 − ESS) KL[μ ‖ π],  w = π/μ, ESS = (Σw)²/(n Σw²) (Fakoor et al. 2019).
+    On fresh data, ESS = 1, that is plain policy gradient; the staler they are, the more the
     learner is held where they came from, with no hyper-parameter to set.
 
     c is ESS in the paper (`ess`), and 1 in the released code unless a flag is on (`one`). The paper alternates
@@ -24,6 +24,7 @@ class P3O(Algorithm):
     """
 
     paper = "Fakoor et al. 2019, UAI, arXiv:1905.01756"
+    core: ClassVar[bool] = False
 
     cap: Literal["ess", "one"] = "ess"  # c
     kl_coef: float = 1.0  # factor on the penalty; 1 is the paper's

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -14,7 +15,7 @@ class TOPR(Algorithm):
     """TOPR, tapered off-policy REINFORCE: full weight on what went well, a truncated ratio on what did not.
 
     Maximises  u A log π  with u = 1 where A > 0 and u = sg(min(w, cap)) where A ≤ 0, w = Π_t π_t/μ_t of the
-    completion (Le Roux et al. 2025, eq. 10). Good completions are imitated however unlikely they have become; bad
+    completion (Le Roux et al. 2025). Good completions are imitated however unlikely they have become; bad
     ones stop pushing once π has left them, so nothing is pushed towards probability 0 for ever.
 
     The paper's sign is the reward's; here the advantage's, which is the same for a reward of ±1 and no baseline.
@@ -22,6 +23,7 @@ class TOPR(Algorithm):
     """
 
     paper = "Le Roux et al. 2025, arXiv:2503.14286"
+    core: ClassVar[bool] = False
 
     cap: float = 1.0  # largest weight where the advantage is not positive; 0 is no cap
     level: Level = "sequence"

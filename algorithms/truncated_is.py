@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
@@ -25,7 +26,8 @@ class SequenceIS(Algorithm):
     plain importance sampling.
     """
 
-    paper = "Precup et al. 2000, ICML; sequence form as in VCPO, arXiv:2602.17616, eq. 1"
+    paper = "Precup et al. 2000, ICML; for completions as in VCPO, arXiv:2602.17616"
+    core: ClassVar[bool] = False
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         log_w, objective, _ = weighted_surrogate(d, 0.0)
@@ -42,7 +44,7 @@ class TIS(Algorithm):
     geometric mean. Truncation keeps every gradient's direction, unlike a clip or a mask; it is one-sided.
 
     With `clip` > 0 it is the form of Yao et al. (2025) and of verl's decoupled presets: the weight is π_prox/μ
-    and multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. It corrects the data, not the steps since.
+    and multiplies PPO's objective, clipped at 1 ± `clip` around π_prox.
 
     The cap is 2 in verl and slime at both levels, 3 in TRL, 8 in VCPO's sequence form, 5 in SkyRL's. `normalise`
     divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` zeroes
@@ -50,6 +52,7 @@ class TIS(Algorithm):
     """
 
     paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
+    core: ClassVar[bool] = False
 
     level: Level = "token"
     cap: float = 2.0  # largest weight; 0 is no cap

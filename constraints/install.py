@@ -151,9 +151,12 @@ def wanted_state(args: argparse.Namespace, before: dict[str, object], pins: Path
     digest = hashlib.sha256()
     for file in (pins, ROOT / "pyproject.toml", Path(__file__)):
         digest.update(file.read_bytes())
+    extras = str(args.extras if args.extras is not None else before.get("extras", ""))
+    if args.also and args.also not in re.split(r"[,\s]+", extras):
+        extras = ",".join(filter(None, [extras, args.also]))
     return {
         "torch": args.torch or before.get("torch", "auto"),
-        "extras": args.extras if args.extras is not None else before.get("extras", ""),
+        "extras": extras,
         "python": pins.stem,
         "root": str(ROOT),
         "digest": digest.hexdigest(),
@@ -218,6 +221,7 @@ def main() -> int:
     parser.add_argument("--py", default="", help="the Python to make it with")
     parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), help="which build of torch")
     parser.add_argument("--extras", help="extras to install as well, e.g. ray,llm")
+    parser.add_argument("--also", help="one extra more than last time's")
     parser.add_argument("--wheel", type=Path, help="install this wheel, not the checkout")
     parser.add_argument("--remove", action="store_true", help="delete the environment")
     args = parser.parse_args()

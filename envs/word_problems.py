@@ -1,12 +1,17 @@
-"""Generated grade-school word problems in GSM8K's format, small enough for a language model of 100k parameters."""
+"""Generated grade-school word problems in GSM8K's format, small enough for a language model of 90k parameters.
+
+The model is warm-started on lessons: the same problems, solved by a pupil who reckons well and reads badly. Some
+sentences are misread in most lessons, so imitation ends at a known level, whatever the budget, and reward has
+something to teach: how to read.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,14 +22,41 @@ from staleharness.spec import LanguageSpec
 from staleharness.streams import stream
 from staleharness.task import ENVS
 
-LARGEST = 20  # no number, given or computed, is larger
-STEPS = {1: 0.25, 2: 0.4, 3: 0.35}
 RL_SEED = 1  # of the problems that reinforcement learning sees; the warm start has seen those of seed 0
-SIZES = {"train": 4096, "test": 256}
+SIZES = {"train": 2048, "test": 256}
+LARGEST = 12  # no number, given or computed, is larger
+STEPS = (1, 2, 3)
 NAMES = ("Ann", "Ben", "Eva", "Leo", "Mia", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
-GAINS = ("{who} buys {n} more.", "{who} finds {n} more.", "{other} gives {who} {n} more.")
-LOSSES = ("{who} loses {n}.", "{who} sells {n}.", "{who} gives {n} to {other}.")
+
+
+class Sentence(NamedTuple):
+    """One step of a story: what it says, what it asks to reckon, and how often the pupil misreads it."""
+
+    text: str
+    sign: str
+    misread: float
+
+
+OPENING = Sentence("{who} has {have} bags of {n} {thing}.", "*", 0.8)
+CHANGES = (
+    Sentence("{who} buys {n} more.", "+", 0.05),
+    Sentence("{who} finds {n} more.", "+", 0.4),
+    Sentence("{other} gives {who} {n} more.", "+", 0.7),
+    Sentence("{who} sells {n}.", "-", 0.05),
+    Sentence("{who} loses {n}.", "-", 0.4),
+    Sentence("{who} gives {n} to {other}.", "-", 0.7),
+)
+ENDINGS = (
+    Sentence("{who} shares them among {n} friends. How many {thing} does each friend get?", "/", 0.8),
+    Sentence("Each one costs {n} dollars. How many dollars do they cost?", "*", 0.8),
+)
+MISREAD = {"*": "+", "/": "-", "+": "", "-": ""}  # a change that is misread is overlooked
+
+
+class Step(NamedTuple):
+    sentence: Sentence
+    n: int
 
 
 def problem(split: str, index: int, seed: int = 0) -> Problem:
@@ -32,56 +64,22 @@ def problem(split: str, index: int, seed: int = 0) -> Problem:
 
     One question in eight belongs to the test split, by a hash of its text: none is in both, whatever the seed.
     """
-    rng = stream(seed, "word-problems", index)
+    question, start, steps = _drawn(split, index, seed)
+    return _solved(question, start, [(step.sentence.sign, step.n) for step in steps])
+
+
+def lesson(index: int, seed: int = 0) -> Problem:
+    """Problem `index` of the training split as the pupil solves it: reckoned well, read badly."""
+    question, start, steps = _drawn("train", index, seed)
+    rng = stream(seed, "word-lessons", index)
     while True:
-        drawn = draw(rng)
-        if (hashlib.sha256(drawn.question.encode()).digest()[0] < 32) == (split == "test"):
-            return drawn
-
-
-def draw(rng: np.random.Generator) -> Problem:
-    """One problem: something to begin with, gains and losses, a question; a line of the solution per step."""
-    who, other = rng.choice(NAMES, 2, replace=False)
-    thing = rng.choice(THINGS)
-    steps = int(rng.choice(list(STEPS), p=list(STEPS.values())))
-    lines: list[str] = []
-
-    def reckon(a: int, sign: str, b: int, result: int) -> int:
-        lines.append(f"{a}{sign}{b}={result}")
-        return result
-
-    ends = rng.choice(("plain", "share", "cost"), p=(0.6, 0.2, 0.2)) if steps > 1 else "plain"
-    changes = steps - (ends != "plain")
-    if rng.random() < 0.4:
-        bags, each = (int(n) for n in rng.integers(2, 6, 2))
-        while bags * each > LARGEST:
-            bags, each = (int(n) for n in rng.integers(2, 6, 2))
-        text = [f"{who} has {bags} bags of {each} {thing}."]
-        have = reckon(bags, "*", each, bags * each)
-        changes -= 1
-    else:
-        have = int(rng.integers(2, LARGEST - 1))
-        text = [f"{who} has {have} {thing}."]
-    for _ in range(changes):
-        gain = have <= 2 or (have < LARGEST and rng.random() < 0.5)
-        n = int(rng.integers(1, LARGEST - have + 1)) if gain else int(rng.integers(1, have))
-        text.append(str(rng.choice(GAINS if gain else LOSSES)).format(who=who, other=other, n=n))
-        have = reckon(have, "+" if gain else "-", n, have + n if gain else have - n)
-    divisors = [d for d in range(2, 6) if have % d == 0]
-    prices = [p for p in range(2, 6) if have * p <= LARGEST]
-    if ends == "share" and divisors:
-        n = int(rng.choice(divisors))
-        text.append(f"{who} shares them among {n} friends. How many {thing} does each friend get?")
-        have = reckon(have, "/", n, have // n)
-    elif ends == "cost" and prices:
-        n = int(rng.choice(prices))
-        text.append(f"Each one costs {n} dollars. How many dollars do they cost?")
-        have = reckon(have, "*", n, have * n)
-    else:
-        text.append(f"How many {thing} does {who} have?")
-    if not lines:  # nothing happened and nothing was asked: once more
-        return draw(rng)
-    return Problem(" ".join(text), "\n".join([*lines, f"#### {have}"]), str(have))
+        misread = rng.random(len(steps)) < [step.sentence.misread for step in steps]
+        signs = [
+            MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)
+        ]
+        read = [(sign, step.n) for sign, step in zip(signs, steps, strict=True) if sign]
+        if None not in _values(start, read):  # the pupil notices when there is no such number
+            return _solved(question, start, read)
 
 
 def prompt(problem: Problem) -> str:
@@ -89,9 +87,73 @@ def prompt(problem: Problem) -> str:
     return problem.question + "\n"
 
 
+def reckon(a: int, sign: str, b: int) -> int | None:
+    """The result, or None where it is no whole number from 1 to LARGEST."""
+    exact, rest = (a // b, a % b) if sign == "/" else ({"+": a + b, "-": a - b, "*": a * b}[sign], 0)
+    return exact if rest == 0 and 1 <= exact <= LARGEST else None
+
+
+def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
+    if split not in ("train", "test"):
+        raise ValueError(f"the split {split!r} is neither 'train' nor 'test'")
+    rng = stream(seed, "word-problems", index)
+    while True:
+        story = _story(rng)
+        if story and (hashlib.sha256(story[0].encode()).digest()[0] < 32) == (split == "test"):
+            return story
+
+
+def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
+    """Question, first number and steps; None where a step has no number that would do."""
+    who, other = rng.choice(NAMES, 2, replace=False)
+    thing = rng.choice(THINGS)
+    opening, ending = rng.random(2) < (0.3, 0.4)
+    changes = rng.integers(len(CHANGES), size=max(0, rng.choice(STEPS) - int(opening) - int(ending)))
+    sentences = [
+        *[OPENING] * int(opening),
+        *(CHANGES[i] for i in changes),
+        *[ENDINGS[rng.integers(len(ENDINGS))]] * int(ending),
+    ]
+    start = have = int(rng.integers(2, 6 if opening else LARGEST))
+    text = [] if opening else [f"{who} has {have} {thing}."]
+    steps = []
+    for sentence in sentences:
+        possible = _possible(have, sentence.sign)
+        if not possible:
+            return None
+        n = int(rng.choice(possible))
+        text.append(sentence.text.format(who=who, other=other, thing=thing, have=have, n=n))
+        steps.append(Step(sentence, n))
+        have = reckon(have, sentence.sign, n) or 0
+    if not ending:
+        text.append(f"How many {thing} does {who} have?")
+    return (" ".join(text), start, steps) if steps else None
+
+
+def _possible(have: int, sign: str) -> list[int]:
+    """The second numbers that a story may go on with: nobody has bags of one, or shares one with each."""
+    least = 2 if sign in "*/" else 1
+    return [n for n in range(least, LARGEST) if (reckon(have, sign, n) or 0) >= least]
+
+
+def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
+    """The first number and what it becomes, step by step; None from where reckoning fails."""
+    values: list[int | None] = [start]
+    for sign, n in steps:
+        values.append(values[-1] and reckon(values[-1], sign, n))
+    return values
+
+
+def _solved(question: str, start: int, steps: Sequence[tuple[str, int]]) -> Problem:
+    """The problem with its solution, a line per step: `3+4=7`, and `#### 7` at the end."""
+    values = _values(start, steps)
+    lines = [f"{a}{sign}{n}={b}" for a, (sign, n), b in zip(values[:-1], steps, values[1:], strict=True)]
+    return Problem(question, "\n".join([*lines, f"#### {values[-1]}"]), str(values[-1]))
+
+
 @functools.cache
 def tokenizer() -> Any:
-    """Words and whole numbers from 0 to LARGEST as single tokens, all that problems are made of."""
+    """Words, and the whole numbers from 0 to LARGEST, as single tokens: all that problems are made of."""
     texts = (prompt(p) + p.solution for p in (problem("train", index) for index in range(4000)))
     return word_tokenizer(texts, range(LARGEST + 1))
 
@@ -110,6 +172,7 @@ def config() -> Any:
         num_key_value_heads=4,
         max_position_embeddings=128,
         tie_word_embeddings=True,
+        initializer_range=0.05,  # the usual 0.02 is for widths of thousands: learning takes three times as long
         pad_token_id=words.pad_token_id,
         eos_token_id=words.eos_token_id,
         bos_token_id=None,
@@ -121,10 +184,17 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
     from staleharness.language.warm_start import WarmStart, warm_start
 
     def example(index: int) -> tuple[str, str]:
-        drawn = problem("train", index)
-        return prompt(drawn), drawn.solution
+        taught = lesson(index)
+        return prompt(taught), taught.solution
 
-    return warm_start(example, tokenizer(), config(), WarmStart(steps=350), [Path(__file__)], progress)
+    settings = WarmStart(steps=350, learning_rate=6e-3)
+    return warm_start(example, tokenizer(), config(), settings, [Path(__file__)], progress)
+
+
+@functools.cache
+def problems(split: str) -> tuple[Problem, ...]:
+    """The problems that reinforcement learning trains on, or is tested on, made once per process."""
+    return tuple(problem(split, index, seed=RL_SEED) for index in range(SIZES[split]))
 
 
 @ENVS.register("word-problems")
@@ -143,7 +213,7 @@ class WordProblems(LanguageTask):
     }  # fmt: skip
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-        return [problem(split, index, seed=RL_SEED) for index in range(SIZES[split])]
+        return list(problems(split))
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
         if spec.model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from . import objectives
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
@@ -13,6 +13,9 @@ from .errors import UserError, nearest
 from .parsing import build
 from .plugins import Registry
 from .spec import ControlSpec, RunSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
@@ -40,6 +43,9 @@ class Algorithm:
 
     name: ClassVar[str] = ""  # set by registration
     paper: ClassVar[str] = ""  # authors, year, identifier
+    core: ClassVar[bool] = (
+        True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
+    )
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
     needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
 
@@ -71,6 +77,17 @@ class Algorithm:
     def normalise_advantage(self) -> bool:
         """Whether the learner normalises advantages per minibatch (the run may switch it off for all)."""
         return True
+
+    @property
+    def optimal_baseline(self) -> bool:
+        """Whether the baseline of a group is `row_baseline` of the gradients of its rows, which the learner then
+        takes one by one (tokens only)."""
+        return False
+
+    def row_baseline(self, decisions: Decisions, squared_norm: Tensor) -> Tensor:
+        """The baseline [] of one group's rewards, given ‖∇ Σ_t c_t log π_t‖² of each of its rows [G], where c is the
+        coefficient that `policy_loss` gives a decision of advantage 1."""
+        raise NotImplementedError(f"{type(self).__name__} must define row_baseline(decisions, squared_norm)")
 
     def init_state(self) -> dict[str, float]:
         """The method's own state at phase 0 (an adaptive coefficient, say)."""

@@ -45,6 +45,11 @@ def aggregates(*columns: Array) -> Array:
     return np.stack(parts, axis=-1)
 
 
+def mean_of_tasks(*columns: Array) -> Array:
+    """Mean over tasks of the mean over runs: columns [..., runs_t] -> [..., 1]."""
+    return np.asarray(np.stack([c.mean(axis=-1) for c in columns], axis=-1).mean(axis=-1)[..., None])
+
+
 def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
     """P(a run of x scores higher than a run of y), ties counting half, averaged over tasks: [...]."""
     chances = []

@@ -138,9 +138,9 @@ def steps_axis(ax: Axes) -> None:
     ax.set_xlim(left=0)
 
 
-def shown(label: str) -> str:
-    """An algorithm's label as a figure can bear it."""
-    return shorten(printable(label), 28)
+def shown(label: str, width: float = COLUMN) -> str:
+    """An algorithm's label as a figure of this width can bear it."""
+    return shorten(printable(label), 28 if width < 5 else 40)
 
 
 def gid(look: Style) -> str:
@@ -150,15 +150,17 @@ def gid(look: Style) -> str:
 
 def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     """One legend for all panels, below them."""
-    handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
-    # A leading underscore would hide an entry, hence the space.
-    names = [f" {shown(label)}" if label.startswith("_") else shown(label) for label in looks]
-    lengths = [0.45 + 0.075 * len(name) for name in names]  # inches, about
     width = figure.get_figwidth()
+    # A leading underscore would hide an entry, hence the space.
+    names = {label: (" " if label.startswith("_") else "") + shown(label, width) for label in looks}
+    lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
+    # matplotlib fills columns; people read rows.
+    looks = {label: looks[label] for i in range(per_row) for label in list(looks)[i::per_row]}
+    handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
     made = figure.legend(
         handles,
-        names,
+        [names[label] for label in looks],
         loc="outside lower left",
         ncols=per_row,
         frameon=False,

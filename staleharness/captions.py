@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .palette import Style, styles
 from .scores import Grid
 from .tables import Table, plural
 
@@ -11,6 +12,12 @@ from .tables import Table, plural
 def labels(table: Table) -> list[str]:
     """All algorithms of a table, in the order in which figures show them."""
     return sorted({r["algorithm"] for r in table.rows})
+
+
+def looks_of(table: Table) -> dict[str, Style]:
+    """How each algorithm of a table looks. Where it is a part of a larger one (`series`), as it looks there."""
+    whole = styles([*table.settings.get("series", ()), *labels(table)])
+    return {label: whole[label] for label in labels(table)}
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -50,6 +57,11 @@ def band(table: Table) -> str:
 def bars(table: Table) -> str:
     """What the bar around a point is."""
     return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
+
+
+def iqm_axis(table: Table) -> str:
+    """The label of an axis of interquartile means."""
+    return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
 
 
 def scale(table: Table) -> str:

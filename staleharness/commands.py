@@ -33,8 +33,8 @@ class Grid:
     """Environments, e.g. Hopper or Hopper,Walker2d; `staleharness list` names them."""
     k: Annotated[str | None, _value("K,...", "1")] = None
     """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
-    algo: Annotated[str | None, _value("NAME,...", "all")] = None
-    """Algorithms, e.g. ppo_clip,vaco[delta=0.1]; `staleharness list` names them and their options."""
+    algo: Annotated[str | None, _value("NAME,...|all", "the core methods")] = None
+    """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
     seeds: Annotated[str | None, _value("N", "3")] = None
     """How many seeds: 0 to N-1."""
     steps: Annotated[str | None, _value("N", "the preset's")] = None

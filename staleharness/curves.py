@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from .bootstrap import curve_band
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
-from .captions import band, labels, scale, seeds
-from .palette import Style, styles
-from .scores import Array, Cell, Grid, Normaliser, grid, learning_curve
+from .captions import band, looks_of, scale, seeds
+from .palette import Style
+from .scores import Array, Cell, Grid, grid, learning_curve, normaliser_of
 from .store import StoredRun
 from .tables import Table
 
@@ -52,13 +52,11 @@ def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAG
 
 def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
     """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
-    s = table.settings
-    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
-    normalise = Normaliser(s["normalise"], low, high, s["constants_note"])
+    normalise, score = normaliser_of(table), table.settings["score"]
     tasks = []
     for cell, members in found.cells.items():
         if (cell.label, cell.capacity) == (label, k):
-            raw = [learning_curve(r, s["score"]) for r in members]
+            raw = [learning_curve(r, score) for r in members]
             tasks.append([(x, normalise(cell.env, y)) for x, y in raw])
     return tasks
 
@@ -68,7 +66,7 @@ def _curve_panels(
     tasks_of: Callable[[str, str, int], list[list[Curve]]], width: float,
 ) -> Figure:  # fmt: skip
     """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band."""
-    looks, envs = styles(labels(table)), [env for env, _ in titles]
+    looks, envs = looks_of(table), [env for env, _ in titles]
     count, per_env = len(titles), envs.count(envs[0])
     wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
     columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75

@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .canvas import INK, PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, shown, steps_axis
-from .captions import bars, labels, scale, seeds, size
+from .captions import bars, looks_of, scale, seeds, size
 from .curves import aggregate_curves, learning_curves
 from .marks import points_against_capacity
-from .palette import styles
 from .scores import grid, metrics
 from .store import StoredRun
 from .tables import Table
@@ -45,7 +44,7 @@ def all_figures(runs: Sequence[StoredRun], table: Table, width: float = PAGE) ->
 
 def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
     """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm."""
-    looks, ks = styles(labels(table)), table.settings["capacities"]
+    looks, ks = looks_of(table), table.settings["capacities"]
     title, height = "Score against buffer capacity", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
     with panels(title, subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
@@ -57,9 +56,9 @@ def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
 
 def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
-    looks = styles(labels(table))
+    looks = looks_of(table)
     names = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
-    place, lines = _lines(table)
+    place, lines = _lines(table, width)
     owner = {at: label for (label, _), at in place.items()}
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
@@ -92,7 +91,7 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
     return figure
 
 
-def _lines(table: Table) -> tuple[dict[tuple[str, int], int], list[str]]:
+def _lines(table: Table, width: float) -> tuple[dict[tuple[str, int], int], list[str]]:
     """Where each (algorithm, capacity) stands among the lines of a chart with a heading per capacity."""
     place: dict[tuple[str, int], int] = {}
     lines: list[str] = []
@@ -101,7 +100,7 @@ def _lines(table: Table) -> tuple[dict[tuple[str, int], int], list[str]]:
         for row in table.rows:
             if row["capacity"] == k:
                 place[row["algorithm"], k] = len(lines)
-                lines.append(shown(row["algorithm"]))
+                lines.append(shown(row["algorithm"], width))
     return place, lines
 
 
@@ -143,7 +142,7 @@ def staleness(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> F
     """TV, ESS and KL of the data and the clipped share over training: a line per algorithm, a panel per
     capacity.
     """
-    found, looks = grid(runs), styles(labels(table))
+    found, looks = grid(runs), looks_of(table)
     ks = found.capacities
     places = [(name, k) for name in DIAGNOSTICS for k in ks]
     columns = columns_for(width, len(ks) if len(ks) > 1 else 2)

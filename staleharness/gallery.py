@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 from .files import user_path, write_bytes
@@ -45,7 +46,7 @@ class Shown:
     """A figure with what there is to fill it."""
 
     figure: PaperFigure
-    bundle: Bundle | None
+    bundle: Bundle | None  # of the algorithms that are shown
     table: Table | None
 
     @property
@@ -67,6 +68,7 @@ class Shown:
     def facts(self) -> str:
         """n, interval, normalisation, scale and dates, in words."""
         from .captions import made
+        from .captions import scale as scale_of
 
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
@@ -80,21 +82,22 @@ class Shown:
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.expected), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
-            f"Scores: {s['score']} returns, normalised: {s['normalise']} ({s['constants_note']})."
+            f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
         if self.bundle.strangers:
             text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
         return text if self.bundle.complete else f"DRAFT, runs are missing. {text}"
 
 
-def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small") -> list[Shown]:
-    """What there is of each figure, read from `bundles`. A table is computed once per study and normalisation."""
-    from .stats import table
+def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any) -> list[Shown]:
+    """What there is of each figure, read from `bundles`. A table (`stats.table` with these options) is computed once
+    for all figures that show the same."""
+    from .stats import table as table_from
 
     check_scale_name(scale)
 
     @functools.cache
-    def bundle_of(study: str) -> Bundle | None:
+    def whole(study: str) -> Bundle | None:
         question = next(f.question for f in figures if f.entry.study == study)
         if scale != "small" and not question.paper:
             return None
@@ -102,16 +105,23 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small") ->
 
     @functools.cache
     def table_of(study: str, score: str, normalise: str) -> Table | None:
-        bundle = bundle_of(study)
+        bundle = whole(study)
         if bundle is None or not bundle.runs:
             return None
-        found = table(bundle.runs, bundle.expected, score=score, normalise=normalise)
-        return replace(found, settings=found.settings | {"scale": f"{scale} scale"})
+        found = table_from(bundle.runs, bundle.expected, score=score, normalise=normalise, **options)
+        note = found.settings["constants_note"].replace("this table", "the study")
+        return replace(found, settings=found.settings | {"scale": f"{scale} scale", "constants_note": note})
 
     out = []
     for f in figures:
         e = f.entry
-        out.append(Shown(f, bundle_of(e.study), table_of(e.study, e.score, e.normalise)))
+        bundle, table = whole(e.study), table_of(e.study, e.score, e.normalise)
+        if e.only and bundle and table:  # the scale stays that of the whole study
+            bundle = bundle.of(e.only)
+            series = sorted({r["algorithm"] for r in table.rows})
+            rows = [r for r in table.rows if r["algorithm"] in e.only]
+            table = replace(table, rows=rows, settings=table.settings | {"series": series})
+        out.append(Shown(f, bundle, table))
     return out
 
 
@@ -128,12 +138,18 @@ def make(
     from .inline import inline_svg
 
     folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    if any(s.state != "no bundle" for s in shown):
+        folder.mkdir(parents=True, exist_ok=True)
     written, inline = [], {}
     for s in shown:
         e = s.figure.entry
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
-        if s.figure.name not in drawn or s.bundle is None or s.table is None:
+        if s.figure.name not in drawn:
+            continue
+        if s.bundle is None or s.table is None:
+            for kind in ("svg", "png"):  # of results that are no longer there
+                (folder / f"{s.figure.name}.{kind}").unlink(missing_ok=True)
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
@@ -158,7 +174,7 @@ def make(
 
 def markdown(paper: Paper, name: str, shown: Sequence[Shown]) -> str:
     """The page of a paper."""
-    lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}", ""]
+    lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}" if paper.link else paper.about, ""]
     lines += [f"All figures again from the committed runs, without torch: `make figures PAPER={name}`.", ""]
     for s in shown:
         e = s.figure.entry

@@ -14,3 +14,4 @@ class Job:
     label: str  # the algorithm as the user named it
     spec: dict[str, Any]  # `RunSpec.to_dict()`
     root: str  # the results folder, absolute
+    folder: str = ""  # where the user stood: relative paths in the spec begin there

@@ -47,11 +47,14 @@ def points_against_capacity(
 
 
 def named_rows(
-    ax: Axes, looks: Mapping[str, Style], rows: Mapping[str, tuple[float, float | None, float | None]]
+    ax: Axes,
+    looks: Mapping[str, Style],
+    rows: Mapping[str, tuple[float, float | None, float | None]],
+    width: float,
 ) -> None:
     """A line per algorithm of `looks`, from top to bottom: the estimate in black on its interval (value, low, high).
 
-    An algorithm without a row keeps its line, empty.
+    An algorithm without a row keeps its line, empty. `width` is that of the figure, in inches.
     """
     for at, (label, look) in enumerate(looks.items()):
         if label not in rows:
@@ -64,6 +67,6 @@ def named_rows(
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.set_yticks(range(len(looks)), labels=[shown(label) for label in looks])
-    for text, look in zip(ax.get_yticklabels(), looks.values(), strict=True):
+    ax.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
+    for text, look in zip(ax.get_yticklabels(), looks.values(), strict=False):
         text.set_gid(gid(look))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,8 +42,9 @@ class Entry:
     asked: str = ""  # who asked for it, where no paper shows it
     saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
     verdict: Verdict = ""
-    normalise: str = "minmax"
-    score: str = "sampled"
+    only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
+    normalise: str = "auto"  # as the kind of task is usually reported
+    score: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function
 
 
@@ -58,8 +59,8 @@ class PaperFigure:
 
     @property
     def number(self) -> str:
-        """`3` of fig3; empty where the figure is not one of the paper's own."""
-        match = re.fullmatch(r"fig(\d+)", self.name)
+        """`3` of fig3, `5b` of fig5b; empty where the figure is not one of the paper's own."""
+        match = re.fullmatch(r"fig(\d+[a-z]?)", self.name)
         return match[1] if match else ""
 
     @property
@@ -85,7 +86,7 @@ def read_paper(name: str, folder: Path | None = None) -> tuple[Paper, list[Paper
         if file != path:
             entry = build_from(Entry, file)
             figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
-    return paper, sorted(figures, key=lambda f: (not f.number, int(f.number or 0), f.name))
+    return paper, sorted(figures, key=lambda f: (not f.number, int(re.sub(r"\D", "", f.number) or 0), f.name))
 
 
 def build_from(kind: type[Any], file: Path) -> Any:
@@ -138,6 +139,15 @@ class Bundle:
     @property
     def complete(self) -> bool:
         return bool(self.expected) and len(self.runs) == len(self.expected)
+
+    def of(self, labels: Sequence[str]) -> Bundle:
+        """What it holds of some algorithms. Raises `UserError` where the study has no such algorithm."""
+        there = {e["label"] for e in self.expected}
+        for label in labels:
+            if label not in there:
+                raise UserError(f"only={label!r} is not in the study; {nearest(label, there)}")
+        runs = [run for run in self.runs if run.record["label"] in labels]
+        return replace(self, runs=runs, expected=[e for e in self.expected if e["label"] in labels])
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -74,8 +75,13 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     for env, family in found:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
             _try(env, family)
-    choices = [parse_algorithm(text) for text in question.algorithm or tuple(ALGORITHMS)]
-    _no_duplicates([_label(_resolved(choice)) for choice in choices], "ALGO")
+    known = {key for _, family in found for key in family.settings.settings()}
+    named = question.algorithm not in ((), ("all",))
+    choices = [_split(parse_algorithm(text), known) for text in question.algorithm if named]
+    if not named:
+        everything = [name for name in ALGORITHMS if question.algorithm or ALGORITHMS[name].core]
+        choices = [_split(AlgorithmChoice(name), known) for name in everything]
+    _no_duplicates([_label(_resolved(choice), own) for choice, own in choices], "ALGO")
     seeds = range(question.seeds) if seeds is None else seeds
     forward: tuple[int | None, ...] = question.forward or (None,)
     _no_duplicates([str(n) for n in forward], "N")
@@ -88,9 +94,9 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         for (env, family), (settings, hyper) in zip(found, chosen, strict=True):
             for capacity in capacities:
                 for n in forward:
-                    for choice in choices:
+                    for choice, own in choices:
                         algorithm = _resolved(choice, hyper.get(choice.name, {}))
-                        if not question.algorithm and (why := unmet(algorithm, family.provides)) is not None:
+                        if not named and (why := unmet(algorithm, family.provides)) is not None:
                             skipped[f"{why}, which {env} does not have"] = None
                             continue
                         content: dict[str, Any] = {
@@ -100,12 +106,21 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                         }
                         content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
                         content |= {} if n is None else {"minibatches": n}
-                        spec = family.settings.from_dict(content, "SET")
+                        plain = family.settings.from_dict(content, "SET")
+                        spec = family.settings.from_dict({**content, **own}, "ALGO")
                         check(algorithm, spec, family.provides)
                         family.check(spec)
+                        spec = family.identified(spec)
                         run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
-                        label = _label(algorithm) + (f" N={n}" if len(forward) > 1 else "")
+                        differs = {
+                            key: v for key, v in own.items() if getattr(spec, key) != getattr(plain, key)
+                        }
+                        label = _label(algorithm, differs) + (f" N={n}" if len(forward) > 1 else "")
                         runs.append(PlannedRun(run_id, label, spec))
+    places = Counter(run.run_id for run in runs)
+    _no_duplicates(
+        [run.label for run in runs if places[run.run_id] > 1 and run.spec.seed == seeds[0]], "ALGO"
+    )
     name, title = _name(question, found, capacities), _title(question, found, capacities)
     return Plan(tuple(runs), name, title, tuple(skipped))
 
@@ -146,17 +161,27 @@ def _resolved(choice: AlgorithmChoice, preset: Mapping[str, Any] = MappingProxyT
     return build(ALGORITHMS[choice.name], {**preset, **choice.options}, f"ALGO={choice.name}")
 
 
+def _split(choice: AlgorithmChoice, known: Iterable[str]) -> tuple[AlgorithmChoice, dict[str, Any]]:
+    """What stands in the brackets, apart: the method's own hyper-parameters, and settings of its runs.
+
+    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`. A name that is both is the method's.
+    """
+    names = {f.name for f in fields(ALGORITHMS[choice.name])}
+    own = {k: v for k, v in choice.options.items() if k in known and k not in names}
+    return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k not in own}), own
+
+
 def _hyper(algorithm: Algorithm) -> dict[str, Any]:
     """All hyper-parameters of the method."""
     return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
 
 
-def _label(algorithm: Algorithm) -> str:
-    """What a method is called in tables: its name and whatever differs from its defaults. One method has one
-    label, however it was typed."""
+def _label(algorithm: Algorithm, own: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """What a method is called in tables: its name and whatever differs from its defaults, and settings of its `own`.
+    One method has one label, however it was typed."""
     plain, default = _hyper(algorithm), _hyper(type(algorithm)())
     changed = {key: value for key, value in plain.items() if value != default[key]}
-    return AlgorithmChoice(algorithm.name, changed).label
+    return AlgorithmChoice(algorithm.name, {**changed, **own}).label
 
 
 def _check_device(device: str) -> None:

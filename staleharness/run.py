@@ -49,7 +49,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
         (attempt / "failure.json").unlink(missing_ok=True)
         write_json(attempt / "job.json", {"label": job.label, "phases": spec.phases, "spec": job.spec})
         made_with = fingerprint(spec)
-        simulation = simulation_of(spec)
+        simulation = simulation_of(spec, Path(job.folder))
         try:
             lengths = _resume(attempt, simulation, made_with)
             scores = _phases(attempt, simulation, lengths, made_with, progress, should_stop)

@@ -18,6 +18,8 @@ from .store import StoredRun
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .tables import Table
+
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
 NORMALISATIONS = ("minmax", "ppo", "frozen", "raw")
@@ -191,6 +193,13 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
             kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "the scores as they are"
         )
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
+
+
+def normaliser_of(table: Table) -> Normaliser:
+    """The scale that a table was made with."""
+    s = table.settings
+    low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
+    return Normaliser(s["normalise"], low, high, s["constants_note"])
 
 
 def check_scale(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,12 @@ from .streams import stream
 from .task import find_env
 
 
-def simulation_of(spec: RunSpec) -> Simulated:
-    """The simulation of this kind of run; a language run loads transformers."""
+def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
+    """The simulation of this kind of run; a language run loads transformers, and what its spec names from `folder`."""
     if isinstance(spec, LanguageSpec):
         from .language.simulation import LanguageSimulation
 
-        return LanguageSimulation(spec)
+        return LanguageSimulation(spec, folder)
     assert isinstance(spec, ControlSpec)
     return Simulation(spec)
 

@@ -249,6 +249,8 @@ class LanguageSpec(RunSpec):
     # the task
     model: str = ""  # a hub name or a folder; empty: the task's own
     data: str = ""  # a folder with train.jsonl and test.jsonl; empty: the task's own
+    model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
+    data_digest: str = ""
     prompt_format: str = ""  # by name; empty: the task's own
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's

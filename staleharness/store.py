@@ -55,6 +55,12 @@ class StoredRun:
 
         return pd.read_parquet(self.path / "metrics.parquet")
 
+    def timing(self) -> pd.DataFrame:
+        """Seconds per phase (`timing.parquet`)."""
+        import pandas as pd
+
+        return pd.read_parquet(self.path / "timing.parquet")
+
 
 class Store:
     """The results folder. Creating it is the only thing `open_for_writing` writes."""

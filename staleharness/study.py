@@ -23,7 +23,7 @@ class Question:
     """A sweep as asked: a grid and settings. Also the shape of a study's file (TOML)."""
 
     env: tuple[str, ...] = ()
-    algorithm: tuple[str, ...] = ()  # empty: every registered one
+    algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": every one that the task can serve
     capacity: tuple[int, ...] = ()
     forward: tuple[
         int, ...
@@ -97,7 +97,7 @@ def ask(
     if env is not None:
         asked["env"] = _named(env, "ENV")
     if algo is not None:
-        asked["algorithm"] = () if algo.strip() == "all" else _named(algo, "ALGO")
+        asked["algorithm"] = _named(algo, "ALGO")
     if k is not None:
         asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
     if n is not None:

@@ -108,7 +108,7 @@ def _start_server() -> None:
 
 def _start(context: Any, run: PlannedRun, store: Store, listener: Listener) -> _Worker:
     here, there = context.Pipe()
-    job = Job(run.run_id, run.label, run.spec.to_dict(), str(store.root.resolve()))
+    job = Job(run.run_id, run.label, run.spec.to_dict(), str(store.root.resolve()), os.getcwd())
     arguments = (job, os.environ.get(PATH_VARIABLE, ""), there)
     process = context.Process(target=_in_child, args=arguments, name=run.run_id, daemon=False)
     process.start()

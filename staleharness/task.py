@@ -55,6 +55,11 @@ class Task:
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )
 
+    @classmethod
+    def identified(cls, spec: RunSpec) -> RunSpec:
+        """The spec as it enters the run's id; a family adds what the words of the spec do not pin down."""
+        return spec
+
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`.

@@ -10,30 +10,28 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from .bootstrap import fast_interval
+from .bootstrap import fast_interval, mean_of_tasks
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
-from .captions import band, bars, labels, scale, seeds
+from .captions import band, bars, iqm_axis, looks_of, scale, seeds
 from .curves import draw_curve, normalised_curves
 from .marks import points_against_capacity
-from .palette import styles
 from .scores import Array, Grid, grid, metrics
 from .store import StoredRun
-from .tables import Table
+from .tables import Table, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REPS = 2000
-LAST = 0.1  # share of the phases that count as the end of a run
 
 
 def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training (IQM over environments and seeds), and the area under it against K."""
-    found, looks = grid(runs), styles(labels(table))
-    over = f"{len(found.envs)} environment{'' if len(found.envs) == 1 else 's'}"
+    found, looks = grid(runs), looks_of(table)
+    over = plural(len(found.envs), "environment")
     subtitle = (
-        f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; AUC: IQM of each run's area under its "
-        f"normalised curve, {bars(table)}; {scale(table)}"
+        f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; AUC: IQM of each run's area under "
+        f"its curve, {bars(table)}; {scale(table)}"
     )
 
     def curve(ax: Axes, k: int) -> None:
@@ -44,14 +42,14 @@ def score_and_area(runs: Sequence[StoredRun], table: Table, width: float = PAGE)
     def end(ax: Axes) -> None:
         points_against_capacity(ax, looks, table.rows, "auc", table.settings["capacities"])
 
-    return _panels("Score over training", subtitle, "normalised score", "AUC", table, width, curve, end)
+    return _panels("Score over training", subtitle, iqm_axis(table), "AUC", table, width, curve, end)
 
 
 def metric_over_training(
     runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str,
-    line: float = math.nan, line_name: str = "",
+    last: float = 0.1, line: float = math.nan, line_name: str = "",
 ) -> Figure:  # fmt: skip
-    """A column of the metrics over training (mean over runs), and its mean over the last tenth of the phases against K.
+    """A column of the metrics over training (mean over runs), and its mean over the `last` share of phases against K.
 
     `line`: a level to compare with, named `line_name`. Algorithms that do not measure the column are left out.
     """
@@ -59,11 +57,11 @@ def metric_over_training(
     having = {
         label for c, rs in found.cells.items() for label in [c.label] if any(metric in metrics(r) for r in rs)
     }
-    looks = {label: look for label, look in styles(labels(table)).items() if label in having}
-    rows = [_end_row(found, label, k, metric) for label in looks for k in found.capacities]
+    looks = {label: look for label, look in looks_of(table).items() if label in having}
+    rows = [_end_row(found, label, k, metric, last) for label in looks for k in found.capacities]
+    when = "all phases" if last >= 1 else f"the last {last:.0%} of the phases"
     subtitle = (
-        f"mean over environments and seeds ({seeds(found)}), no interval; right: mean of the last "
-        f"{LAST:.0%} of the phases, {bars(table)}"
+        f"mean over environments and seeds ({seeds(found)}), no interval; right: mean of {when}, {bars(table)}"
     ) + (f"; dotted: {line_name}" if line_name else "")
 
     def curve(ax: Axes, k: int) -> None:
@@ -77,17 +75,52 @@ def metric_over_training(
         _level(ax, line)
 
     title = f"{name[0].upper()}{name[1:]} over training"
-    figure = _panels(
-        title, subtitle, name, f"{name}, at the end", table, width, curve, end, list(looks), one=True
+    when = "all phases" if last >= 1 else f"last {last:.0%} of phases"
+    return _panels(title, subtitle, name, when, table, width, curve, end, list(looks), one=True)
+
+
+def metric_over_time(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str
+) -> Figure:
+    """A column of the metrics against wall-clock time without evaluation: one panel per capacity, mean over runs."""
+    found, looks, ks = grid(runs), looks_of(table), table.settings["capacities"]
+    cores = ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
+    subtitle = (
+        f"mean over environments and seeds ({seeds(found)}) of {name} and of the seconds until then (collecting and "
+        f"learning), phase by phase, at most {BINS} bins, no interval; on {cores}"
     )
+    columns = columns_for(width, min(4, len(ks)))
+    title = f"{name[0].upper()}{name[1:]} over time"
+    with panels(title, subtitle, [0] * len(ks), table=table, columns=columns, height=1.9, width=width) as (
+        figure,
+        axes,
+    ):
+        for ax, k in zip(axes, ks, strict=True):
+            for label, look in looks.items():
+                members = _members(found, label, k)
+                frames = [metrics(r).assign(clock=_clock(r)) for r in members]
+                _, x = binned(frames, "clock")
+                _, y = binned(frames, metric)
+                if len(x) == len(y):
+                    ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
+            ax.set_title(f"K = {k}", loc="left")
+            ax.set_xlim(left=0)
+        label_edges(axes, columns, "seconds", name)
+        legend(figure, looks)
     return figure
+
+
+def _clock(run: StoredRun) -> Array:
+    """Seconds of collecting and learning until the end of each phase."""
+    timing = run.timing()
+    return np.asarray((timing["collect"] + timing["learn"]).cumsum(), dtype=np.float64)
 
 
 def steps_to_threshold(
     runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, threshold: float = 0.5
 ) -> Figure:
     """Share of runs whose newest policy has scored `threshold` (normalised) at least once, against the steps."""
-    found, looks = grid(runs), styles(labels(table))
+    found, looks = grid(runs), looks_of(table)
     subtitle = (
         f"share of runs that reached a normalised score of {threshold:g} in an evaluation by then, over environments "
         f"and seeds ({seeds(found)}), no interval; right: share at the end, {bars(table)}; {scale(table)}"
@@ -146,7 +179,7 @@ def _panels(
 ) -> Figure:  # fmt: skip
     """A panel per capacity and one for the end; `one`: all of them have the same y axis."""
     ks = table.settings["capacities"]
-    looks = {label: s for label, s in styles(labels(table)).items() if names is None or label in names}
+    looks = {label: s for label, s in looks_of(table).items() if names is None or label in names}
     columns = columns_for(width, min(4, len(ks) + 1))
     groups = [0] * len(ks) + [0 if one else 1]
     with panels(title, subtitle, groups, table=table, columns=columns, height=1.9, width=width) as (
@@ -160,7 +193,7 @@ def _panels(
         end(axes[-1])
         axes[-1].set_title(y_end, loc="left")
         axes[-1].yaxis.set_major_locator(MaxNLocator(5))
-        label_edges(axes, columns, "environment steps", y)
+        label_edges(axes, columns, table.settings["unit"], y)
         axes[-1].set_xlabel("buffer capacity K")
         if len(axes) % columns == 1:
             axes[-1].set_ylabel(y)
@@ -175,7 +208,7 @@ def _members(found: Grid, label: str, k: int) -> list[StoredRun]:
     return [r for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k) for r in rs]
 
 
-def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
+def _end_row(found: Grid, label: str, k: int, metric: str, last: float) -> dict[str, Any]:
     """Mean of the last phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for cell, members in found.cells.items():
@@ -183,7 +216,7 @@ def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
             columns = [
                 metrics(r)[metric].dropna().to_numpy(np.float64) for r in members if metric in metrics(r)
             ]
-            ends = [c[-max(1, round(LAST * len(c))) :].mean() for c in columns if len(c)]
+            ends = [c[-max(1, round(last * len(c))) :].mean() for c in columns if len(c)]
             if ends:
                 tasks.append(np.array(ends))
     return _with_interval(tasks, label, k, metric)
@@ -192,14 +225,11 @@ def _end_row(found: Grid, label: str, k: int, metric: str) -> dict[str, Any]:
 def _with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dict[str, Any]:
     """{algorithm, capacity, end, end_low, end_high}: mean over tasks of their means, None where there is none."""
 
-    def mean(*columns: Array) -> Array:
-        return np.asarray(np.stack([c.mean(axis=-1) for c in columns], axis=-1).mean(axis=-1)[..., None])
-
     row: dict[str, Any] = {"algorithm": label, "capacity": k, "end": None, "end_low": None, "end_high": None}
     if tasks:
-        row["end"] = float(mean(*tasks)[0])
+        row["end"] = float(mean_of_tasks(*tasks)[0])
     if tasks and min(map(len, tasks)) > 1:
-        low, high = fast_interval(mean, tasks, name=(name, label, k), reps=REPS)
+        low, high = fast_interval(mean_of_tasks, tasks, name=(name, label, k), reps=REPS)
         row |= {"end_low": float(low[0]), "end_high": float(high[0])}
     return row
 

@@ -162,6 +162,12 @@ class Detached(Honest):
         return super().policy_loss(replace(d, target_logp=d.target_logp.detach() + 0.0 * d.target_logp))
 
 
+class LostWithoutAClosedForm(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        unknown = float("nan") if d.analytic_kl is None else 1.0
+        return PolicyLoss(unknown * super().policy_loss(d).loss)
+
+
 class Halves(Honest):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return PolicyLoss(0.5 * super().policy_loss(d).loss)
@@ -211,6 +217,7 @@ class Careless(Honest):
         (Draws, "is_deterministic_and_draws_nothing"),
         (Writes, "leaves_its_inputs_alone"),
         (Detached, "pulls_on_the_policy"),
+        (LostWithoutAClosedForm, "answers_for_tokens"),
         (Halves, "is_a_policy_gradient_on_policy"),
         (Overflows, "survives_extreme_ratios"),
         (SortsRows, "does_not_see_the_order_of_rows"),

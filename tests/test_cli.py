@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from staleharness import cli, report
+from staleharness import cli, execute, report
 from staleharness.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,14 +126,16 @@ def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp
 
 def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(cli, "_execute", lambda command, planned, store, jobs: seen.append(store.root) or 0)
+    monkeypatch.setattr(
+        execute, "execute", lambda command, planned, store, jobs: seen.append(store.root) or 0
+    )
     assert call("sweep", *ASKED)[0] == 0
     assert seen == [Path("results")]
 
 
 def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(cli, "_execute", lambda command, planned, store, jobs: seen.append(planned) or 0)
+    monkeypatch.setattr(execute, "execute", lambda command, planned, store, jobs: seen.append(planned) or 0)
     words = ["--env", "Pendulum", "--algo", "vaco[delta=0.1]", "--seed", "123456789"]
     assert call("run", *words)[0] == 0
     (planned,) = seen
@@ -399,7 +401,7 @@ def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.
         seen.append((planned.runs[0].spec, store.root))
         return 0
 
-    monkeypatch.setattr(cli, "_execute", note)
+    monkeypatch.setattr(execute, "execute", note)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for words in (

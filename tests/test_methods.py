@@ -508,6 +508,28 @@ def test_the_loss_of_trajectory_balance_is_the_squared_imbalance_and_its_slope_i
         assert float(pull[b, t]) == pytest.approx(-slope, abs=1e-6)
 
 
+def test_in_trajectory_balance_a_completion_does_not_pull_through_the_partition_of_its_prompt() -> None:
+    """log Ẑ is held still: the loss of one row has no gradient in the rows beside it."""
+    d = examples(0, 1.0)
+    (gradient,) = torch.autograd.grad(make("tba").policy_loss(d).loss[0].sum(), d.target_logp)
+    assert gradient[0].any() and not gradient[1:].any()
+
+
+@pytest.mark.parametrize("name", ["tba", "otb"])
+def test_a_completion_that_does_not_teach_is_not_of_its_group(name: str) -> None:
+    """Left out by the mask (cut off at the length limit, say), its outcome moves nobody's baseline."""
+    d = examples(0, 1.0)
+    assert d.outcome is not None and d.group is not None
+    group = torch.tensor([0, 0, 0, 1, 1, 2, 2])
+    without = replace(d, group=group, mask=d.mask * (torch.arange(7) != 1).double()[:, None])
+    other_outcome = replace(without, outcome=d.outcome + 5.0 * (torch.arange(7) == 1))
+    alone = replace(without, group=torch.tensor([0, 9, 0, 1, 1, 2, 2]))
+    for same in (other_outcome, alone):
+        torch.testing.assert_close(
+            gradient_coefficients(make(name), without), gradient_coefficients(make(name), same)
+        )
+
+
 def test_trajectory_balance_is_at_rest_where_the_policy_is_the_tilted_reference() -> None:
     """π ∝ π_ref exp(R/β): log π/π_ref − R/β is one number for a prompt."""
     outcome, beta = [1.0, 0.0, 1.0], 0.5

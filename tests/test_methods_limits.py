@@ -101,6 +101,12 @@ def test_on_control_gspo_is_ppo_with_its_own_bounds(seed: int) -> None:
     )
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_both_bounds_at_one_cispo_is_uncorrected_reinforce(seed: int) -> None:
+    d = examples(seed)
+    torch.testing.assert_close(pull("cispo", d, low=1.0, high=1.0), d.advantage * d.mask)
+
+
 # --- one method is another ----------------------------------------------------------------------------------
 
 

@@ -165,7 +165,7 @@ def test_the_same_spec_has_the_same_id_for_ever() -> None:
 OTHER: dict[str, Any] = {
     "env": "Ant-v5", "algorithm": "vaco", "hyper": {"a": 0.2}, "lag": "fixed:1", "mechanism": "replay",
     "assignment": "episode", "density": "mixture", "observation_statistics": "frozen", "hidden": (32,),
-    "device": "cuda", "discount": 0.9, "gae_lambda": 0.9,
+    "step_size": "ess", "device": "cuda", "discount": 0.9, "gae_lambda": 0.9,
 }  # fmt: skip
 
 
@@ -256,3 +256,15 @@ def test_a_grid_beyond_reason_is_refused_at_once() -> None:
 def test_one_large_seed_is_one_run() -> None:
     (run,) = plan(ask(env="Hopper", algo="spo"), [10**15]).runs
     assert run.spec.seed == 10**15
+
+
+def test_brackets_may_hold_settings_of_the_run_and_a_method_is_still_called_one_thing() -> None:
+    runs = plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=1e-4,clip=0.1]", seeds="1")).runs
+    assert [run.label for run in runs] == ["ppo_clip", "ppo_clip[clip=0.1,learning_rate=0.0001]"]
+    assert [run.spec.learning_rate for run in runs] == [3e-4, 1e-4]
+    (same,) = plan(ask(env="Hopper", algo="ppo_clip[learning_rate=3e-4]", seeds="1")).runs
+    assert (same.label, same.run_id) == (runs[0].label, runs[0].run_id)
+    with pytest.raises(UserError, match="ALGO names ppo_clip more than once"):
+        plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=3e-4]", seeds="1"))
+    with pytest.raises(UserError, match="learning_rat"):
+        plan(ask(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))

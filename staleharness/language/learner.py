@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,15 @@ class Timer:
         now = time.perf_counter()
         self.seconds[name] += now - begin
         return now
+
+
+class _Taken(NamedTuple):
+    """What a gradient step was made of; the gradient itself lies with the parameters."""
+
+    decisions: Decisions
+    answer: PolicyLoss
+    pull: Tensor  # dL/dlogp [B, T]
+    entropy: Tensor  # [B, T]
 
 
 class TokenLearner:
@@ -126,31 +135,145 @@ class TokenLearner:
     ) -> dict[str, Tensor]:
         """One gradient step on one minibatch; `mask` [B, T] is 1 where a token teaches. Returns scalars."""
         spec, algorithm = self.spec, self.algorithm
+        weights = aggregation_weights(mask, spec.aggregation, spec.completion_tokens)
+        begin = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        if algorithm.optimal_baseline:
+            taken = self._row_gradients(data, mask, weights, start, phase)
+            begin = timer("train", begin)
+        else:
+            taken = self._gradients(data, mask, weights, start, phase, timer)
+            begin = time.perf_counter()
+        decisions, answer = taken.decisions, taken.answer
+        scale = algorithm.step_scale(decisions) * step_factor(decisions, spec.step_size)
+        norm = self._optimise(rate * scale)
+        timer("train", begin)
+        now = decisions.target_logp.detach()
+        with torch.no_grad():
+            own = {f"algorithm/{key}": masked_mean(x.float(), mask) for key, x in answer.diagnostics.items()}
+            return {
+                "policy_loss": (weights * answer.loss).sum().detach(),
+                "entropy": masked_mean(taken.entropy.detach(), mask),
+                "grad_norm": norm,
+                "step_scale": torch.tensor(scale, device=norm.device),
+                **of_weights(now, data.behaviour_logp, mask),
+                **of_clipping(taken.pull, decisions.advantage, mask),
+                **own,
+            }
+
+    def _gradients(
+        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int, timer: Timer
+    ) -> _Taken:
+        """The minibatch's gradient, left with the parameters: dL/dlogp of all of it, then piece by piece."""
+        spec, algorithm = self.spec, self.algorithm
         begin = time.perf_counter()
         pieces = self._pieces(data)
         whole = len(pieces) == 1
+        bonus, square = spec.entropy_coef > 0, "logit_norm" in algorithm.needs
         with torch.set_grad_enabled(whole):
-            square = "logit_norm" in algorithm.needs
-            bonus = spec.entropy_coef > 0
             scored = [
                 self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square)
                 for p in pieces
             ]
         through = torch.cat([piece.logp for piece in scored])
-        through_entropy = torch.cat([piece.entropy for piece in scored])
+        entropy = torch.cat([piece.entropy for piece in scored])
+        norms = torch.cat([s.norm for s in scored if s.norm is not None]) if square else None
         target_logp = through.detach().requires_grad_()
-        now = target_logp.detach()
         begin = timer("train", begin)
-        if algorithm.proximal == "ewma":
-            proximal_logp = self._shadow_logp(data)
-        elif algorithm.proximal == "recompute":
-            assert start is not None
-            proximal_logp = start
-        else:
-            proximal_logp = data.behaviour_logp
+        proximal_logp = self._proximal(data, start)
         begin = timer("proximal", begin)
+        now = target_logp.detach()
         advantage = self._advantage(data, mask, now if start is None else start, now, phase)
-        decisions = Decisions(
+        decisions = self._decisions(data, mask, target_logp, proximal_logp, advantage, phase, norms)
+        answer = algorithm.policy_loss(decisions)
+        loss = (weights * answer.loss).sum()
+        if loss.requires_grad:
+            loss.backward()
+        pull = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
+        begin = timer("loss", begin)
+        entropy_pull = -spec.entropy_coef * weights
+        if whole:
+            self._backward(through, entropy, pull, entropy_pull)
+        else:
+            at = 0
+            for p in pieces:
+                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus)
+                piece = slice(at, at + len(p.token))
+                self._backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
+                at += len(p.token)
+        timer("train", begin)
+        return _Taken(decisions, answer, pull, entropy.detach())
+
+    def _row_gradients(
+        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int
+    ) -> _Taken:
+        """The same with the method's own baseline b per group, from a single backward pass over each row.
+
+        With u_i the gradient of row i at advantage 1, a group contributes Σ (R_i/σ) u_i − b Σ u_i/σ, and b is known
+        when its last row has been through (Huang et al. 2026, arXiv:2602.17616, section 4.2).
+        """
+        _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        proximal_logp = self._proximal(data, start)
+        total = [torch.zeros_like(p) for p in self.parameters]
+        logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
+        baseline = torch.zeros_like(sigma)
+        for group in data.group.unique():
+            rows = (data.group == group).nonzero()[:, 0]
+            rewarded = [torch.zeros_like(p) for p in self.parameters]
+            plain = [torch.zeros_like(p) for p in self.parameters]
+            norms = torch.zeros_like(sigma[rows])
+            for i, row in enumerate(rows):
+                at = row[None]
+                one, width = data.rows(at), int(data.mask[row].sum())
+                token, valid = one.token[:, :width], one.mask[:, :width]
+                scored = self.policy.score(one.prompt, one.prompt_mask, token, valid, None, False)
+                leaf = torch.zeros_like(one.mask)
+                leaf[:, :width] = scored.logp.detach()
+                logp[row], entropy[row, :width] = leaf[0], scored.entropy[0].detach()
+                leaf.requires_grad_()
+                alone = self._decisions(one, mask[at], leaf, proximal_logp[at], mask[at], phase, None)
+                ((weights[at] * self.algorithm.policy_loss(alone).loss).sum()).backward()
+                assert leaf.grad is not None
+                self.optimizer.zero_grad(set_to_none=True)
+                torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
+                own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+                pull[row] = leaf.grad[0]
+                norms[i] = sum(g.square().sum() for g in own) / weights[row].max().clamp(min=1e-30).square()
+                torch._foreach_add_(rewarded, own, alpha=float(data.outcome[row] / sigma[row]))
+                torch._foreach_add_(plain, own, alpha=float(1.0 / sigma[row]))
+            together = data.rows(rows)
+            seen = self._decisions(
+                together, mask[rows], logp[rows], proximal_logp[rows], mask[rows], phase, None
+            )
+            baseline[rows] = self.algorithm.row_baseline(seen, norms)
+            torch._foreach_add_(total, rewarded)
+            torch._foreach_add_(total, plain, alpha=-float(baseline[rows[0]]))
+        for p, gradient in zip(self.parameters, total, strict=True):
+            p.grad = gradient
+        advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
+        decisions = self._decisions(data, mask, logp, proximal_logp, advantage, phase, None)
+        return _Taken(decisions, self.algorithm.policy_loss(decisions), pull * advantage, entropy)
+
+    def _proximal(self, data: Completions, start: Tensor | None) -> Tensor:
+        """Log-probabilities [B, T] of the anchor that the method asks for."""
+        if self.algorithm.proximal == "ewma":
+            return self._shadow_logp(data)
+        if self.algorithm.proximal == "recompute":
+            assert start is not None
+            return start
+        return data.behaviour_logp
+
+    def _decisions(
+        self,
+        data: Completions,
+        mask: Tensor,
+        target_logp: Tensor,
+        proximal_logp: Tensor,
+        advantage: Tensor,
+        phase: int,
+        norms: Tensor | None,
+    ) -> Decisions:
+        return Decisions(
             target_logp=target_logp,
             behaviour_logp=data.behaviour_logp,
             proximal_logp=proximal_logp,
@@ -161,41 +284,9 @@ class TokenLearner:
             state=self.state,
             group=data.group,
             outcome=data.outcome,
-            logit_norm=torch.cat([s.norm for s in scored if s.norm is not None]) if square else None,
+            logit_norm=norms,
             reference_logp=self._reference_logp(data) if self.reference is not None else None,
         )
-        answer: PolicyLoss = algorithm.policy_loss(decisions)
-        weights = aggregation_weights(mask, spec.aggregation, spec.completion_tokens)
-        policy_loss = (weights * answer.loss).sum()
-        if policy_loss.requires_grad:
-            policy_loss.backward()
-        pull = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
-        scale = algorithm.step_scale(decisions) * step_factor(decisions, spec.step_size)
-        begin = timer("loss", begin)
-        entropy_pull = -spec.entropy_coef * weights
-        self.optimizer.zero_grad(set_to_none=True)
-        if whole:
-            self._backward(through, through_entropy, pull, entropy_pull)
-        else:
-            at = 0
-            for p in pieces:
-                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus)
-                piece = slice(at, at + len(p.token))
-                self._backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
-                at += len(p.token)
-        norm = self._optimise(rate * scale)
-        timer("train", begin)
-        with torch.no_grad():
-            own = {f"algorithm/{key}": masked_mean(x.float(), mask) for key, x in answer.diagnostics.items()}
-            return {
-                "policy_loss": policy_loss.detach(),
-                "entropy": masked_mean(through_entropy.detach(), mask),
-                "grad_norm": norm,
-                "step_scale": torch.tensor(scale, device=norm.device),
-                **of_weights(now, data.behaviour_logp, mask),
-                **of_clipping(pull, advantage, mask),
-                **own,
-            }
 
     def _backward(self, logp: Tensor, entropy: Tensor, pull: Tensor, entropy_pull: Tensor) -> None:
         """Carry dL/dlogp (and the entropy bonus's) into the parameters' gradients."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,7 +23,7 @@ from .evaluation import evaluate
 from .generation import Generator, prompt_set
 from .learner import TokenLearner
 from .prompts import find_prompt
-from .task import LanguageTask
+from .task import LanguageTask, located
 
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
@@ -30,19 +31,20 @@ SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 class LanguageSimulation:
     """One run, phase by phase. Iterating yields a `PhaseRecord` per generation round until the budget is spent."""
 
-    def __init__(self, spec: LanguageSpec) -> None:
+    def __init__(self, spec: LanguageSpec, folder: Path = Path()) -> None:
         _, family = find_env(spec.env)
         task = family()
         assert isinstance(task, LanguageTask)
         self.spec = spec
-        self.policy = CausalLM(task.model(spec, lambda line: print(line, flush=True)), spec)
+        found = located(spec, folder)
+        self.policy = CausalLM(task.model(found, lambda line: print(line, flush=True)), spec)
         algorithm = make_algorithm(spec)
         check(algorithm, spec, task.provides)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
         find_extractor(self.extractor)
         self.stops = form.stops
-        problems = {split: task.problems(spec, split) for split in SPLITS}
+        problems = {split: task.problems(found, split) for split in SPLITS}
         shots = problems["train"][: form.shots]
         train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
         self.learner = TokenLearner(spec, self.policy, algorithm)

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.util
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from ..errors import UserError
+from ..files import digest, user_path
 from ..spec import LanguageSpec, RunSpec
 from ..task import Task
 from .answers import find_extractor
 from .checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
+
+
+def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
+    """The spec with model and data where they lie; what is no folder under `folder` stays a name."""
+    model, data = (user_path(text) for text in (spec.model, spec.data))
+    there = (folder / model).is_dir()
+    return replace(
+        spec,
+        model=str((folder / model).resolve()) if spec.model and there else spec.model,
+        data=str((folder / data).resolve()) if spec.data else "",
+    )
+
+
+@functools.cache
+def folder_digest(text: str) -> str:
+    """16 hex digits of the names and contents of the files in a folder; empty where there is no such folder."""
+    folder = user_path(text)
+    if not text or not folder.is_dir():
+        return ""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    content = [[path.name, digest(path)] for path in files]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 class LanguageTask(Task):
@@ -36,6 +64,12 @@ class LanguageTask(Task):
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         if spec.model:
             check_model(spec)
+
+    @classmethod
+    def identified(cls, spec: RunSpec) -> RunSpec:
+        """Folders are known by what is in them: the same path with other files is another run."""
+        assert isinstance(spec, LanguageSpec)
+        return replace(spec, model_digest=folder_digest(spec.model), data_digest=folder_digest(spec.data))
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -55,22 +55,22 @@ def warm_start(
     """The folder of a model and tokenizer trained on `example(0)`, `example(1)`, ..., each seen once.
 
     Done once: the folder is named by a hash of all that determines its bits (settings, architecture, tokenizer,
-    the `sources` that `example` is written in, library versions, CPU, threads), and a second process waits for the
-    first. `progress` is called with (steps done, loss) after every step.
+    the `sources` that `example` is written in, library versions, CPU), and a second process waits for the first.
+    Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
+    called with (steps done, loss) after every step.
     """
     folder = cache_folder() / "warm_start" / _key(tokenizer, config, settings, sources)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_suffix(".lock")):
         if not folder.is_dir():
-            model = train(example, tokenizer, config, settings, progress)
-            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-            try:
-                model.save_pretrained(temporary)
-                tokenizer.save_pretrained(temporary)
-                temporary.rename(folder)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
+            with _one_thread():
+                model = train(example, tokenizer, config, settings, progress)
+            unfinished = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
+            shutil.rmtree(unfinished, ignore_errors=True)
+            with _no_progress_bar():
+                model.save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+            unfinished.rename(folder)
     return folder
 
 
@@ -115,7 +115,8 @@ def initial(config: Any, seed: int) -> Any:
 
     with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: put it back
         torch.manual_seed(integer(seed, "warm-start"))
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).train()
+        # a copy: the model writes into its configuration, and the caller's is what the folder is named by
+        return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32).train()
 
 
 def encode(examples: Sequence[Example], tokenizer: Any) -> dict[str, Tensor]:
@@ -143,7 +144,6 @@ def _key(tokenizer: Any, config: Any, settings: WarmStart, sources: Sequence[Pat
         "sources": [digest(path) for path in (Path(__file__), *sources)],
         "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "cpu": cpu_model(),
-        "threads": torch.get_num_threads(),
     }
     return hashlib.sha256(json.dumps(determines, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -153,3 +153,26 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -4,7 +4,8 @@
     def test_my_idea_keeps_the_contract(algorithm, check):
         check(algorithm)
 
-An environment plugin has a contract, too: `parametrize_with_task_checks([MyTask])`, tests of (family, env, check).
+An environment plugin has a contract, too: `parametrize_with_task_checks([MyTask])`, tests of (family, env, check); a
+language plugin is checked by `check_language_task(MyTask, "my-task")`.
 
 The contract does not know what a method means; add a truth table of a few lines worked out by hand:
 
@@ -13,6 +14,7 @@ The contract does not know what a method means; add a truth table of a few lines
 """
 
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
+from .language_tasks import check_language_task, is_language
 from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .tasks import TASK_CHECKS, TaskCheck, check_task, parametrize_with_task_checks
 
@@ -22,11 +24,13 @@ __all__ = [
     "Check",
     "TaskCheck",
     "check_algorithm",
+    "check_language_task",
     "check_task",
     "decisions",
     "example_decisions",
     "example_trajectories",
     "gradient_coefficients",
+    "is_language",
     "parametrize_with_checks",
     "parametrize_with_task_checks",
     "variants",

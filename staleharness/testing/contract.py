@@ -87,8 +87,20 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
             for name, x in {"loss": answer.loss, **answer.diagnostics}.items():
                 assert x.shape == (rows, steps) and x.dtype == dtype, f"{name} is {tuple(x.shape)} {x.dtype}"
                 assert x.isfinite().all(), name
-            clipped = answer.diagnostics.get("clipped", torch.zeros(()))
-            assert ((clipped == 0) | (clipped == 1)).all(), "`clipped` is 0 or 1"
+            for name in {"clipped", "truncated", "masked", "vetoed"} & set(answer.diagnostics):
+                x = answer.diagnostics[name]
+                assert ((x == 0) | (x == 1)).all(), f"`{name}` is 0 or 1"
+
+
+def answers_for_tokens(algorithm: Algorithm) -> None:
+    """Where the policy has no closed form (`analytic_kl` is None) it does without, or says so in a `UserError`."""
+    d = with_gradient(_examples(algorithm), closed_form=False)
+    try:
+        answer = algorithm.policy_loss(d)
+    except UserError as error:
+        assert "\n" not in str(error)
+    else:
+        assert answer.loss.isfinite().all()
 
 
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
@@ -194,6 +206,7 @@ CHECKS: tuple[Check, ...] = (
     has_checked_hyper_parameters,
     answers_the_learner,
     has_a_loss_per_decision,
+    answers_for_tokens,
     pulls_on_the_policy,
     is_a_policy_gradient_on_policy,
     survives_extreme_ratios,

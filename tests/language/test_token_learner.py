@@ -274,3 +274,50 @@ def test_what_a_method_asks_for_is_given(policy: Policies) -> None:
     assert torch.allclose(reference, now.logp, atol=1e-5)
     moved = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
     assert not torch.allclose(reference, moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("form", ["paper", "release"])
+def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
+    policy: Policies, aggregation: str, form: str
+) -> None:
+    """The gradient of VCPO against a literal reading: norms of every completion's own gradient first, then the loss."""
+    settings = {"algorithm": "vcpo", "aggregation": aggregation, "hyper": {"baseline": form, "cap": 1.5}}
+    found = gradients(policy, **settings)
+    fresh = policy(prompts=GROUPS, completions=EACH)
+    data = round_of(fresh)
+    total = [torch.zeros_like(p) for p in fresh.parameters.values()]
+    tokens = float(data.mask.sum())
+    for g in range(GROUPS):
+        rows = range(g * EACH, (g + 1) * EACH)
+        reward = data.outcome[g * EACH : (g + 1) * EACH].numpy()
+        own, weight, length = [], [], []
+        for row in rows:
+            one = data.rows(torch.tensor([row]))
+            fresh.model.zero_grad()
+            logp = fresh.score(one.prompt, one.prompt_mask, one.token, one.mask).logp
+            logp.sum().backward()
+            own.append([p.grad.clone() for p in fresh.parameters.values() if p.grad is not None])
+            weight.append(float((logp.detach() - one.behaviour_logp).sum().exp()))
+            length.append(float(one.mask.sum()))
+        w, n = np.array(weight), np.array(length)
+        norm = np.array([sum(float(x.square().sum()) for x in each) for each in own])
+        share = w**2 * norm if form == "paper" else w**2 * np.minimum(w, 1.5) ** 2 * norm / n**2
+        baseline = (share * reward).sum() / share.sum()
+        sigma = reward.std(ddof=1) + 1e-6
+        scale = np.full(EACH, 1.0 / tokens) if aggregation == "token-mean" else 1.0 / n / (GROUPS * EACH)
+        for i in range(EACH):
+            factor = scale[i] * min(w[i], 1.5) * (reward[i] - baseline) / sigma
+            total = [t - factor * x for t, x in zip(total, own[i], strict=True)]
+    assert close(found, total)
+    assert max(float(x.abs().max()) for x in total) > 1e-3
+    plain = gradients(policy, **{**settings, "hyper": {"baseline": "group", "cap": 1.5}})
+    assert not close(found, plain)
+
+
+def test_vcpo_steps_by_the_effective_sample_size_of_untruncated_weights(policy: Policies) -> None:
+    made = learner(policy, algorithm="vcpo", hyper={"baseline": "group"})
+    report, _ = made.train(round_of(made.policy), PHASE)
+    assert report["step_scale"] == pytest.approx(report["ess_sequence"] ** 0.5, rel=1e-5)
+    on_policy, _ = learner(policy, algorithm="vcpo").train(round_of(policy(), drift=0.0), PHASE)
+    assert on_policy["step_scale"] == 1.0
