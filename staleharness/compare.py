@@ -10,9 +10,9 @@ from typing import Any
 
 from .choose import chosen
 from .commands import Compare
-from .comparison import COLUMNS, Comparison, compare_runs
 from .errors import UserError
 from .files import user_path, write_bytes
+from .side_by_side import COLUMNS, Comparison, compare_runs
 from .store import MARKER, Store, StoredRun
 from .tables import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
 
