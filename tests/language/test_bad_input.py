@@ -1,0 +1,167 @@
+"""One line for each mistake, before anything is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.language import checkpoint_files, task
+from staleharness.language.checkpoint_files import check_memory, trainable
+from staleharness.plan import plan
+from staleharness.spec import LanguageSpec
+from staleharness.study import ask
+
+ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
+
+
+@pytest.fixture(autouse=True)
+def fresh_folders() -> None:
+    task.folder_digest.cache_clear()
+
+
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may break."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in ("train", "test"):
+        (folder / f"{split}.jsonl").write_text(ROWS)
+    return folder
+
+
+def refused(**asked: Any) -> str:
+    """The line that a question is refused with."""
+    with pytest.raises(UserError) as caught:
+        plan(ask(**{"env": "word-problems", "algo": "ppo_clip", **asked}))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
+    (run,) = plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs
+    assert isinstance(run.spec, LanguageSpec)
+    assert len(run.spec.model_digest) == len(run.spec.data_digest) == 16
+
+
+def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path) -> None:
+    def asked() -> str:
+        task.folder_digest.cache_clear()
+        return (
+            plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1"))
+            .runs[0]
+            .run_id
+        )
+
+    first = asked()
+    assert asked() == first
+    (model / "generation_config.json").write_text("{}")
+    second = asked()
+    (data / "notes.txt").write_text("other data")
+    assert len({first, second, asked()}) == 3
+
+
+def test_a_model_that_is_not_causal(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    assert "is a BertForMaskedLM, which is not a causal language model" in refused(model=str(model))
+
+
+def test_a_model_without_tokenizer_weights_or_config(model: Path) -> None:
+    for name, words in (
+        ("model.safetensors", "no weights in safetensors"),
+        ("tokenizer.json", "has no tokenizer"),
+        ("config.json", "has no config.json"),
+    ):
+        (model / name).unlink()
+        assert words in refused(model=str(model))
+
+
+def test_a_weights_file_that_is_none(model: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"PK\x03\x04 not safetensors at all")
+    assert "model.safetensors is not a safetensors file" in refused(model=str(model))
+
+
+def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: Any) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    line = refused(model="Nobody/no-such-model")
+    assert "is not a folder here" in line
+    assert "without network give a folder" in line
+
+
+def test_gsm8k_without_a_model(data: Path) -> None:
+    assert "needs a model: MODEL=" in refused(env="gsm8k", data=str(data))
+
+
+def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> None:
+    for n, (rows, words) in enumerate({
+        ROWS + "{broken\n": "line 2",
+        ROWS + '{"question": "q", "answer": "no marker 3"}\n': "####",
+        "": "train.jsonl",
+    }.items()):  # fmt: skip
+        folder = tmp_path / f"data{n}"
+        folder.mkdir()
+        (folder / "train.jsonl").write_text(rows)
+        (folder / "test.jsonl").write_text(ROWS)
+        line = refused(env="gsm8k", model=str(model), data=str(folder))
+        assert words in line
+        assert "train.jsonl" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"settings": "completions=1"}, "give at least 2, or baseline=none"),
+        ({"n": "5"}, "STEPS=96 is not whole generation rounds of 5 optimiser steps; give 95 or 100"),
+        ({"env": "Hopper", "n": "4"}, "N counts minibatches per generation round of a language task"),
+        ({"env": "Hopper", "lag": "inflight:8"}, "Hopper-v5 has none"),
+        ({"lag": "inflight:0"}, "at least 1"),
+        ({"settings": "prompt_format=verll"}, "did you mean 'verl'?"),
+        ({"settings": "extractor=strickt"}, "did you mean 'strict'?"),
+        ({"settings": "num_envs=4"}, "unknown option 'num_envs' of word-problems"),
+        ({"settings": "aggregation=mean"}, "is not one of token-mean"),
+        ({"preset": "papper"}, "did you mean 'paper'?"),
+        ({"settings": "lora_rank=0"}, "must be positive"),
+    ],
+)
+def test_a_mistake_gets_one_line(asked: dict[str, str], words: str) -> None:
+    assert words in refused(**asked)
+
+
+def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * trainable(model, LanguageSpec.from_dict({"env": "e", "algorithm": "a"}))
+    monkeypatch.setattr(checkpoint_files, "free_memory", lambda: 10 * size)
+    assert "give K=8 or less" in refused(model=str(model), k="9")
+    assert plan(ask(env="word-problems", algo="ppo_clip", model=str(model), k="8")).runs
+
+
+def test_the_size_of_a_version_is_that_of_the_loaded_model(tiny: Path, policy: Any) -> None:
+    for kind in ("full", "lora"):
+        actor = policy(versions=kind, lora_rank=4)
+        assert trainable(tiny, actor.spec) == actor.size
+
+
+def test_memory_is_counted_in_float32() -> None:
+    spec = LanguageSpec.from_dict({"env": "e", "algorithm": "a", "capacity": 4})
+    check_memory(spec, 1_000_000, 20_000_000)
+    check_memory(spec, 1_000_000, None)
+    with pytest.raises(UserError, match="not even one fits"):
+        check_memory(spec, 1_000_000, 4_000_000)
+    with pytest.raises(UserError, match="SET=versions=lora"):
+        check_memory(spec, 1_000_000, 15_000_000)
