@@ -49,6 +49,11 @@ def made(table: Table) -> str:
     return f"{where}{phases} phases, {steps} steps per run; runs of {days}"
 
 
+def axis(table: Table) -> str:
+    """The label of an axis of scores: an accuracy is shown as it is, a return normalised."""
+    return str(table.settings["measure"]) if table.settings["normalise"] == "raw" else "normalised score"
+
+
 def band(table: Table) -> str:
     """What the coloured band around a curve is."""
     return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from .bootstrap import curve_band
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
-from .captions import band, looks_of, scale, seeds
+from .captions import axis, band, looks_of, scale, seeds
 from .palette import Style
 from .scores import Array, Cell, Grid, grid, learning_curve, normaliser_of
 from .store import StoredRun
@@ -34,7 +34,15 @@ def learning_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE
     subtitle = (
         f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
     )
-    return _curve_panels("Learning curves", subtitle, "return", table, titles, tasks_of, width)
+    return _curve_panels(
+        "Learning curves",
+        subtitle,
+        "return" if axis(table) == "normalised score" else axis(table),
+        table,
+        titles,
+        tasks_of,
+        width,
+    )
 
 
 def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
@@ -47,7 +55,7 @@ def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAG
     over = f"{len(found.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in found.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; {scale(table)}"
-    return _curve_panels("Score over training", subtitle, "normalised score", table, titles, tasks_of, width)
+    return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, width)
 
 
 def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .canvas import INK, PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, shown, steps_axis
-from .captions import bars, looks_of, scale, seeds, size
+from .captions import axis, bars, looks_of, scale, seeds, size
 from .curves import aggregate_curves, learning_curves
 from .marks import points_against_capacity
 from .scores import grid, metrics
@@ -49,7 +49,7 @@ def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
     with panels(title, subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
         ends = points_against_capacity(ax, looks, table.rows, "iqm", ks)
-        label_edges([ax], 1, "buffer capacity K (1 = on-policy)", "normalised IQM")
+        label_edges([ax], 1, "buffer capacity K (1 = on-policy)", f"IQM of {axis(table)}")
         names_at_ends(ax, ends, looks, height)
     return figure
 
@@ -87,7 +87,7 @@ def aggregate_scores(table: Table, width: float = PAGE) -> Figure:
                     text.set_fontweight("bold")
                 else:
                     text.set_gid(gid(looks[label]))
-        label_edges(axes, columns, "normalised score", "")
+        label_edges(axes, columns, axis(table), "")
     return figure
 
 
