@@ -21,6 +21,7 @@ from torch import Tensor
 from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
+from .quick_step import QuickStep, suits
 from .scoring import Scored, score
 
 # (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
@@ -56,16 +57,9 @@ class CausalLM:
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
-        layers = {type(layer).__name__ for layer in self.cache().layers}
-        named = set(getattr(self.model.config, "layer_types", None) or [])
-        # every token may attend to every earlier one, so that a mask is the same for all layers
-        self.plain = (
-            layers == {"DynamicLayer"}
-            and named == {"full_attention"}
-            and self.model.config._attn_implementation == "sdpa"
-        )
+        full = {type(layer).__name__ for layer in self.cache().layers} <= {"DynamicLayer"}  # no sliding window
         # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
-        self.shares_prompts = self.plain and spec.versions == "full" and not spec.gradient_checkpointing
+        self.shares_prompts = full and spec.versions == "full" and not spec.gradient_checkpointing
 
     @property
     def size(self) -> int:
@@ -127,8 +121,7 @@ class CausalLM:
     def forward(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
     ) -> Tensor:
-        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens, or says
-        [B, 1, L, past + L] who may attend to whom."""
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
         # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
         training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
         if self.model.training != training:
@@ -140,6 +133,12 @@ class CausalLM:
             )  # fmt: skip
         logits: Tensor = out.logits
         return logits
+
+    def quick_step(self) -> QuickStep | None:
+        """For sampling with the weights as they are now: one token for many rows, where the model allows it."""
+        if self.spec.versions == "lora" or not suits(self.model):
+            return None
+        return QuickStep(self.model, torch.bfloat16 if self.spec.dtype == "bfloat16" else torch.float32)
 
     def cache(self, columns: int = 0) -> Any:
         """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""

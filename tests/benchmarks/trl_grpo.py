@@ -47,6 +47,8 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
 
     from staleharness.language.simulation import LanguageSimulation
 
+    torch.use_deterministic_algorithms(True)  # as every run of ours has it
+    torch.utils.deterministic.fill_uninitialized_memory = False
     simulation = LanguageSimulation(spec_of(task["steps"] + 1, task["model"]))  # evaluated after the step that is not taken
     tokens, rewards = [], []
 
