@@ -42,7 +42,7 @@ OPENING = Sentence("{who} has {have} bags of {n} {thing}.", "*", 0.8)
 CHANGES = (
     Sentence("{who} buys {n} more.", "+", 0.05),
     Sentence("{who} finds {n} more.", "+", 0.4),
-    Sentence("{other} gives {who} {n} more.", "+", 0.7),
+    Sentence("{other} gives {who} {n} more.", "+", 0.4),
     Sentence("{who} sells {n}.", "-", 0.05),
     Sentence("{who} loses {n}.", "-", 0.4),
     Sentence("{who} gives {n} to {other}.", "-", 0.7),
@@ -187,7 +187,7 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
         taught = lesson(index)
         return prompt(taught), taught.solution
 
-    settings = WarmStart(steps=350, learning_rate=6e-3)
+    settings = WarmStart(steps=400, learning_rate=6e-3)
     return warm_start(example, tokenizer(), config(), settings, [Path(__file__)], progress)
 
 
