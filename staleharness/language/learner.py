@@ -22,6 +22,7 @@ from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
 from ..policies.causal_lm import CausalLM, Forward
+from ..policies.scoring import Entropy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
@@ -106,7 +107,7 @@ class TokenLearner:
         """Log-probabilities [B, T] without gradient, of the learner as it stands unless another pass is given."""
         with torch.no_grad():
             found = [
-                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask, forward).logp
+                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask, forward, "none").logp
                 for part in self._pieces(data)
             ]
         return torch.cat(found)
@@ -131,13 +132,13 @@ class TokenLearner:
         whole = len(pieces) == 1
         with torch.set_grad_enabled(whole):
             square = "logit_norm" in algorithm.needs
-            bonus = spec.entropy_coef > 0
+            bonus: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
             scored = [
                 self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square)
                 for p in pieces
             ]
         through = torch.cat([piece.logp for piece in scored])
-        through_entropy = torch.cat([piece.entropy for piece in scored])
+        through_entropy = torch.cat([piece.entropy for piece in scored if piece.entropy is not None])
         target_logp = through.detach().requires_grad_()
         now = target_logp.detach()
         begin = timer("train", begin)
@@ -179,7 +180,14 @@ class TokenLearner:
         else:
             at = 0
             for p in pieces:
-                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus)
+                again = self.policy.score(
+                    p.prompt,
+                    p.prompt_mask,
+                    p.token,
+                    p.mask,
+                    None,
+                    "gradient" if bonus == "gradient" else "none",
+                )
                 piece = slice(at, at + len(p.token))
                 self._backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
                 at += len(p.token)
@@ -197,9 +205,9 @@ class TokenLearner:
                 **own,
             }
 
-    def _backward(self, logp: Tensor, entropy: Tensor, pull: Tensor, entropy_pull: Tensor) -> None:
+    def _backward(self, logp: Tensor, entropy: Tensor | None, pull: Tensor, entropy_pull: Tensor) -> None:
         """Carry dL/dlogp (and the entropy bonus's) into the parameters' gradients."""
-        if entropy.requires_grad and self.spec.entropy_coef > 0:
+        if entropy is not None and entropy.requires_grad and self.spec.entropy_coef > 0:
             torch.autograd.backward([logp, entropy], [pull, entropy_pull])
         else:
             torch.autograd.backward([logp], [pull])
