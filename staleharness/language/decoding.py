@@ -231,6 +231,7 @@ def behaviour_logp(
                             decoded.token[index],
                             decoded.mask[index],
                             forward,
+                            entropy="none",
                         )
                     logp[index, first:last] = scored.logp[:, first:last]
     return logp

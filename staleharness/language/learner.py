@@ -22,6 +22,7 @@ from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
 from ..policies.causal_lm import CausalLM, Forward
+from ..policies.scoring import Entropy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
@@ -115,7 +116,7 @@ class TokenLearner:
         """Log-probabilities [B, T] without gradient, of the learner as it stands unless another pass is given."""
         with torch.no_grad():
             found = [
-                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask, forward).logp
+                self.policy.score(part.prompt, part.prompt_mask, part.token, part.mask, forward, "none").logp
                 for part in self._pieces(data)
             ]
         return torch.cat(found)
@@ -169,14 +170,15 @@ class TokenLearner:
         begin = time.perf_counter()
         pieces = self._pieces(data)
         whole = len(pieces) == 1
-        bonus, square = spec.entropy_coef > 0, "logit_norm" in algorithm.needs
+        square = "logit_norm" in algorithm.needs
+        bonus: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
         with torch.set_grad_enabled(whole):
             scored = [
                 self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square)
                 for p in pieces
             ]
         through = torch.cat([piece.logp for piece in scored])
-        entropy = torch.cat([piece.entropy for piece in scored])
+        entropy = torch.cat([piece.entropy for piece in scored if piece.entropy is not None])
         norms = torch.cat([s.norm for s in scored if s.norm is not None]) if square else None
         target_logp = through.detach().requires_grad_()
         begin = timer("train", begin)
@@ -196,8 +198,9 @@ class TokenLearner:
             self._backward(through, entropy, pull, entropy_pull)
         else:
             at = 0
+            needed: Entropy = "gradient" if bonus == "gradient" else "none"
             for p in pieces:
-                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus)
+                again = self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, needed)
                 piece = slice(at, at + len(p.token))
                 self._backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
                 at += len(p.token)
@@ -226,7 +229,8 @@ class TokenLearner:
                 at = row[None]
                 one, width = data.rows(at), int(data.mask[row].sum())
                 token, valid = one.token[:, :width], one.mask[:, :width]
-                scored = self.policy.score(one.prompt, one.prompt_mask, token, valid, None, False)
+                scored = self.policy.score(one.prompt, one.prompt_mask, token, valid)
+                assert scored.entropy is not None
                 leaf = torch.zeros_like(one.mask)
                 leaf[:, :width] = scored.logp.detach()
                 logp[row], entropy[row, :width] = leaf[0], scored.entropy[0].detach()
@@ -288,9 +292,9 @@ class TokenLearner:
             reference_logp=self._reference_logp(data) if self.reference is not None else None,
         )
 
-    def _backward(self, logp: Tensor, entropy: Tensor, pull: Tensor, entropy_pull: Tensor) -> None:
+    def _backward(self, logp: Tensor, entropy: Tensor | None, pull: Tensor, entropy_pull: Tensor) -> None:
         """Carry dL/dlogp (and the entropy bonus's) into the parameters' gradients."""
-        if entropy.requires_grad and self.spec.entropy_coef > 0:
+        if entropy is not None and entropy.requires_grad and self.spec.entropy_coef > 0:
             torch.autograd.backward([logp, entropy], [pull, entropy_pull])
         else:
             torch.autograd.backward([logp], [pull])

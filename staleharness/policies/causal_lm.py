@@ -22,7 +22,7 @@ from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
 from .quick_step import QuickStep, suits
-from .scoring import Scored, score
+from .scoring import Entropy, Scored, score
 
 # (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
 Forward = Callable[..., Tensor]
@@ -57,7 +57,9 @@ class CausalLM:
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
-        full = {type(layer).__name__ for layer in self.cache().layers} <= {"DynamicLayer"}  # no sliding window
+        full = {type(layer).__name__ for layer in self.cache().layers} <= {
+            "DynamicLayer"
+        }  # no sliding window
         # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
         self.shares_prompts = full and spec.versions == "full" and not spec.gradient_checkpointing
 
@@ -156,7 +158,7 @@ class CausalLM:
         token: Tensor,
         mask: Tensor,
         forward: Forward | None = None,
-        entropy_gradient: bool = False,
+        entropy: Entropy = "value",
         norm: bool = False,
     ) -> Scored:
         """Teacher-forced log-probabilities, entropies and, if asked for, the norms of distributions.
@@ -164,9 +166,7 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
-        return score(
-            self, prompt, prompt_mask, token, mask, forward or self.forward, entropy_gradient, norm
-        )
+        return score(self, prompt, prompt_mask, token, mask, forward or self.forward, entropy, norm)
 
 
 def load(source: str) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """One token more for many rows, in a third of the calls that the general code of transformers makes.
 
-For Qwen2 and Llama as they are (no sliding window, no other activation); what is computed is the same, with the matrices
-of queries, keys and values as one and those of the gated layer as one.
+For Qwen2 and Llama as they are (no sliding window, no other activation). What is computed is the same, with the
+matrices of queries, keys and values as one and those of the gated layer as one.
 """
 
 from __future__ import annotations
@@ -61,13 +61,18 @@ class QuickStep:
         for i, (layer, qkv, out, gate_up, down) in enumerate(self.layers):
             y = F.linear(layer.input_layernorm(x).to(self.dtype), *qkv).view(rows, -1, 2 * half)
             values = key_heads(layer.self_attn)
-            turned = y[:, : -values]  # queries and keys
+            turned = y[:, :-values]  # queries and keys
             swapped = torch.cat([turned[..., half:], turned[..., :half]], -1)
             turned = torch.addcmul(turned * cos, swapped, sin)
             query, key = turned[:, :-values, None], turned[:, -values:, None]
             keys, all_values = cache.layers[i].update(key, y[:, -values:, None])
             y = F.scaled_dot_product_attention(
-                query, keys, all_values, mask, scale=layer.self_attn.scaling, enable_gqa=query.shape[1] != values
+                query,
+                keys,
+                all_values,
+                mask,
+                scale=layer.self_attn.scaling,
+                enable_gqa=query.shape[1] != values,
             )
             x = x + F.linear(y.reshape(rows, -1), *out)
             y = F.linear(layer.post_attention_layernorm(x).to(self.dtype), *gate_up)

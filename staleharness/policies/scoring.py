@@ -6,7 +6,8 @@ together, so that little is computed for padding.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .causal_lm import CausalLM, Forward
 
+Entropy = Literal["none", "value", "gradient"]
 LEAST = 32  # completions that go through the model together, where there are more
 
 
@@ -21,8 +23,8 @@ class Scored(NamedTuple):
     """What teacher forcing says of completions, all [B, T] and 0 at padding."""
 
     logp: Tensor
-    entropy: Tensor  # nats
-    norm: Tensor | None = None  # Σ_v π(v)²
+    entropy: Tensor | None  # nats
+    norm: Tensor | None  # Σ_v π(v)²
 
 
 class Prompts(NamedTuple):
@@ -56,7 +58,7 @@ def score(
     token: Tensor,
     mask: Tensor,
     forward: Forward,
-    entropy_gradient: bool,
+    entropy: Entropy,
     norm: bool,
 ) -> Scored:
     """As `CausalLM.score`."""
@@ -66,7 +68,7 @@ def score(
     prompts = distinct(policy, prompt, prompt_mask)
     if prompts.which is None:
         logits = forward(ids, attention, positions, None, width + 1)[:, :-1]
-        return _scored(logits, token, mask, entropy_gradient, norm)
+        return _scored(logits, token, mask, entropy, norm)
     past = policy.cache()
     prompts.read(forward, past)
     pieces, found = by_length(mask), []
@@ -76,11 +78,15 @@ def score(
             ids[rows, new], attention[rows, : last + longest], positions[rows, new],
             _taken(policy, past, prompts.which[rows]), longest,
         )  # fmt: skip
-        piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy_gradient, norm)
+        piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
         found.append([x if x is None else torch.nn.functional.pad(x, (0, width - longest)) for x in piece])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
-    joined = (torch.cat(column)[back] if column[0] is not None else None for column in zip(*found, strict=True))
-    return Scored(*joined)
+    logp, spread, square = (
+        torch.cat([x for x in column if x is not None])[back] if column[0] is not None else None
+        for column in zip(*found, strict=True)
+    )
+    assert logp is not None
+    return Scored(logp, spread, square)
 
 
 def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
@@ -90,7 +96,7 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
     longest = length[rows].tolist()
     count = max(1, len(rows) // LEAST)
     bounds = [len(rows) * i // count for i in range(count + 1)]
-    return [(rows[a:b], max(1, longest[b - 1])) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
 
 
 def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
@@ -101,15 +107,16 @@ def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
     return cache
 
 
-def _scored(logits: Tensor, token: Tensor, mask: Tensor, entropy_gradient: bool, norm: bool) -> Scored:
+def _scored(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> Scored:
     """From logits [B, T, V] before each token."""
     logits = logits.float()
     total = logits.logsumexp(-1)
     logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
-    square = None
+    spread = square = None
+    if entropy != "none":
+        with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
+            spread = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
     if norm:
         with torch.no_grad():
             square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
-    return Scored(logp, entropy, square)
+    return Scored(logp, spread, square)

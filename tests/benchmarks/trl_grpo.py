@@ -3,18 +3,19 @@
     python tests/benchmarks/trl_grpo.py [--quick]
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
-grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from the
-same warm-started word-problems model, meet the same prompts in the same order, and run in a fresh process each, in turns
-(ours first, then theirs first, ...); the first steps of a block are not counted. Neither evaluates, logs or saves.
+grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
+the same warm-started word-problems model, meet the same prompts in the same order, and run in a fresh process each,
+in turns (ours first, then theirs first, ...); the first steps of a block are not counted. Neither evaluates, logs or
+saves.
 
-TRL is set up fairly: no reference model (beta = 0), one step per generation so that it never recomputes log-probabilities
-(ours does score its completions once: that is what staleness is measured with), no gradient checkpointing, float32, no
-data-loader workers, transformers' generation with its KV cache; everything else as TRL ships it. It lives in an
-environment of its own under the cache folder ($STALEHARNESS_CACHE), made at the first call (minutes) with the
-user's pip settings and the pins of constraints/.
+TRL is set up fairly: no reference model (beta = 0), one step per generation so that it never recomputes
+log-probabilities (ours does score its completions once: that is what staleness is measured with), no gradient
+checkpointing, float32, no data-loader workers, transformers' generation with its KV cache; everything else as TRL
+ships it. It lives in an environment of its own under the cache folder ($STALEHARNESS_CACHE), made at the first call
+(minutes) with the user's pip settings and the pins of constraints/.
 
-Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of neighbouring
-blocks, with the smallest and the largest. Bar: 2.
+Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of
+neighbouring blocks, with the smallest and the largest. Bar: 2.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
     from staleharness.language.simulation import LanguageSimulation
 
     torch.use_deterministic_algorithms(True)  # as every run of ours has it
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    simulation = LanguageSimulation(spec_of(task["steps"] + 1, task["model"]))  # evaluated after the step that is not taken
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+    simulation = LanguageSimulation(
+        spec_of(task["steps"] + 1, task["model"])
+    )  # evaluated after the step that is not taken
     tokens, rewards = [], []
 
     def step() -> None:
@@ -66,9 +69,9 @@ def spec_of(steps: int, model: str = "") -> Any:
 
     _, family = find_env("word-problems")
     return family.settings.from_dict({
-        "env": "word-problems", "model": model, "algorithm": "ppo_clip", "capacity": 1, "steps": steps, "prompts": PROMPTS,
-        "completions": COMPLETIONS, "completion_tokens": TOKENS, "prompt_tokens": 128, "learning_rate": LEARNING_RATE,
-        "evaluations": 1, "evaluation_problems": 1,
+        "env": "word-problems", "model": model, "algorithm": "ppo_clip", "capacity": 1, "steps": steps,
+        "prompts": PROMPTS, "completions": COMPLETIONS, "completion_tokens": TOKENS, "prompt_tokens": 128,
+        "learning_rate": LEARNING_RATE, "evaluations": 1, "evaluation_problems": 1,
     })  # fmt: skip
 
 
@@ -100,7 +103,9 @@ def trl(task: dict[str, Any]) -> dict[str, Any]:
     tokens: list[float] = []
     clock: list[tuple[float, float]] = []
 
-    def reward(completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any) -> list[float]:
+    def reward(
+        completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any
+    ) -> list[float]:
         said = [re.search(r"#### (-?\d+)", text) for text in completions]
         right = [float(s is not None and s[1] == a) for s, a in zip(said, answer, strict=True)]
         rewards.append(statistics.mean(right))
@@ -214,8 +219,8 @@ def compare(pairs: int, warm: int, steps: int) -> None:
         file.write_text(json.dumps(task))
         print((__doc__ or "").split("\n\n", 1)[0])
         print(
-            f"{PROMPTS} prompts x {COMPLETIONS} completions, at most {TOKENS} new tokens, lr {LEARNING_RATE:g}, one thread; "
-            f"{pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh process, "
+            f"{PROMPTS} prompts x {COMPLETIONS} completions, at most {TOKENS} new tokens, lr {LEARNING_RATE:g}, "
+            f"one thread; {pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh process, "
             f"{os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
@@ -226,11 +231,16 @@ def compare(pairs: int, warm: int, steps: int) -> None:
             rates = {side: blocks[-1]["rate"] for side, blocks in found.items()}
             print(f"  pair {pair + 1}: ours {rates['ours']:.2f}, TRL {rates['trl']:.2f} steps/s", flush=True)
     names = {"ours": "staleharness", "trl": f"TRL {TRL}"}
-    print(f"Python {platform.python_version()}; " + "; ".join(f"{names[s]}: {b[0]['versions']}" for s, b in found.items()))
+    print(
+        f"Python {platform.python_version()}; "
+        + "; ".join(f"{names[s]}: {b[0]['versions']}" for s, b in found.items())
+    )
     print(f"{'':<14}{'steps/s':>22}{'CPU s/step':>22}{'tokens/completion':>19}{'reward':>8}")
     for side, blocks in found.items():
         columns = [worst_and_best([b[key] for b in blocks]) for key in ("rate", "cpu")]
-        tokens, reward = (statistics.mean(x for b in blocks for x in b[k][warm:]) for k in ("tokens", "rewards"))
+        tokens, reward = (
+            statistics.mean(x for b in blocks for x in b[k][warm:]) for k in ("tokens", "rewards")
+        )
         print(f"{names[side]:<14}{columns[0]:>22}{columns[1]:>22}{tokens:>19.1f}{reward:>8.2f}")
     both = list(zip(found["ours"], found["trl"], strict=True))
     print(f"speed, ours / TRL, wall: {worst_and_best([a['rate'] / b['rate'] for a, b in both])}; bar {BAR:g}")

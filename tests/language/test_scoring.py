@@ -1,0 +1,181 @@
+"""Reading a prompt once, sorting by length, dropping ended rows and the quick step change no number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from staleharness.buffer import PolicyBuffer
+from staleharness.language import decoding
+from staleharness.language.decoding import Decoded, decode
+from staleharness.language.generation import pad_left
+from staleharness.policies import scoring
+from staleharness.policies.causal_lm import CausalLM
+from staleharness.policies.kv_cache import roomy
+from staleharness.policies.quick_step import QuickStep, suits
+from staleharness.policies.scoring import Scored, by_length, distinct
+
+Policies = Callable[..., CausalLM]
+PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]
+EACH, WIDTH = 4, 9
+
+
+def batch(policy: CausalLM) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Prompts (each `EACH` times), and completions of all lengths; one of them is empty."""
+    rng = np.random.default_rng(0)
+    prompt, prompt_mask = pad_left([p for p in PROMPTS for _ in range(EACH)], policy.pad, policy.device)
+    rows = len(prompt)
+    length = np.r_[0, 1, WIDTH, rng.integers(1, WIDTH + 1, rows - 3)]
+    mask = torch.from_numpy((np.arange(WIDTH) < length[:, None]).astype(np.float32))
+    token = torch.from_numpy(rng.integers(3, len(policy.tokenizer), (rows, WIDTH))) * mask.long()
+    return prompt, prompt_mask, token, mask
+
+
+def gradients(policy: CausalLM, scored: Scored) -> list[Tensor]:
+    assert scored.entropy is not None
+    pull = torch.from_numpy(np.random.default_rng(1).normal(size=scored.logp.shape).astype(np.float32))
+    policy.model.zero_grad()
+    (scored.logp * pull + scored.entropy * pull.flip(0)).sum().backward()
+    return [p.grad.clone() for p in policy.parameters.values() if p.grad is not None]
+
+
+@pytest.mark.parametrize("least", [2, 5, 32])
+def test_scores_and_gradients_are_those_of_one_plain_pass(
+    policy: Policies, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = policy()
+    given = batch(actor)
+    assert actor.shares_prompts
+    actor.shares_prompts = False
+    plain = actor.score(*given, entropy="gradient", norm=True)
+    wanted = gradients(actor, plain)
+    actor.shares_prompts = True
+    monkeypatch.setattr(scoring, "LEAST", least)
+    assert len(by_length(given[3])) == max(1, len(given[0]) // least)
+    found = actor.score(*given, entropy="gradient", norm=True)
+    for a, b in zip(found, plain, strict=True):
+        assert a is not None and b is not None
+        assert torch.allclose(a, b, atol=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients(actor, found), wanted, strict=True))
+
+
+def test_a_prompt_is_read_once_and_only_where_rows_can_share_it(policy: Policies) -> None:
+    actor = policy()
+    prompt, mask, _, _ = batch(actor)
+    found = distinct(actor, prompt, mask)
+    assert len(found.ids) == len(PROMPTS)
+    assert found.which is not None
+    assert torch.equal(found.ids[found.which], prompt)
+    assert torch.equal(found.mask[found.which], mask)
+    assert distinct(actor, prompt[::EACH], mask[::EACH]).which is None
+    assert distinct(policy(versions="lora"), prompt, mask).which is None
+    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is None
+    padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
+    twice = distinct(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
+    assert twice.which is None
+
+
+def test_pieces_hold_every_row_once_sorted_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "LEAST", 3)
+    length = torch.tensor([4, 1, 0, 7, 7, 2, 5, 1])
+    mask = (torch.arange(8) < length[:, None]).float()
+    pieces = by_length(mask)
+    assert sorted(torch.cat([rows for rows, _ in pieces]).tolist()) == list(range(8))
+    assert [sorted(length[rows].tolist()) for rows, _ in pieces] == [[0, 1, 1, 2], [4, 5, 7, 7]]
+    assert [longest for _, longest in pieces] == [2, 7]
+    assert by_length(torch.zeros(2, 4))[0][1] == 1  # an empty completion is one column of padding
+
+
+def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
+    rng = np.random.default_rng(3)
+    buffer = PolicyBuffer(versions)
+    noise = torch.Generator().manual_seed(2)
+    for v in range(versions):
+        with torch.no_grad():
+            for p in actor.parameters.values():
+                p.add_(0.05 * v * torch.randn(p.shape, generator=noise))
+        buffer.push(actor.snapshot(v, v))
+    prompt, mask = pad_left([p for p in PROMPTS * 2 for _ in range(EACH)], actor.pad, actor.device)
+    rows = len(prompt)
+    acting = np.repeat(np.arange(rows // EACH) % versions, EACH)[:, None]
+    uniform = torch.from_numpy(rng.random((rows, 12), np.float32))
+    return decode(actor, buffer, prompt, mask, acting, uniform, 12, 12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"versions": "lora"}, {"gradient_checkpointing": True}],
+    ids=["full", "lora", "checkpointed"],
+)
+def test_what_is_sampled_is_the_same_without_any_short_cut(
+    policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "FEW", 0.99)  # rows leave as soon as they end
+    found = sampled(policy(**settings), versions=2)
+    assert 0 < int(found.ended.sum()) < len(found.ended)
+    monkeypatch.setattr(decoding, "FEW", 0.0)
+    monkeypatch.setattr(CausalLM, "quick_step", lambda self: None)
+    slow = policy(**{**settings, "gradient_checkpointing": False})
+    slow.shares_prompts = False
+    wanted = sampled(slow, versions=2)
+    assert torch.equal(found.token, wanted.token)
+    assert torch.equal(found.mask, wanted.mask)
+    assert torch.equal(found.ended, wanted.ended)
+    assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
+
+
+def model_of(kind: str, **changes: Any) -> Any:
+    named = {"qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral"}[kind]
+    config = getattr(transformers, f"{named}Config")(
+        vocab_size=30, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6,
+        initializer_range=0.3, **{"num_key_value_heads": 2, **changes},
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("qwen2", {}),
+        ("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
+        ("llama", {"head_dim": 8}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+    ],
+    ids=["qwen2", "qwen2-tied", "llama-wide-heads", "llama-biases"],
+)
+def test_the_quick_step_computes_what_transformers_computes(kind: str, changes: dict[str, Any]) -> None:
+    model = model_of(kind, **changes)
+    assert suits(model)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                p.uniform_(-1.0, 1.0, generator=torch.Generator().manual_seed(len(name)))
+        ids = torch.randint(0, 30, (4, 7), generator=torch.Generator().manual_seed(1))
+        attention = torch.ones_like(ids)
+        attention[1, :3] = attention[2, :5] = 0
+        positions = (attention.cumsum(1) - 1).clamp(min=0)
+        wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits[:, -1]
+        cache = roomy(transformers.DynamicCache(config=model.config), 10)
+        model(
+            input_ids=ids[:, :-1], attention_mask=attention[:, :-1], position_ids=positions[:, :-1],
+            past_key_values=cache, use_cache=True,
+        )  # fmt: skip
+        mask = torch.zeros(4, 1, 1, 7).masked_fill(attention[:, None, None] == 0, -torch.inf)
+        found = QuickStep(model, torch.float32)(ids[:, -1:], mask, positions[:, -1:], cache)
+        assert cache.get_seq_length() == 7
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_the_quick_step_is_not_taken_where_it_would_compute_something_else(tiny: Path) -> None:
+    assert not suits(model_of("mistral"))
+    assert not suits(model_of("qwen2", hidden_act="gelu"))
+    assert not suits(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
