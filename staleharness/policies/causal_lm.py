@@ -60,6 +60,7 @@ class CausalLM:
         full = {type(layer).__name__ for layer in self.cache().layers} <= {
             "DynamicLayer"
         }  # no sliding window
+        self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
         self.shares_prompts = full and spec.versions == "full" and not spec.gradient_checkpointing
 
