@@ -2,10 +2,11 @@
 
     python tests/benchmarks/gpu.py [--rounds 3] [--checkpointing] [--micro-batch 0] [--out results/reference/gpu]
 
-A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a generation
-round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends early, so that every
-token is paid for. Sampling, scoring and one optimiser step of PPO-clip are those of a run, in bfloat16. The first round
-warms up and does not count. The matrix peak is that of one large bfloat16 product in the same process.
+A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
+generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
+early, so that every token is paid for. Sampling, scoring and one optimiser step of PPO-clip are those of a run, in
+bfloat16. The first round warms up and does not count. The matrix peak is that of one large bfloat16 product in the
+same process.
 
 Written to OUT/<device>.json, with the command. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
 a model of a few thousand parameters on the CPU, to see that it can be walked.
@@ -162,7 +163,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "matrix_peak_tflops": round(peak / 1e12, 3),
         "training_tflops": round(needed / middle["train"] / 1e12, 6),
         "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
-        "share_counts": "one forward and one backward pass; neither what micro-batches nor what checkpointing recompute",
+        "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
         "finite": all(map(np.isfinite, losses)),
     }  # fmt: skip
 
