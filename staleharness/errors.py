@@ -17,6 +17,10 @@ class Diverged(RuntimeError):
     """A loss, a parameter or a log-probability stopped being finite."""
 
 
+class OOM(RuntimeError):
+    """The GPU's memory ran out; the message names the setting that takes less."""
+
+
 class Changed(RuntimeError):
     """The code that a run would be made with is no longer the code that its id was computed from."""
 

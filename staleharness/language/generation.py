@@ -163,7 +163,7 @@ class Generator:
         logp = decoded.logp
         if spec.kv_cache == "recompute" or versions.shape[1] == 1:
             logp = behaviour_logp(
-                self.policy, buffer, prompt, prompt_mask, decoded, versions, stretch, spec.micro_batch
+                self.policy, buffer, prompt, prompt_mask, decoded, versions, stretch, self.policy.micro_batch
             )
         if device.type == "cuda":
             torch.cuda.synchronize()

@@ -122,7 +122,7 @@ class TokenLearner:
         return torch.cat(found)
 
     def _pieces(self, data: Completions) -> list[Completions]:
-        rows = parts(np.arange(len(data.token)), self.spec.micro_batch)
+        rows = parts(np.arange(len(data.token)), self.policy.micro_batch)
         return [data.rows(torch.from_numpy(part).to(self.policy.device)) for part in rows]
 
     def _step(

@@ -22,6 +22,7 @@ from .answers import find_extractor
 from .evaluation import evaluate
 from .generation import Generator, prompt_set
 from .learner import TokenLearner
+from .memory import explained, rows_at_once
 from .prompts import find_prompt
 from .task import LanguageTask, located
 
@@ -38,6 +39,7 @@ class LanguageSimulation:
         self.spec = spec
         found = located(spec, folder)
         self.policy = CausalLM(task.model(found, lambda line: print(line, flush=True)), spec)
+        self.policy.micro_batch = rows_at_once(self.policy)
         algorithm = make_algorithm(spec)
         check(algorithm, spec, task.provides)
         form = find_prompt(spec.prompt_format or task.prompt_format)
@@ -64,7 +66,11 @@ class LanguageSimulation:
             yield self.advance()
 
     def advance(self) -> PhaseRecord:
-        """Run one generation round and train on it."""
+        """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""
+        with explained(self.policy):
+            return self._advance()
+
+    def _advance(self) -> PhaseRecord:
         spec, phase = self.spec, self.phase
         clock = time.perf_counter()
         self.buffer.push(self.policy.snapshot(phase, self.learner.gradient_steps))

@@ -60,6 +60,9 @@ class CausalLM:
         full = {type(layer).__name__ for layer in self.cache().layers} <= {
             "DynamicLayer"
         }  # no sliding window
+        self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
+        self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
+        self.own_masks = suits(self.model)
         # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
         self.shares_prompts = full and spec.versions == "full" and not spec.gradient_checkpointing
 
@@ -123,7 +126,8 @@ class CausalLM:
     def forward(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
     ) -> Tensor:
-        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens,
+        or, where `own_masks`, the term [B, 1, L, past + L] that is added before the softmax."""
         # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
         training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
         if self.model.training != training:
@@ -138,9 +142,9 @@ class CausalLM:
 
     def quick_step(self) -> QuickStep | None:
         """For sampling with the weights as they are now: one token for many rows, where the model allows it."""
-        if self.spec.versions == "lora" or not suits(self.model):
+        if self.spec.versions == "lora" or not self.own_masks:
             return None
-        return QuickStep(self.model, torch.bfloat16 if self.spec.dtype == "bfloat16" else torch.float32)
+        return QuickStep(self.model, self.precision)
 
     def cache(self, columns: int = 0) -> Any:
         """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
@@ -149,7 +153,7 @@ class CausalLM:
         from .kv_cache import roomy
 
         empty = DynamicCache(config=self.model.config)
-        return roomy(empty, columns) if columns else empty
+        return roomy(empty, columns, self.precision) if columns else empty
 
     def score(
         self,

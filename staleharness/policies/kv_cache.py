@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer's cache with room for `columns` tokens."""
+    """One layer's cache with room for `columns` tokens, kept in the precision that attention is computed in."""
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, kept: torch.dtype) -> None:
         super().__init__()
-        self.columns = columns
+        self.columns, self.kept = columns, kept
         self.room: tuple[Tensor, ...] = ()  # keys and values [B, heads, columns, width]
         self.used = 0
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self.room = tuple(_empty(x, self.columns) for x in (key_states, value_states))
+            self.room = tuple(self._empty(x) for x in (key_states, value_states))
         begin, self.used = self.used, self.used + key_states.shape[-2]
         for room, states in zip(self.room, (key_states, value_states), strict=True):
             room[:, :, begin : self.used] = states
@@ -30,15 +31,16 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     def batch_select_indices(self, indices: Tensor) -> None:
         if self.used > 0:
             keys, values = self.keys[indices], self.values[indices]
-            self.room, self.used = tuple(_empty(x, self.columns) for x in (keys, values)), 0
+            self.room, self.used = tuple(self._empty(x) for x in (keys, values)), 0
             self.update(keys, values)
 
+    def _empty(self, like: Tensor) -> Tensor:
+        return like.new_empty((*like.shape[:2], self.columns, like.shape[-1]), dtype=self.kept)
 
-def _empty(like: Tensor, columns: int) -> Tensor:
-    return like.new_empty((*like.shape[:2], columns, like.shape[-1]))
 
-
-def roomy(cache: DynamicCache, columns: int) -> DynamicCache:
+def roomy(cache: DynamicCache, columns: int, kept: torch.dtype) -> DynamicCache:
     """The same cache with room for `columns` tokens in each layer that keeps them all."""
-    cache.layers = [RoomyLayer(columns) if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [
+        RoomyLayer(columns, kept) if type(layer) is DynamicLayer else layer for layer in cache.layers
+    ]
     return cache

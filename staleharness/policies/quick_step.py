@@ -56,15 +56,15 @@ class QuickStep:
         rows = len(x)
         cos, sin = self.inner.rotary_emb(x[:, None], positions)  # [B, 1, width of a head]
         half = cos.shape[-1] // 2
-        cos, sin = cos.to(self.dtype), torch.cat([-sin[..., :half], sin[..., half:]], -1).to(self.dtype)
+        sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)
         mask = mask.to(self.dtype)
         for i, (layer, qkv, out, gate_up, down) in enumerate(self.layers):
             y = F.linear(layer.input_layernorm(x).to(self.dtype), *qkv).view(rows, -1, 2 * half)
             values = key_heads(layer.self_attn)
-            turned = y[:, :-values]  # queries and keys
+            turned = y[:, :-values].float()  # queries and keys
             swapped = torch.cat([turned[..., half:], turned[..., :half]], -1)
             turned = torch.addcmul(turned * cos, swapped, sin)
-            query, key = turned[:, :-values, None], turned[:, -values:, None]
+            query, key = turned[:, :-values, None].to(self.dtype), turned[:, -values:, None]
             keys, all_values = cache.layers[i].update(key, y[:, -values:, None])
             y = F.scaled_dot_product_attention(
                 query,

@@ -164,7 +164,7 @@ def test_the_quick_step_computes_what_transformers_computes(kind: str, changes: 
         attention[1, :3] = attention[2, :5] = 0
         positions = (attention.cumsum(1) - 1).clamp(min=0)
         wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits[:, -1]
-        cache = roomy(transformers.DynamicCache(config=model.config), 10)
+        cache = roomy(transformers.DynamicCache(config=model.config), 10, torch.float32)
         model(
             input_ids=ids[:, :-1], attention_mask=attention[:, :-1], position_ids=positions[:, :-1],
             past_key_values=cache, use_cache=True,
@@ -173,6 +173,22 @@ def test_the_quick_step_computes_what_transformers_computes(kind: str, changes: 
         found = QuickStep(model, torch.float32)(ids[:, -1:], mask, positions[:, -1:], cache)
         assert cache.get_seq_length() == 7
     assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_pass(
+    policy: Policies,
+) -> None:
+    actor = policy(dtype="bfloat16")
+    found = sampled(actor)
+    prompt, mask = pad_left([p for p in PROMPTS * 2 for _ in range(EACH)], actor.pad, actor.device)
+    exact = policy()
+    with torch.no_grad():
+        plain = exact.score(prompt, mask, found.token, found.mask).logp
+        scored = actor.score(prompt, mask, found.token, found.mask).logp
+    rounding = (scored - plain).abs().mean()
+    assert 0 < rounding < 0.1
+    assert (found.logp - plain).abs().mean() < 2 * rounding
+    assert (found.logp - scored).abs().mean() < 2 * rounding
 
 
 def test_the_quick_step_is_not_taken_where_it_would_compute_something_else(tiny: Path) -> None:

@@ -1,0 +1,206 @@
+"""What one GPU makes of a language run at paper size: tokens per second, peak memory, share of the matrix peak.
+
+    python tests/benchmarks/gpu.py [--rounds 3] [--checkpointing] [--micro-batch 0] [--out results/reference/gpu]
+
+A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
+generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
+early, so that every token is paid for. Sampling, scoring and one optimiser step of PPO-clip are those of a run, in
+bfloat16. The first round warms up and does not count. The matrix peak is that of one large bfloat16 product in the
+same process.
+
+Written to OUT/<device>.json, with the command. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
+a model of a few thousand parameters on the CPU, to see that it can be walked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "Qwen2.5-0.5B": {
+        "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+        "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 4096,
+    },
+    "tiny": {
+        "vocab_size": 60, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 128,
+    },
+}  # fmt: skip
+BATCHES: dict[str, dict[str, Any]] = {
+    "Qwen2.5-0.5B": {"prompts": 32, "completions": 8, "prompt_tokens": 512, "completion_tokens": 512},
+    "tiny": {"prompts": 2, "completions": 3, "prompt_tokens": 6, "completion_tokens": 5},
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="generation rounds that count")
+    parser.add_argument(
+        "--checkpointing", action="store_true", help="recompute activations in the backward pass"
+    )
+    parser.add_argument("--micro-batch", type=int, default=0, help="completions at once; 0: as many as fit")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "reference" / "gpu")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU")
+    options = parser.parse_args(arguments)
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        print(f"{error}: make setup EXTRAS=llm", file=sys.stderr)
+        return 2
+    if not options.tiny and not torch.cuda.is_available():
+        print("no CUDA device here; `--tiny` walks the same way on the CPU", file=sys.stderr)
+        return 2
+    shown = [f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in vars(options).items()
+             if v not in (False, parser.get_default(k))]  # fmt: skip
+    record = {"command": " ".join(["python tests/benchmarks/gpu.py", *shown]), **measure(options)}
+    print(json.dumps(record, indent=2))
+    options.out.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^A-Za-z0-9]+", "_", record["device"]).strip("_").lower()
+    suffix = "_checkpointing" if options.checkpointing else ""
+    (options.out / f"{name}{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+def save_model(folder: Path, shape: str) -> None:
+    """Random weights, and a tokenizer that knows a few words; the model's other tokens mean nothing."""
+    import torch
+    import transformers
+
+    from staleharness.language.word_tokens import word_tokenizer
+
+    tokenizer = word_tokenizer(["What is 1 + 1?\n#### 2"], range(10))
+    config = transformers.Qwen2Config(
+        **SHAPES[shape], tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    import numpy as np
+    import torch
+    import transformers
+
+    from staleharness import __version__
+    from staleharness.algorithm import make_algorithm
+    from staleharness.buffer import PolicyBuffer
+    from staleharness.lag import parse_lag
+    from staleharness.language.generation import Generator, PromptSet
+    from staleharness.language.learner import TokenLearner
+    from staleharness.language.memory import explained, rows_at_once
+    from staleharness.language.problem import Problem
+    from staleharness.policies.causal_lm import CausalLM
+    from staleharness.spec import LanguageSpec
+
+    shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
+    spec = LanguageSpec.from_dict({
+        "env": "gsm8k", "algorithm": "ppo_clip", "model": shape, **BATCHES[shape], "capacity": 1, "steps": 256,
+        "device": device, "dtype": "bfloat16", "gradient_checkpointing": options.checkpointing,
+        "micro_batch": options.micro_batch,
+    })  # fmt: skip
+    torch.use_deterministic_algorithms(False)
+    peak = matrix_peak(device, 256 if options.tiny else 16_384)
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder), shape)
+        policy = CausalLM(folder, spec)
+    policy.end = [-1]  # no completion ends before its limit
+    policy.micro_batch = rows_at_once(policy)
+    learner = TokenLearner(spec, policy, make_algorithm(spec))
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (64, spec.prompt_tokens)).tolist()
+    prompts = PromptSet([Problem("", "#### 1", "1")] * 64, tokens, 0)
+    generator = Generator(spec, policy, parse_lag("uniform", 1), prompts, "last_number", ())
+    buffer = PolicyBuffer(1)
+    seconds: dict[str, list[float]] = {}
+    losses: list[float] = []
+    for phase in range(1 + options.rounds):
+        buffer.push(policy.snapshot(phase, phase))
+        with explained(policy):
+            made = generator.round(buffer, phase)
+            outcome = torch.from_numpy(rng.integers(0, 2, spec.sequences).astype(np.float32)).to(
+                policy.device
+            )
+            begin = time.perf_counter()
+            report, learning = learner.train(replace(made.completions, outcome=outcome), phase)
+            whole = time.perf_counter() - begin
+        losses.append(report["policy_loss"])
+        for name, spent in {**vars(made.seconds), **learning, "learn": whole}.items():
+            if phase > 0:
+                seconds.setdefault(name, []).append(spent)
+    middle = {name: statistics.median(found) for name, found in seconds.items()}
+    new = spec.sequences * spec.completion_tokens
+    needed = flops(policy, spec)
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu tiny",
+        "versions": {"staleharness": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "model": {"shape": shape, "parameters": policy.size, **SHAPES[shape]},
+        "batch": BATCHES[shape],
+        "micro_batch": policy.micro_batch or spec.sequences,
+        "gradient_checkpointing": options.checkpointing,
+        "rounds": options.rounds,
+        "seconds_per_round": {name: round(value, 4) for name, value in middle.items()},
+        "generated_tokens_per_second": round(new / middle["generate"]),
+        "scored_tokens_per_second": round(new / middle["score"]),
+        "trained_tokens_per_second": round(new / middle["train"]),
+        "peak_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2) if device == "cuda" else None,
+        "matrix_peak_tflops": round(peak / 1e12, 3),
+        "training_tflops": round(needed / middle["train"] / 1e12, 6),
+        "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
+        "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
+        "finite": all(map(np.isfinite, losses)),
+    }  # fmt: skip
+
+
+def flops(policy: Any, spec: Any) -> float:
+    """Of one forward and one backward pass over the batch: matrix products, and attention within the causal half."""
+    config = policy.model.config
+    inside = sum(p.numel() for name, p in policy.parameters.items() if p.ndim == 2 and "embed" not in name)
+    prompts = spec.prompts if policy.shares_prompts else spec.sequences  # a shared prompt is read once
+    past, new = prompts * spec.prompt_tokens, spec.sequences * spec.completion_tokens
+    context = past * spec.prompt_tokens / 2 + new * (spec.prompt_tokens + spec.completion_tokens / 2)
+    forward = 2 * inside * (past + new) + 2 * config.hidden_size * config.vocab_size * new
+    attention = 4 * config.hidden_size * config.num_hidden_layers * context
+    return float(3 * (forward + attention))
+
+
+def matrix_peak(device: str, size: int) -> float:
+    """Floating-point operations per second of a bfloat16 product of two square matrices."""
+    import torch
+
+    a, b = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    best = 0.0
+    for turn in range(6):
+        wait()
+        begin = time.perf_counter()
+        for _ in range(4):
+            a @ b
+        wait()
+        if turn > 0:  # the first warms up
+            best = max(best, 4 * 2 * size**3 / (time.perf_counter() - begin))
+    return best
+
+
+if __name__ == "__main__":
+    sys.exit(main())

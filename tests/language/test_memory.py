@@ -1,0 +1,131 @@
+"""How many completions fit is arithmetic; running out of memory is said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from staleharness.errors import OOM
+from staleharness.language import simulation
+from staleharness.language.memory import (
+    advice,
+    completion_bytes,
+    equal_parts,
+    explained,
+    fitting,
+    rows_at_once,
+)
+from staleharness.policies.causal_lm import CausalLM
+from staleharness.spec import LanguageSpec
+from staleharness.worker import describe
+
+Policies = Callable[..., CausalLM]
+HALF_BILLION = transformers.Qwen2Config(
+    vocab_size=151_936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
+    num_key_value_heads=2, tie_word_embeddings=True,
+)  # fmt: skip
+PAPER: dict[str, Any] = {
+    "env": "gsm8k", "algorithm": "ppo_clip", "model": "x", "prompts": 32, "completions": 8, "prompt_tokens": 512,
+    "completion_tokens": 512, "dtype": "bfloat16",
+}  # fmt: skip
+
+
+def paper(**settings: Any) -> LanguageSpec:
+    return LanguageSpec.from_dict({**PAPER, **settings})
+
+
+def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_rest() -> None:
+    logits = 24 * 512 * 151_936
+    plain, saved = (completion_bytes(paper(gradient_checkpointing=c), HALF_BILLION) for c in (False, True))
+    assert logits < saved < 1.2 * logits
+    # one layer, by hand: 1024 tokens, 24 bytes of float32 and 16 of bfloat16 per unit of width, 10 per inner unit
+    assert plain - logits == 24 * 1024 * (24 * 896 + 16 * 896 + 10 * 4864)
+    assert saved - logits == 1024 * (24 * 896 + 16 * 896 + 10 * 4864) + 24 * 1024 * 4 * 896
+
+
+def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
+    spec, numbers = paper(), 494_000_000
+    each = completion_bytes(spec, HALF_BILLION)
+    for wanted in (1, 7, 100):
+        assert fitting(spec, HALF_BILLION, numbers, int((wanted + 0.5) * each / 0.8) + 12 * numbers) == wanted
+    assert fitting(spec, HALF_BILLION, numbers, 0) == 1  # one has to be tried
+    more = paper(gradient_checkpointing=True)
+    assert fitting(more, HALF_BILLION, numbers, 80 * 2**30) > fitting(spec, HALF_BILLION, numbers, 80 * 2**30)
+
+
+def test_the_estimate_is_no_less_than_what_a_training_pass_saves(policy: Policies) -> None:
+    for checkpointing in (False, True):
+        actor = policy(prompt_tokens=12, completion_tokens=20, gradient_checkpointing=checkpointing)
+        rows, saved = 3, {}
+        prompt = torch.randint(3, 20, (rows, 12), generator=torch.Generator().manual_seed(0))
+        token = torch.randint(3, 20, (rows, 20), generator=torch.Generator().manual_seed(1))
+        weights = {p.untyped_storage().data_ptr() for p in actor.model.parameters()}
+
+        def keep(x: torch.Tensor, saved: Any = saved, weights: Any = weights) -> torch.Tensor:
+            if x.untyped_storage().data_ptr() not in weights:
+                saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            actor.score(prompt, torch.ones_like(prompt), token, torch.ones(rows, 20))
+        held = sum(saved.values()) / rows
+        estimate = completion_bytes(actor.spec, actor.model.config)
+        assert held < estimate < 6 * held + 24 * 20 * actor.model.config.vocab_size
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "size"),
+    [(256, 300, 256), (256, 100, 86), (256, 64, 64), (256, 1, 1), (7, 3, 3), (7, 6, 4)],
+)
+def test_pieces_are_as_few_and_as_equal_as_can_be(rows: int, most: int, size: int) -> None:
+    assert equal_parts(rows, most) == size <= most
+    assert -(-rows // size) == -(-rows // most)
+
+
+def test_a_cpu_takes_all_at_once_and_a_number_is_taken_at_its_word(policy: Policies) -> None:
+    assert rows_at_once(policy()) == 0
+    assert rows_at_once(policy(micro_batch=3)) == 3
+
+
+def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = policy()
+    actor.device = torch.device("cuda")
+    each = completion_bytes(actor.spec, actor.model.config)
+    beside = 12 * actor.size
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * each + beside, 10**12))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5 * each)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * each)
+    assert rows_at_once(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
+
+
+def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(
+    spec: Callable[..., LanguageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = simulation.LanguageSimulation(spec(micro_batch=6))
+
+    def full(*_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(run.learner, "train", full)
+    with pytest.raises(OOM) as caught:
+        run.advance()
+    failure = describe(caught.value, tmp_path)
+    assert failure["class"] == "OOM"
+    assert failure["message"].endswith("SET=micro_batch=3")
+    assert "6 completions" in failure["message"]
+
+
+def test_the_advice_goes_on_where_there_is_nothing_left_to_halve() -> None:
+    assert advice(paper(), 0).endswith("SET=micro_batch=128")
+    assert advice(paper(), 1).endswith("SET=gradient_checkpointing=true")
+    assert "SET=completion_tokens=256" in advice(paper(gradient_checkpointing=True), 1)
+
+
+def test_other_errors_pass_as_they_are(policy: Policies) -> None:
+    with pytest.raises(RuntimeError, match="something else"), explained(policy()):
+        raise RuntimeError("something else")
