@@ -12,13 +12,13 @@ from .algorithm import Algorithm
 from .errors import UserError
 from .parsing import build
 from .plugins import source_file, summary
-from .spec import RunSpec
+from .spec import ControlSpec, RunSpec
 
 OTHER = "other"  # the family of methods that no `methods.toml` places
 ANCHORS = {
-    "behaviour": "the policy that acted, μ",
-    "recompute": "the learner at the start of the phase, π_prox",
-    "ewma": "a moving average of the learner, π_prox",
+    "behaviour": "the policy that acted",
+    "recompute": "the learner at the start of the phase",
+    "ewma": "a moving average of the learner",
 }
 
 
@@ -37,10 +37,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Passes:
-    """Forward passes over the data beside those that any method needs, on tokens.
-
-    On control `per_phase` is 0 whatever is said here: the learner evaluates each phase's data at its start anyway.
-    """
+    """Forward passes over the data beside those that any method needs."""
 
     per_phase: int  # over all data of the phase
     per_step: int  # over a minibatch, at every gradient step
@@ -65,7 +62,8 @@ def place_of(cls: type[Algorithm]) -> Place:
     file = _file(cls)
     entry = dict(_read(file).get("methods", {})).get(cls.name)
     if entry is None:
-        return Place(anchor=ANCHORS[cls().proximal] if cls().proximal != "behaviour" else "")
+        proximal = cls().proximal
+        return Place(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
     place = build(Place, entry, f"{file}: methods.{cls.name}")
     if place.family not in families(cls):
         known = ", ".join(families(cls)) or "none"
@@ -73,11 +71,15 @@ def place_of(cls: type[Algorithm]) -> Place:
     return place
 
 
-def passes_of(algorithm: Algorithm) -> Passes:
-    """What the method asks of the learner beyond the pass through which its gradient goes."""
+def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
+    """What the method asks of the learner beyond the pass through which its gradient goes; on tokens, with several
+    gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
+    its start whatever the method is."""
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
+    several = spec is None or spec.epochs * spec.minibatches > 1
+    start = algorithm.proximal == "recompute" or (own_targets and several)
     return Passes(
-        per_phase=int(algorithm.proximal == "recompute" or own_targets),
+        per_phase=int(start and not isinstance(spec, ControlSpec)),
         per_step=int(algorithm.proximal == "ewma") + int("reference" in algorithm.needs),
         by_row=algorithm.optimal_baseline,
     )
@@ -92,7 +94,7 @@ def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     return [] if line is None else [line]
 
 
-def describe(algorithm: Algorithm) -> dict[str, Any]:
+def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
     """What a reader of results is told, without the plugin at hand: plain data for `run.json`."""
     cls, place = type(algorithm), place_of(type(algorithm))
     return {
@@ -103,8 +105,8 @@ def describe(algorithm: Algorithm) -> dict[str, Any]:
         "transform": place.transform,
         "trust_region": place.trust_region,
         "anchor": place.anchor,
-        "proximal": ANCHORS[algorithm.proximal],
-        "passes": str(passes_of(algorithm)),
+        "proximal": "" if algorithm.proximal == "behaviour" else ANCHORS[algorithm.proximal],
+        "passes": str(passes_of(algorithm, spec)),
         "needs": sorted(cls.needs),
         "touches": dict(place.touches),
     }

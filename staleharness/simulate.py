@@ -60,7 +60,7 @@ class Simulation:
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
         self.phase = 0
         self.evaluation_steps = 0
-        self.method, self.warnings = describe(algorithm), warnings_of(algorithm, spec)
+        self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
 
     @property
     def gradient_steps(self) -> int:

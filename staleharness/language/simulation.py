@@ -53,7 +53,7 @@ class LanguageSimulation:
         )
         self.phase = 0
         self.evaluation_steps = 0
-        self.method, self.warnings = describe(algorithm), warnings_of(algorithm, spec)
+        self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
 
     @property
     def gradient_steps(self) -> int:
