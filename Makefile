@@ -90,6 +90,8 @@ golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
+	@$(LLM)
+	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .
