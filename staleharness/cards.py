@@ -80,9 +80,7 @@ def _options(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
     return [(key, " or ".join(found)) for key, found in sorted(values.items())]
 
 
-def _mechanisms(
-    runs: Sequence[StoredRun], ks: Sequence[int], own: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def _mechanisms(runs: Sequence[StoredRun], ks: Sequence[int], own: Mapping[str, str]) -> list[dict[str, Any]]:
     """A row for each mechanism that any run measured, a cell for each capacity."""
     rows = []
     for column, (name, text) in MECHANISMS.items():

@@ -32,6 +32,7 @@ class Place:
     trust_region: str = ""
     anchor: str = ""
     touches: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     traps: tuple[str, ...] = ()
 
 
@@ -64,10 +65,19 @@ def place_of(cls: type[Algorithm]) -> Place:
     if entry is None:
         proximal = cls().proximal
         return Place(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
-    place = build(Place, entry, f"{file}: methods.{cls.name}")
+    words = {
+        key: text
+        for key, text in dict(_read(file).get("options", {})).items()
+        if key in cls.hyper_parameters()
+    }
+    place = build(
+        Place, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
+    )
     if place.family not in families(cls):
         known = ", ".join(families(cls)) or "none"
-        raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}")
+        raise UserError(
+            f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}"
+        )
     return place
 
 

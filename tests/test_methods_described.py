@@ -25,7 +25,9 @@ from staleharness.simulate import Simulation
 from staleharness.spec import ControlSpec, LanguageSpec
 from staleharness.testing import example_decisions
 
-BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
+BUILT_IN = [
+    name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")
+]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
 TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
 IDLE = "x: cannot act"
@@ -105,7 +107,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], t
 def test_a_plugin_without_a_place_is_listed_under_other_with_what_can_be_derived(plugin: Any) -> None:
     assert place_of(plugin("")) == Place(anchor="π_prox, the learner at the start of the phase")
     text = as_text(catalogue())
-    assert re.search(r"\nother\b.*\n\n  my_idea: One line\. \*\n.*anchor π_prox.*\n.*1 forward per phase", text)
+    assert re.search(
+        r"\nother\b.*\n\n  my_idea: One line\. \*\n.*anchor π_prox.*\n.*1 forward per phase", text
+    )
     assert text.index("\nother") > text.index("\nbaseline")
 
 

@@ -13,9 +13,9 @@ Compared on one minibatch of a Qwen2 with random weights, each variant a whole g
                 with a pass without gradient before, so that its loss is of the whole minibatch
     batched     the same with the whole minibatch in one pass
 
-Time: median of ratios within a round; all variants in every round, in random order. Memory: peak of live tensors in a
-step, as torch's allocator reports them, with weights and both moments of Adam; and what a step holds beyond them, in
-sizes of the gradient.
+Time: of the processor, median of ratios within a round; all variants in every round, in random order. Memory: peak of
+live tensors in a step, as torch's allocator reports them, with weights and both moments of Adam; and what a step holds
+beyond them, in sizes of the gradient.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
     "plain": (Plain, {"algorithm": "vcpo"}),
     "single": (TokenLearner, {"algorithm": "vcpo"}),
     "double": (Double, {"algorithm": "vcpo"}),
-    "learner": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1}),
+    "learner": (
+        TokenLearner,
+        {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1},
+    ),
     "batched": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}}),
 }
 
@@ -152,17 +155,19 @@ def minibatch(policy: CausalLM, groups: int, each: int, tokens: int) -> Completi
 
 
 def step(learner: TokenLearner, data: Completions) -> float:
-    """Seconds of one gradient step."""
+    """Seconds of one gradient step on the processor: one thread, and other processes do not count."""
     timer = Timer(torch.device("cpu"), defaultdict(float))
-    begin = time.perf_counter()
+    begin = time.process_time()
     learner._step(data, data.mask, None, PHASE, 1e-6, timer)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
     """Bytes of tensors alive at the worst moment of a step, beyond those that lived when it began."""
     learner.optimizer.zero_grad(set_to_none=True)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as found:
         step(learner, data)
     events = found.profiler.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
