@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export list new test slow golden bench lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export list new test slow golden bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,11 @@ golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
+	@$(LLM)
+	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
+
+docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files
+	@$(PYTHON) docs/generate.py
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .

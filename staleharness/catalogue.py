@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .algorithm import ALGORITHMS
+from .algorithm import ALGORITHMS, Algorithm
+from .methods import OTHER, families, passes_of, place_of
 from .plugins import source_file, summary
 from .task import all_families
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
     """{"algorithms": [...], "envs": [...]}, each entry {name, summary, paper, hyper-parameters, file, ...}."""
-    algorithms = [
-        {
-            "name": name,
-            "summary": summary(ALGORITHMS[name]),
-            "paper": ALGORITHMS[name].paper,
-            "hyper_parameters": ALGORITHMS[name].hyper_parameters(),
-            "file": source_file(ALGORITHMS[name]),
-        }
-        for name in ALGORITHMS
-    ]
+    algorithms = [_algorithm(ALGORITHMS[name]) for name in ALGORITHMS]
     envs = [
         {
             "name": env,
@@ -37,14 +29,46 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
     return {"algorithms": algorithms, "envs": envs}
 
 
+def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
+    place = place_of(cls)
+    return {
+        "name": cls.name,
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "hyper_parameters": cls.hyper_parameters(),
+        "file": source_file(cls),
+        "core": cls.core,
+        "family": place.family,
+        "does": families(cls).get(place.family, ""),
+        "level": place.level,
+        "transform": place.transform,
+        "trust_region": place.trust_region,
+        "anchor": place.anchor,
+        "passes": str(passes_of(cls())),
+        "needs": sorted(cls.needs),
+    }
+
+
 def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
-    lines = ["algorithms (ALGO=name or name[option=value,...])"]
-    for entry in content["algorithms"]:
-        lines += ["", f"  {entry['name']}: {entry['summary']}"]
-        options = ", ".join(f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items())
-        for what, value in (("paper", entry["paper"]), ("options", options), ("file", entry["file"])):
-            if value:
-                lines.append(f"      {what + ':':9}{value}")
+    lines = [
+        "algorithms (ALGO=name or name[option=value,...]), by what becomes of a stale decision",
+        "* in a sweep that names none; passes: beyond those that any method needs, on tokens",
+    ]
+    for family, does, members in _by_family(content["algorithms"]):
+        lines += ["", f"{family}: {does}" if does else family]
+        for entry in members:
+            lines += ["", f"  {entry['name']}: {entry['summary']}{' *' if entry['core'] else ''}"]
+            options = ", ".join(f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items())
+            for what, value in (
+                ("ratio", _ratio(entry)),
+                ("passes", entry["passes"]),
+                ("needs", ", ".join(entry["needs"])),
+                ("paper", entry["paper"]),
+                ("options", options),
+                ("file", entry["file"]),
+            ):
+                if value:
+                    lines.append(f"      {what + ':':9}{value}")
     lines += ["", "environments (ENV=name)", ""]
     width = max(len(entry["name"]) for entry in content["envs"])
     for entry in content["envs"]:
@@ -52,6 +76,24 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         lines.append(f"  {entry['name']:{width}}  {entry['summary']}{alias}")
     lines += [""] + [f"  file: {file}" for file in dict.fromkeys(entry["file"] for entry in content["envs"])]
     return "\n".join(lines)
+
+
+def _by_family(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """(family, what it does, its methods): families in the order of the files that name them, then the rest."""
+    named = dict.fromkeys(key for entry in entries for key in families(ALGORITHMS[entry["name"]]))
+    order = [*named, OTHER]
+    grouped = [(key, [e for e in entries if e["family"] == key]) for key in order]
+    return [(key, members[0]["does"], members) for key, members in grouped if members]
+
+
+def _ratio(entry: dict[str, Any]) -> str:
+    """`token; weight: cut to 2; trust region: none; anchor: μ`, of what is known."""
+    parts = [entry["level"]] + [
+        f"{words} {entry[key]}"
+        for key, words in (("transform", "weight"), ("trust_region", "trust region"), ("anchor", "anchor"))
+        if entry[key]
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def _shown(value: Any) -> str:

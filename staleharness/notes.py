@@ -61,6 +61,23 @@ def on_counts(found: Grid, envs: list[str]) -> list[str]:
     return notes
 
 
+def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
+    """What runs said of themselves, each thing once: who (and at which K, where not at all), then what."""
+    said: dict[str, set[tuple[str, int]]] = {}
+    for run in runs:
+        label, k = str(run.record["label"]), int(run.record["spec"]["capacity"])
+        for line in run.record.get("warnings", ()):
+            what = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
+            said.setdefault(what, set()).add((label, k))
+    ks = {int(run.record["spec"]["capacity"]) for run in runs}
+    notes = []
+    for what, cells in sorted(said.items()):
+        where = {k for _, k in cells}
+        place = f" (K = {', '.join(map(str, sorted(where)))})" if where != ks else ""
+        notes.append(f"{', '.join(sorted({label for label, _ in cells}))}{place}: {what}")
+    return notes
+
+
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     """Warnings where runs were made by different code, versions or hardware, or with different settings."""
     notes = []

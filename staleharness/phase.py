@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +49,14 @@ class Simulated(Protocol):
 
     @property
     def gradient_steps(self) -> int: ...
+
+    @property
+    def method(self) -> Mapping[str, Any]:
+        """What the method is, as plain data: who reads the results has no plugin at hand."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a reader of the results must know of these settings."""
 
     phase: int
     evaluation_steps: int

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
+from .cards import cards
 from .contents import (
     AXES,
     COLUMNS,
@@ -37,6 +38,7 @@ PAGE = Path(__file__).with_name("page")  # template, style and script
 MAKERS = (
     "canvas.py",
     "captions.py",
+    "cards.py",
     "contents.py",
     "curves.py",
     "figures.py",
@@ -147,6 +149,7 @@ def _page(
         columns=[{"name": name, "help": text} for _, name, text in COLUMNS],
         rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
         figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
+        cards=cards(runs, looks),
         failures=[failure(f) for f in failures],
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
         axes=AXES,

@@ -52,6 +52,9 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
         simulation = simulation_of(spec, Path(job.folder))
         try:
             lengths = _resume(attempt, simulation, made_with)
+            if simulation.phase == 0:
+                for line in simulation.warnings:
+                    print(f"warning: {line}", flush=True)
             scores = _phases(attempt, simulation, lengths, made_with, progress, should_stop)
         finally:
             simulation.close()
@@ -179,6 +182,8 @@ def _conclude(
         "id": job.run_id,
         "label": job.label,
         "spec": spec.to_dict(),
+        "method": dict(simulation.method),
+        "warnings": list(simulation.warnings),
         "fingerprint": made_with,
         "metrics_sha256": digest(attempt / "metrics.jsonl"),
         "scores": how,

@@ -17,6 +17,7 @@ from .errors import Diverged
 from .evaluation import evaluate
 from .lag import parse_lag
 from .learner import Learner
+from .methods import describe, warnings_of
 from .moments import Moments, RewardScale
 from .phase import PhaseRecord, Scores, Simulated
 from .policies.mlp import MLPPolicy
@@ -60,6 +61,7 @@ class Simulation:
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
         self.phase = 0
         self.evaluation_steps = 0
+        self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
 
     @property
     def gradient_steps(self) -> int:

@@ -18,7 +18,7 @@ from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, iqm
 from .bootstrap import improvement as improvement_of
 from .errors import UserError, nearest
 from .files import digest, write_json
-from .notes import missing_runs, on_counts, on_missing, on_mixtures
+from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
 from .scores import (
     AUTO,
     Array,
@@ -94,6 +94,7 @@ def table(
         *on_missing(missing, len(runs) + len(missing), envs, ks),
         *on_counts(found, envs),
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
+        *on_warnings(runs),
         *on_mixtures(runs),
     ]
     return Table(rows, notes, settings)

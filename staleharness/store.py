@@ -2,7 +2,7 @@
 
 <root>/staleharness.json      marks the folder as ours
 <root>/runs/<id>/             one finished run; appears by one rename and never changes again
-    run.json                  resolved spec, fingerprint, scores, staleness summary, seconds
+    run.json                  resolved spec, method, warnings, fingerprint, scores, staleness summary, seconds
     metrics.parquet           one row per phase; deterministic columns only
     timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
     job.json, log.txt         what was asked, and what the run printed

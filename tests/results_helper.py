@@ -36,9 +36,11 @@ def write_run(
     seconds: float = 60.0,
     settings: dict[str, Any] | None = None,
     fingerprint: dict[str, Any] | None = None,
+    said: dict[str, Any] | None = None,
+    columns: dict[str, list[float]] | None = None,
 ) -> StoredRun:
     """Publish one run whose final scores are given; `curve` are its sampled evaluations, evenly spread over
-    phases.
+    phases. `said` is added to its record, `columns` to its metrics.
     """
     spec = {
         "algorithm": label.split("[")[0], "env": env, "capacity": capacity, "seed": seed, "hyper": {},
@@ -53,7 +55,7 @@ def write_run(
     attempt.mkdir()
     rng = np.random.default_rng([seed, capacity, len(label)])
     rows = _metrics(rng, phases, capacity, sampled, deterministic, curve)
-    pd.DataFrame(rows).to_parquet(attempt / "metrics.parquet")
+    pd.DataFrame(rows).assign(**(columns or {})).to_parquet(attempt / "metrics.parquet")
     seconds_per_phase = [{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases
     pd.DataFrame(seconds_per_phase).to_parquet(attempt / "timing.parquet")
     (attempt / "job.json").write_text(json.dumps({"label": label, "spec": spec}))
@@ -72,7 +74,7 @@ def write_run(
         "lag_histogram": {str(i): int(n) for i, n in enumerate(histogram)},
         "steps": phases * 2048, "phases": phases, "gradient_steps": phases * 80, "evaluation_steps": 20_000,
         "seconds": {"total": seconds, "collect": seconds / 2, "learn": seconds / 3, "evaluate": seconds / 6},
-        "date": "2026-11-20",
+        "date": "2026-11-20", **(said or {}),
     }  # fmt: skip
     write_json(attempt / "run.json", record)
     return StoredRun(store.publish(run_id), record)

@@ -113,7 +113,9 @@ def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict
     (idea,) = [entry for entry in found["algorithms"] if entry["name"] == "my_idea"]
     assert idea == {
         "name": "my_idea", "summary": "One line about my_idea.", "paper": "Nobody 2026",
-        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()),
+        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()), "core": True,
+        "family": "other", "does": "", "level": "", "transform": "", "trust_region": "", "anchor": "",
+        "passes": "none", "needs": [],
     }  # fmt: skip
     (world,) = [entry for entry in found["envs"] if entry["name"] == "Mine-v0"]
     assert (world["summary"], world["paper"]) == ("one line about Mine-v0", "Nobody 2026")

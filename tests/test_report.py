@@ -84,7 +84,7 @@ def test_the_page_holds_every_section(page: Page):
     ids = {a.get("id") for t, a in page.elements if t == "section"}
     assert ids == {
         "scores", "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores",
-        "lag_histogram", "staleness", "failures", "runs", "made",
+        "lag_histogram", "staleness", "methods", "failures", "runs", "made",
     }  # fmt: skip
     for said in (
         "Two environments", "sampled returns of the final policy", "normalised by minmax",

@@ -26,6 +26,7 @@ from ..policies.scoring import Entropy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
+from .row_gradients import RowGradients
 from .statistics import of_clipping, of_lag, of_round, of_weights
 
 
@@ -217,13 +218,11 @@ class TokenLearner:
         """
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         proximal_logp = self._proximal(data, start)
-        total = [torch.zeros_like(p) for p in self.parameters]
+        sums = RowGradients(self.parameters)
         logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
         baseline = torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
-            rewarded = [torch.zeros_like(p) for p in self.parameters]
-            plain = [torch.zeros_like(p) for p in self.parameters]
             norms = torch.zeros_like(sigma[rows])
             for i, row in enumerate(rows):
                 at = row[None]
@@ -238,21 +237,18 @@ class TokenLearner:
                 alone = self._decisions(one, mask[at], leaf, proximal_logp[at], mask[at], phase, None)
                 ((weights[at] * self.algorithm.policy_loss(alone).loss).sum()).backward()
                 assert leaf.grad is not None
-                self.optimizer.zero_grad(set_to_none=True)
-                torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
-                own = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+                sums.next_row(float(data.outcome[row] / sigma[row]), float(1.0 / sigma[row]))
+                with sums.taking():
+                    torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
                 pull[row] = leaf.grad[0]
-                norms[i] = sum(g.square().sum() for g in own) / weights[row].max().clamp(min=1e-30).square()
-                torch._foreach_add_(rewarded, own, alpha=float(data.outcome[row] / sigma[row]))
-                torch._foreach_add_(plain, own, alpha=float(1.0 / sigma[row]))
+                norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-30).square()
             together = data.rows(rows)
             seen = self._decisions(
                 together, mask[rows], logp[rows], proximal_logp[rows], mask[rows], phase, None
             )
             baseline[rows] = self.algorithm.row_baseline(seen, norms)
-            torch._foreach_add_(total, rewarded)
-            torch._foreach_add_(total, plain, alpha=-float(baseline[rows[0]]))
-        for p, gradient in zip(self.parameters, total, strict=True):
+            sums.end_group(-float(baseline[rows[0]]))
+        for p, gradient in zip(self.parameters, sums.total, strict=True):
             p.grad = gradient
         advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
         decisions = self._decisions(data, mask, logp, proximal_logp, advantage, phase, None)

@@ -14,6 +14,7 @@ from ..algorithm import check, make_algorithm
 from ..buffer import PolicyBuffer
 from ..errors import Diverged
 from ..lag import parse_lag
+from ..methods import describe, warnings_of
 from ..phase import PhaseRecord, Scores
 from ..policies.causal_lm import CausalLM
 from ..spec import LanguageSpec
@@ -56,6 +57,7 @@ class LanguageSimulation:
         )
         self.phase = 0
         self.evaluation_steps = 0
+        self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
 
     @property
     def gradient_steps(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.batch import Completions
 from staleharness.language.generation import pad_left
 from staleharness.language.learner import TokenLearner
+from staleharness.methods import passes_of
 from staleharness.policies.causal_lm import CausalLM
 
 Policies = Callable[..., CausalLM]
@@ -145,6 +147,27 @@ def test_every_method_takes_a_step_on_tokens(policy: Policies, name: str) -> Non
     assert report["gradient_steps"] == 1
     assert not close(before, [p.detach() for p in made.parameters], 1e-6)
     assert set(seconds) == {"proximal", "loss", "train"}
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, name: str) -> None:
+    """Counted, with two gradient steps in the phase, against PPO-clip, which needs nothing more than all."""
+    steps = 2
+    made = learner(policy, algorithm=name, minibatches=steps, steps=steps)
+    calls: list[int] = []
+    score = made.policy.score
+
+    def counted(prompt: Tensor, *rest: Any) -> Any:
+        calls.append(len(prompt))
+        return score(prompt, *rest)
+
+    made.policy.score = counted  # type: ignore[method-assign]
+    made.train(round_of(made.policy), PHASE)
+    said = passes_of(made.algorithm)
+    own = GROUPS * EACH if said.by_row else steps
+    counts = (own, said.per_phase, said.per_step * steps)
+    assert len(calls) - 1 == sum(counts)  # one is of `round_of`
+    assert said == passes_of(made.algorithm, replace(made.spec))
 
 
 def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: Policies) -> None:

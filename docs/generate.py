@@ -1,0 +1,235 @@
+"""The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say.
+
+    python docs/generate.py
+
+A page holds formula, source, options with defaults and the comments beside them, what each mechanism touches, and
+traps. A test asserts that the committed pages are what this writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
+from staleharness.errors import UserError
+from staleharness.methods import Place, families, passes_of, place_of
+from staleharness.plugins import builtin_folder, source_file, summary
+
+FOLDER = Path(__file__).resolve().parent / "methods"
+
+
+def pages() -> dict[str, str]:
+    """File name -> text: a page per built-in method, and the index."""
+    own = builtin_folder("algorithms").resolve()
+    methods = [cls for cls in map(ALGORITHMS.__getitem__, ALGORITHMS) if Path(source_file(cls)).parent == own]
+    return {f"{cls.name}.md": page(cls) for cls in methods} | {"README.md": index(methods)}
+
+
+def page(cls: type[Algorithm]) -> str:
+    place, file = place_of(cls), Path(source_file(cls)).name
+    parts = [
+        f"<!-- Made by docs/generate.py from algorithms/{file} and algorithms/methods.toml: edit those. -->",
+        f"# {cls.name}",
+        summary(cls),
+        table(("", ""), facts(cls, place)),
+        "## Formula",
+        prose(body(cls)),
+    ]
+    for base in shared(cls):
+        parts.append(prose(inspect.cleandoc(base.__doc__ or "")))
+    if rows := option_rows(cls):
+        parts += [
+            "## Options",
+            f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own.",
+        ]
+        parts.append(table(("option", "default", "values", "what it is"), rows))
+    parts += ["## What touches what", touches(place), "## Traps"]
+    parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *idle(cls)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def facts(cls: type[Algorithm], place: Place) -> list[tuple[str, str]]:
+    file = Path(source_file(cls)).name
+    needs = " and ".join(NEEDS[key] for key in NEEDS if key in cls.needs)
+    return [
+        ("family", f"{place.family}: {families(cls)[place.family]}"),
+        ("ratio", place.level),
+        ("weight", place.transform),
+        ("trust region", place.trust_region),
+        ("anchor", place.anchor),
+        ("extra passes, on tokens", str(passes_of(cls()))),
+        ("needs", needs or "nothing: defined on control and on tokens"),
+        ("source", re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", cls.paper)),
+        ("file", f"[algorithms/{file}](../../algorithms/{file})"),
+    ]
+
+
+def body(cls: type[Algorithm]) -> str:
+    """The docstring without its first line and without what points to the file."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip()
+    return re.sub(r"\s*Options\s+are\s+explained\s+in\s+this\s+file\.", "", text)
+
+
+def prose(text: str) -> str:
+    """A docstring as Markdown: names with a hanging text become a list, what is indented is shown as it stands."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        if re.match(r"`[^`]+`\s{2,}", paragraph):
+            lines = [line.strip() for line in paragraph.splitlines()]
+            heads = [re.sub(r"^(`[^`]+`)\s{2,}", r"- \1: ", line) for line in lines]
+            paragraph = "\n".join(line if line.startswith("- `") else f"  {line}" for line in heads)
+        paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
+
+
+def shared(cls: type[Algorithm]) -> list[type[Algorithm]]:
+    """Classes of the method's own file that it builds on and that explain something."""
+    above = [c for c in cls.__mro__[1:] if issubclass(c, Algorithm) and c is not Algorithm]
+    return [c for c in reversed(above) if c.__doc__ and not c.__doc__.startswith(f"{c.__name__}(")]
+
+
+def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
+    types, place = cls.hyper_parameter_types(), place_of(cls)
+    said: dict[str, str] = {}
+    for c in reversed(cls.__mro__):
+        if issubclass(c, Algorithm):
+            said |= comments(c) if c is not Algorithm else {}
+    said = {**place.options, **{key: text for key, text in said.items() if text}}
+    return [
+        (f"`{key}`", f"`{shown(default)}`", values(types[key]), said.get(key, ""))
+        for key, default in cls.hyper_parameters().items()
+    ]
+
+
+def comments(cls: type[Algorithm]) -> dict[str, str]:
+    """Field -> the comment behind it, of the fields that the class itself declares."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    found = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        node.target.id: " ".join(found[n] for n in range(node.lineno, node.end_lineno + 1) if n in found)
+        for node in definition.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno
+    }
+
+
+def values(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint))
+    return {bool: "`true`, `false`", float: "number", int: "whole number", str: "text"}[hint]
+
+
+def example(cls: type[Algorithm]) -> str:
+    """An option with another value than its default."""
+    return next(f"{key}={shown(value)}" for key, value in others(cls))
+
+
+def others(cls: type[Algorithm]) -> list[tuple[str, Any]]:
+    """(option, value) of values that are not the default: all choices, and for numbers one that is another thing."""
+    found: list[tuple[str, Any]] = []
+    for key, hint in cls.hyper_parameter_types().items():
+        default = cls.hyper_parameters()[key]
+        if get_origin(hint) is Literal:
+            found += [(key, choice) for choice in get_args(hint) if choice != default]
+        elif hint is bool:
+            found.append((key, not default))
+        else:
+            found.append((key, hint(0.2 if default == 0 else 2 * default)))
+    return found
+
+
+def idle(cls: type[Algorithm]) -> list[str]:
+    """With which options a mechanism cannot act where a phase has one gradient step."""
+    names = [f"`{cls.name}`"] if cls().inactive(1) else []
+    for key, value in others(cls):
+        try:
+            silent = cls.from_options({key: value}).inactive(1)
+        except UserError:
+            continue  # not a value by itself
+        if silent and not names:
+            names.append(f"`{cls.name}[{key}={shown(value)}]`")
+    if not names:
+        return []
+    return [
+        f"With one gradient step a phase (N = 1) π/π_prox is always 1, so that in {names[0]} what acts around "
+        "π_prox is idle, however stale the data are. The run warns."
+    ]
+
+
+def touches(place: Place) -> str:
+    rows = [(f"`algorithm/{key}`", text) for key, text in place.touches.items()]
+    measured = (
+        "Every run measures `clipped`, the share of decisions that had an advantage and got no gradient from "
+        "the method."
+    )
+    if not rows:
+        return f"{measured} This one reports nothing else."
+    return (
+        f"{measured} This one also reports, averaged over decisions:\n\n{table(('diagnostic', 'of'), rows)}"
+    )
+
+
+def index(methods: list[type[Algorithm]]) -> str:
+    parts = [
+        "<!-- Made by docs/generate.py from algorithms/methods.toml: edit that. -->",
+        "# Methods, one by one",
+        "The map, the symbols and what options share: [methods.md](../methods.md). Here a page each: formula, source, "
+        "options, what touches what, traps. Weight: what a decision's gradient is multiplied with beside its "
+        "advantage. "
+        "Passes: forward passes over tokens beside those that any method needs, with several gradient steps a phase.",
+    ]
+    for family, does in families(methods[0]).items():
+        members = [cls for cls in methods if place_of(cls).family == family]
+        head = ("method", "ratio", "weight", "trust region", "anchor", "extra passes")
+        parts += [f"## {family.capitalize()}", f"{does[0].upper()}{does[1:]}."]
+        parts.append(table(head, [row(cls) for cls in members]))
+    return "\n\n".join(parts) + "\n"
+
+
+def row(cls: type[Algorithm]) -> tuple[str, ...]:
+    place = place_of(cls)
+    passes = str(passes_of(cls()))
+    return (
+        f"[{cls.name}]({cls.name}.md)",
+        place.level,
+        place.transform,
+        place.trust_region,
+        place.anchor,
+        passes,
+    )
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    made = pages()
+    for name in {path.name for path in FOLDER.glob("*.md")} - set(made):
+        (FOLDER / name).unlink()
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""What VCPO's baseline costs: one backward pass per completion, against plain training and against two passes.
+
+    python tests/benchmarks/vcpo.py [--quick]
+
+The optimal baseline wants the gradient norm of every completion, so completions go through the model one by one.
+Compared on one minibatch of a Qwen2 with random weights, each variant a whole gradient step, optimiser included:
+
+    plain       one forward and one backward pass per completion, advantages known beforehand: the least that
+                micro_batch = 1 can cost, and what the published overheads (+19% time, +14% memory) are over
+    single      the learner's: gradients are summed twice, with and without the reward, and their norms taken on the way
+    double      norms in a first round of passes, the gradient in a second: what one would write down first
+    learner     truncated importance sampling in the learner with micro_batch = 1: as any method is trained here,
+                with a pass without gradient before, so that its loss is of the whole minibatch
+    batched     the same with the whole minibatch in one pass
+
+Time: of the processor, median of ratios within a round; all variants in every round, in random order. Memory: peak of
+live tensors in a step, as torch's allocator reports them, with weights and both moments of Adam; and what a step holds
+beyond them, in sizes of the gradient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from staleharness.algorithm import make_algorithm
+from staleharness.batch import Completions
+from staleharness.language.learner import Timer, TokenLearner, _Taken
+from staleharness.language.word_tokens import word_tokenizer
+from staleharness.objectives import aggregation_weights, group_baseline
+from staleharness.policies.causal_lm import CausalLM
+from staleharness.spec import LanguageSpec
+
+PROMPT = 32
+PHASE = 4
+
+
+class Plain(TokenLearner):
+    """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
+
+    def _row_gradients(
+        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int
+    ) -> _Taken:
+        baseline, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
+        return self.one_by_one(data, mask, weights, advantage, phase)
+
+    def one_by_one(
+        self, data: Completions, mask: Tensor, weights: Tensor, advantage: Tensor, phase: int,
+        after: Callable[[int], None] = lambda row: None,
+    ) -> _Taken:  # fmt: skip
+        """Gradients of all rows, added up with the parameters; `after` is told of each row."""
+        logp, pull = torch.zeros_like(mask), torch.zeros_like(mask)
+        for row in range(len(mask)):
+            at = torch.tensor([row])
+            one = data.rows(at)
+            scored = self.policy.score(one.prompt, one.prompt_mask, one.token, one.mask)
+            leaf = scored.logp.detach().requires_grad_()
+            seen = self._decisions(one, mask[at], leaf, one.behaviour_logp, advantage[at], phase, None)
+            (weights[at] * self.algorithm.policy_loss(seen).loss).sum().backward()
+            assert leaf.grad is not None
+            torch.autograd.backward([scored.logp], [leaf.grad])
+            logp[row], pull[row] = leaf.detach()[0], leaf.grad[0]
+            after(row)
+        decisions = self._decisions(data, mask, logp, data.behaviour_logp, advantage, phase, None)
+        return _Taken(decisions, self.algorithm.policy_loss(decisions), pull, torch.zeros_like(mask))
+
+
+class Double(Plain):
+    """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
+
+    def _row_gradients(
+        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int
+    ) -> _Taken:
+        _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        norms = torch.zeros_like(sigma)
+
+        def take_norm(row: int) -> None:
+            found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
+            norms[row] = found.square().sum() / weights[row].max().square()
+            self.optimizer.zero_grad(set_to_none=True)
+
+        first = self.one_by_one(data, mask, weights, mask, phase, take_norm)
+        baseline = torch.zeros_like(sigma)
+        for group in data.group.unique():
+            rows = (data.group == group).nonzero()[:, 0]
+            logp = first.decisions.target_logp[rows]
+            seen = self._decisions(data.rows(rows), mask[rows], logp, logp, mask[rows], phase, None)
+            baseline[rows] = self.algorithm.row_baseline(seen, norms[rows])
+        advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
+        return self.one_by_one(data, mask, weights, advantage, phase)
+
+
+VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
+    "plain": (Plain, {"algorithm": "vcpo"}),
+    "single": (TokenLearner, {"algorithm": "vcpo"}),
+    "double": (Double, {"algorithm": "vcpo"}),
+    "learner": (
+        TokenLearner,
+        {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1},
+    ),
+    "batched": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}}),
+}
+
+
+def saved_model(folder: Path, hidden: int, layers: int) -> None:
+    """A Qwen2 with random weights and a tokenizer, as files."""
+    tokenizer = word_tokenizer(["a b c d"], range(10))
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=2048, hidden_size=hidden, intermediate_size=4 * hidden, num_hidden_layers=layers,
+        num_attention_heads=hidden // 64, num_key_value_heads=hidden // 64, max_position_embeddings=2048,
+        tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )  # fmt: skip
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def minibatch(policy: CausalLM, groups: int, each: int, tokens: int) -> Completions:
+    """Random completions of full length, their behaviour log-probabilities a little off the learner's."""
+    rng = np.random.default_rng(0)
+    rows = groups * each
+    prompt = torch.from_numpy(rng.integers(3, 2048, (groups, PROMPT))).repeat_interleave(each, 0)
+    token, ones = torch.from_numpy(rng.integers(3, 2048, (rows, tokens))), torch.ones(rows, tokens)
+    with torch.no_grad():
+        logp = policy.score(prompt, torch.ones_like(prompt), token, ones).logp
+    noise = torch.from_numpy(rng.normal(0.0, 0.3 / math.sqrt(tokens), (rows, tokens)).astype(np.float32))
+    return Completions(
+        prompt=prompt,
+        prompt_mask=torch.ones_like(prompt),
+        token=token,
+        mask=ones,
+        behaviour_logp=logp + noise,
+        version=torch.full((rows, tokens), PHASE - 1),
+        gradient_step=torch.zeros(rows, tokens, dtype=torch.int64),
+        group=torch.arange(groups).repeat_interleave(each),
+        outcome=torch.arange(rows) % 2 * 1.0,
+        truncated=torch.zeros(rows, dtype=torch.bool),
+        unparsed=torch.zeros(rows, dtype=torch.bool),
+    )
+
+
+def step(learner: TokenLearner, data: Completions) -> float:
+    """Seconds of one gradient step on the processor: one thread, and other processes do not count."""
+    timer = Timer(torch.device("cpu"), defaultdict(float))
+    begin = time.process_time()
+    learner._step(data, data.mask, None, PHASE, 1e-6, timer)
+    return time.process_time() - begin
+
+
+def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
+    """Bytes of tensors alive at the worst moment of a step, beyond those that lived when it began."""
+    learner.optimizer.zero_grad(set_to_none=True)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as found:
+        step(learner, data)
+    events = found.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return int(np.cumsum([size for _, size in changes]).max())
+
+
+def gradient(learner: TokenLearner, data: Completions) -> Tensor:
+    weights = aggregation_weights(data.mask, learner.spec.aggregation, learner.spec.completion_tokens)
+    learner.optimizer.zero_grad(set_to_none=True)
+    learner._row_gradients(data, data.mask, weights, None, PHASE)
+    return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=224, help="of a completion; prompts have 32")
+    parser.add_argument("--quick", action="store_true", help="a smaller model and fewer rounds")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would tell when it begins and ends
+    transformers.utils.logging.disable_progress_bar()
+    hidden, layers = (256, 4) if options.quick else (options.hidden, options.layers)
+    groups, each, rounds = 2, 4, 3 if options.quick else 5
+    with tempfile.TemporaryDirectory() as folder:
+        saved_model(Path(folder), hidden, layers)
+        learners: dict[str, TokenLearner] = {}
+        for name, (kind, settings) in VARIANTS.items():
+            spec = LanguageSpec.from_dict({
+                "env": "word-problems", "model": folder, "prompts": groups, "completions": each, "steps": 1,
+                "completion_tokens": options.tokens, "aggregation": "seq-mean-token-mean", **settings,
+            })  # fmt: skip
+            learners[name] = kind(spec, CausalLM(folder, spec), make_algorithm(spec))
+    data = minibatch(learners["plain"].policy, groups, each, options.tokens)
+    apart = (gradient(learners["single"], data) - gradient(learners["double"], data)).norm()
+    error = float(apart / gradient(learners["double"], data).norm())
+    seconds: dict[str, list[float]] = {name: [] for name in learners}
+    for learner in learners.values():
+        step(learner, data)  # the moments of Adam are there from now on
+    peaks = {name: peak_of_a_step(learner, data) for name, learner in learners.items()}
+    rng = np.random.default_rng(0)
+    for _ in range(rounds):
+        for name in rng.permutation(list(learners)).tolist():
+            seconds[name].append(step(learners[name], data))
+    size = 4 * learners["plain"].policy.size
+    print(
+        f"Qwen2, {size / 4e6:.1f}M parameters (hidden {hidden}, {layers} layers), one thread; {groups} x {each} "
+        f"completions of {PROMPT} + {options.tokens} tokens; {rounds} interleaved rounds"
+    )
+    print(f"single and double have the same gradient: relative difference {error:.1e}")
+    print(f"{'':8} {'seconds':>8} {'time / plain':>13} {'memory / plain':>15} {'gradient sizes held':>20}")
+    for name in learners:
+        ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
+        memory = (3 * size + peaks[name]) / (3 * size + peaks["plain"])
+        print(
+            f"{name:8} {statistics.median(seconds[name]):>8.2f} {ratio:>13.2f} {memory:>15.2f} "
+            f"{peaks[name] / size:>20.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
