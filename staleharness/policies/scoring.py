@@ -75,7 +75,7 @@ def score(
     for rows, longest in pieces:
         new = slice(last, last + longest)
         logits = forward(
-            ids[rows, new], _attention(policy, attention[rows, : last + longest], longest), positions[rows, new],
+            ids[rows, new], attention[rows, : last + longest], positions[rows, new],
             _taken(policy, past, prompts.which[rows]), longest,
         )  # fmt: skip
         piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
@@ -97,17 +97,6 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
     count = max(1, len(rows) // LEAST)
     bounds = [len(rows) * i // count for i in range(count + 1)]
     return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
-
-
-def _attention(policy: CausalLM, attention: Tensor, new: int) -> Tensor:
-    """What the last `new` tokens may attend to, given `attention` [B, L]: the sum of two terms, once for all layers."""
-    if not policy.own_masks:
-        return attention
-    zero = torch.zeros((), device=attention.device)
-    padding = torch.where(attention.bool(), zero, -torch.inf)[:, None, None]
-    length = attention.shape[1]
-    later = torch.full((new, length), -torch.inf, device=attention.device).triu(length - new + 1)
-    return padding + later
 
 
 def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
