@@ -68,10 +68,11 @@ class QuickPass:
             y = F.linear(self._norm(layer.input_layernorm, x), *qkv)
             y = y.view(count, new, -1, 2 * half).transpose(1, 2)
             heads = int(layer.self_attn.k_proj.weight.shape[0]) // (2 * half)  # of keys and values
-            turned = y[:, :-heads].float()  # queries and keys
-            swapped = torch.cat([turned[..., half:], turned[..., :half]], -1)
-            turned = torch.addcmul(turned * cos, swapped, sin).to(self.dtype)
-            query, keys, values = turned[:, :-heads], turned[:, -heads:], y[:, -heads:]
+            y, values = y.split([y.shape[1] - heads, heads], 1)
+            y = y.float()  # queries and keys
+            swapped = y.unflatten(-1, (2, half)).flip(-2).flatten(-2)
+            y = torch.addcmul(y * cos, swapped, sin).to(self.dtype)
+            query, keys = y.split([y.shape[1] - heads, heads], 1)
             if cache is not None:
                 keys, values = cache.layers[i].update(keys, values)
             y = F.scaled_dot_product_attention(
@@ -81,7 +82,9 @@ class QuickPass:
             x = x + F.linear(y.transpose(1, 2).reshape(count, new, -1), *out)
             gate, up = F.linear(self._norm(layer.post_attention_layernorm, x), *gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, *down)
-        return F.linear(self._norm(self.inner.norm, x[:, -keep:]), self.head)
+        if keep < new:
+            x = x[:, -keep:]
+        return F.linear(self._norm(self.inner.norm, x), self.head)
 
     def _norm(self, norm: Any, x: Tensor) -> Tensor:
         return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon).to(self.dtype)
