@@ -110,7 +110,7 @@ class _State:
             alive = ~self.ended
             self.token[:, t] = torch.where(alive, token, self.policy.pad)
             self.mask[:, t] = alive.float()
-            self.logp[:, t] = (logits.gather(1, token[:, None])[:, 0] - logits.logsumexp(1)) * alive
+            self.logp[:, t] = logits.log_softmax(1).gather(1, token[:, None])[:, 0]
             self.ended |= torch.isin(token, self.end)
             if self.policy.device.type == "cpu" or t % LOOK_EVERY == LOOK_EVERY - 1:
                 if t % LOOK_EVERY == LOOK_EVERY - 1:

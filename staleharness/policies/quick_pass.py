@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 FAMILIES = ("qwen2", "llama")
-BLOCKED = (
-    -1e30
-)  # added before the softmax: 0 behind it, and finite where a row of padding may attend to nothing
+TURNS = ("default", "linear", "llama3")  # rotary positions that do not depend on the sequence's length
+# Added before the softmax: 0 behind it, and finite, since a row of padding may attend to nothing.
+BLOCKED = -1e30
 
 
 def suits(model: Any) -> bool:
@@ -25,10 +25,35 @@ def suits(model: Any) -> bool:
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     return (
         config.model_type in FAMILIES
+        and (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in TURNS
         and layers == {"full_attention"}
         and config.hidden_act == "silu"
         and config._attn_implementation == "sdpa"
     )
+
+
+class _Layer:
+    """One layer's weights, joined, and its few numbers."""
+
+    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.before = _Norm(layer.input_layernorm)
+        self.qkv = _joined(dtype, attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = _joined(dtype, attention.o_proj)
+        self.between = _Norm(layer.post_attention_layernorm)
+        self.gate_up = _joined(dtype, mlp.gate_proj, mlp.up_proj)
+        self.down = _joined(dtype, mlp.down_proj)
+        self.scale, self.head = float(attention.scaling), int(attention.head_dim)
+        keys = int(attention.k_proj.weight.shape[0]) // self.head
+        self.heads = [int(attention.q_proj.weight.shape[0]) // self.head, keys, keys]
+
+
+class _Norm:
+    def __init__(self, norm: Any) -> None:
+        self.weight, self.epsilon = norm.weight, float(norm.variance_epsilon)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.weight, self.epsilon)
 
 
 class QuickPass:
@@ -36,58 +61,62 @@ class QuickPass:
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self.inner, self.dtype = model.model, dtype
-        self.head, _ = self._joined(model.lm_head)
-        self.layers = [
-            (
-                layer,
-                self._joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                self._joined(layer.self_attn.o_proj),
-                self._joined(layer.mlp.gate_proj, layer.mlp.up_proj),
-                self._joined(layer.mlp.down_proj),
-            )
-            for layer in self.inner.layers
-        ]
-
-    def _joined(self, *linear: Any) -> tuple[Tensor, Tensor | None]:
-        weight = linear[0].weight if len(linear) == 1 else torch.cat([x.weight for x in linear])
-        bias = None if linear[0].bias is None else torch.cat([x.bias for x in linear]).to(self.dtype)
-        return weight.to(self.dtype), bias
+        self.words = self.inner.embed_tokens.weight
+        self.layers = [_Layer(layer, dtype) for layer in self.inner.layers]
+        self.after = _Norm(self.inner.norm)
+        self.logits = _joined(dtype, model.lm_head)
+        self.turns: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
     def __call__(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int,
         rows: Sequence[int] | None = None,
     ) -> Tensor:  # fmt: skip
         """As `CausalLM.forward`; all rows have the same weights, so it does not matter which `rows` they are."""
-        x = F.embedding(ids, self.inner.embed_tokens.weight)
+        x = F.embedding(ids, self.words)
         count, new = ids.shape
-        cos, sin = (t[:, None] for t in self.inner.rotary_emb(x, positions))  # [B, 1, L, width of a head]
-        half = cos.shape[-1] // 2
-        sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        cos, sin = self._turns(x, positions, attention.shape[1])
         mask = mask_of(attention, new, self.dtype)
-        for i, (layer, qkv, out, gate_up, down) in enumerate(self.layers):
-            y = F.linear(self._norm(layer.input_layernorm, x), *qkv)
-            y = y.view(count, new, -1, 2 * half).transpose(1, 2)
-            heads = int(layer.self_attn.k_proj.weight.shape[0]) // (2 * half)  # of keys and values
-            y, values = y.split([y.shape[1] - heads, heads], 1)
+        for i, layer in enumerate(self.layers):
+            y = F.linear(layer.before(x).to(self.dtype), *layer.qkv)
+            y = y.view(count, new, -1, layer.head).transpose(1, 2)
+            queries, heads, _ = layer.heads
+            y, values = y.split([queries + heads, heads], 1)
             y = y.float()  # queries and keys
-            swapped = y.unflatten(-1, (2, half)).flip(-2).flatten(-2)
+            swapped = y.unflatten(-1, (2, layer.head // 2)).flip(-2).flatten(-2)
             y = torch.addcmul(y * cos, swapped, sin).to(self.dtype)
-            query, keys = y.split([y.shape[1] - heads, heads], 1)
+            query, keys = y.split([queries, heads], 1)
             if cache is not None:
                 keys, values = cache.layers[i].update(keys, values)
             y = F.scaled_dot_product_attention(
-                query, keys, values, mask, scale=layer.self_attn.scaling,
-                enable_gqa=query.shape[1] != heads,
-            )  # fmt: skip
-            x = x + F.linear(y.transpose(1, 2).reshape(count, new, -1), *out)
-            gate, up = F.linear(self._norm(layer.post_attention_layernorm, x), *gate_up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, *down)
+                query, keys, values, mask, scale=layer.scale, enable_gqa=queries != heads
+            )
+            x = x + F.linear(y.transpose(1, 2).reshape(count, new, -1), *layer.out)
+            gate, up = F.linear(layer.between(x).to(self.dtype), *layer.gate_up).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * up, *layer.down)
         if keep < new:
             x = x[:, -keep:]
-        return F.linear(self._norm(self.inner.norm, x), self.head)
+        return F.linear(self.after(x).to(self.dtype), *self.logits)
 
-    def _norm(self, norm: Any, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon).to(self.dtype)
+    def _turns(self, x: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines with their signs [B, 1, L, head], from a table of at least `length` positions."""
+        if self.turns is None or len(self.turns[0]) < length:
+            with torch.no_grad():
+                every = torch.arange(2 * length, device=x.device)[None]
+                cos, sin = (table[0] for table in self.inner.rotary_emb(x, every))
+                half = sin.shape[-1] // 2
+                self.turns = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
+        cos, sin = (F.embedding(positions, table)[:, None] for table in self.turns)
+        return cos, sin
+
+
+def _joined(dtype: torch.dtype, *linear: Any) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of linear layers that read the same, as one layer's."""
+    if len(linear) == 1:
+        weight, bias = linear[0].weight, linear[0].bias
+    else:
+        weight = torch.cat([x.weight for x in linear])
+        bias = None if linear[0].bias is None else torch.cat([x.bias for x in linear])
+    return weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def mask_of(attention: Tensor, new: int, dtype: torch.dtype) -> Tensor:

@@ -149,9 +149,10 @@ def model_of(kind: str, **changes: Any) -> Any:
         ("qwen2", {}),
         ("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
         ("llama", {"head_dim": 8}),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}),
         ("llama", {"attention_bias": True, "mlp_bias": True}),
     ],
-    ids=["qwen2", "qwen2-tied", "llama-wide-heads", "llama-biases"],
+    ids=["qwen2", "qwen2-tied", "llama-wide-heads", "llama-linear-rope", "llama-biases"],
 )
 def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: dict[str, Any]) -> None:
     model = model_of(kind, **changes)
@@ -202,4 +203,6 @@ def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_
 def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny: Path) -> None:
     assert not suits(model_of("mistral"))
     assert not suits(model_of("qwen2", hidden_act="gelu"))
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    assert not suits(model_of("llama", rope_parameters=dynamic))
     assert not suits(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
