@@ -52,7 +52,7 @@ def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
     spec, numbers = paper(), 494_000_000
     each = completion_bytes(spec, HALF_BILLION)
     for wanted in (1, 7, 100):
-        assert fitting(spec, HALF_BILLION, numbers, int((wanted + 0.5) * each / 0.8) + 12 * numbers) == wanted
+        assert fitting(spec, HALF_BILLION, numbers, int((wanted + 0.9) * each / 0.8) + 12 * numbers) == wanted
     assert fitting(spec, HALF_BILLION, numbers, 0) == 1  # one has to be tried
     more = paper(gradient_checkpointing=True)
     assert fitting(more, HALF_BILLION, numbers, 80 * 2**30) > fitting(spec, HALF_BILLION, numbers, 80 * 2**30)
