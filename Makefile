@@ -32,7 +32,7 @@ $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 .PHONY: help setup sweep status report figures reproduce compare export list new test slow golden bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 # The sweep ------------------------------------------------------------------------------------------------------------
 
@@ -96,6 +96,9 @@ golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
+
+bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--checkpointing
+	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 

@@ -16,6 +16,7 @@ from .captions import axis, bars, looks_of, scale, seeds, size
 from .curves import aggregate_curves, learning_curves
 from .marks import points_against_capacity
 from .scores import grid, metrics
+from .spending import timed, where_the_time_goes
 from .store import StoredRun
 from .tables import Table
 from .training import BINS, binned
@@ -39,6 +40,8 @@ def all_figures(runs: Sequence[StoredRun], table: Table, width: float = PAGE) ->
     made["aggregate_scores"] = aggregate_scores(table, width)
     made["lag_histogram"] = lag_histogram(runs, table, width)
     made["staleness"] = staleness(runs, table, width)
+    if timed(runs):
+        made["where_the_time_goes"] = where_the_time_goes(runs, table, width)
     return made
 
 

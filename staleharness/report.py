@@ -45,6 +45,7 @@ MAKERS = (
     "inline.py",
     "palette.py",
     "report.py",
+    "spending.py",
 )
 
 CAPTIONS = {
@@ -62,6 +63,10 @@ CAPTIONS = {
     ),
     "aggregate_scores": ("Aggregate scores", "Black: the estimate. Coloured: its interval."),
     "lag_histogram": ("Lag histogram", "Early phases have few versions to draw from: young data weigh more."),
+    "where_the_time_goes": (
+        "Where the time goes",
+        "Recomputing a proximal policy takes a forward pass; interpolating it takes part of the loss.",
+    ),
     "staleness": ("Staleness over training", "How far the data are from the policy that learns from them."),
 }
 
