@@ -176,7 +176,7 @@ def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> 
     assert warnings_of(ALGORITHMS["ppo_clip"](), TOKENS) == []
 
 
-def test_the_simulation_of_control_knows_what_they_must_say() -> None:
+def test_the_simulation_of_control_knows_what_it_must_say() -> None:
     simulation = Simulation(SMALL)
     simulation.close()
     assert simulation.warnings == warnings_of(ALGORITHMS["decoupled_ppo"](), SMALL) != []
