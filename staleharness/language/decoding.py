@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..buffer import PolicyBuffer, Version
 from ..policies.causal_lm import CausalLM, Forward
-from ..policies.quick_step import QuickStep
 from ..policies.scoring import distinct
 
 LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
@@ -89,8 +88,6 @@ class _State:
         rows, self.width = prompt.shape
         self.prompt, self.prompt_mask, self.uniform = prompt, prompt_mask, uniform
         self.attention = torch.cat([prompt_mask, prompt_mask.new_ones((rows, length))], 1)
-        self.blocked = torch.zeros_like(self.attention, dtype=torch.float32)
-        self.blocked.masked_fill_(self.attention == 0, -torch.inf)
         self.prompt_length = prompt_mask.sum(1, keepdim=True)
         self.token = prompt.new_full((rows, length), policy.pad)
         self.mask = torch.zeros((rows, length), device=prompt.device)
@@ -107,9 +104,8 @@ class _State:
         """Sample tokens `first` … `last` − 1 by one forward pass function."""
         if self.policy.spec.kv_cache == "recompute":
             self.cache = None
-        step = self.policy.quick_step()
         for t in range(first, last):
-            logits = self._logits(forward, step, t)
+            logits = self._logits(forward, t)
             token = choose(logits, None if self.uniform is None else self.uniform[:, t])
             alive = ~self.ended
             self.token[:, t] = torch.where(alive, token, self.policy.pad)
@@ -126,7 +122,7 @@ class _State:
                 if left <= FEW * len(self.ended):
                     self._drop()
 
-    def _logits(self, forward: Forward, step: QuickStep | None, t: int) -> Tensor:
+    def _logits(self, forward: Forward, t: int) -> Tensor:
         """What token `t` is drawn from: float32 [B, V]."""
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
@@ -138,8 +134,6 @@ class _State:
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
         ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
-        if first == t and step is not None:
-            return step(ids, self.blocked[:, None, None, : self.width + t], positions, self.cache).float()
         if first < t:
             ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)
         attention = self.attention[:, : self.width + t]
@@ -149,7 +143,7 @@ class _State:
         """Go on without the rows that have ended."""
         self._write()
         left = (~self.ended).nonzero()[:, 0]
-        names = "prompt prompt_mask attention blocked prompt_length token mask logp ended index"
+        names = "prompt prompt_mask attention prompt_length token mask logp ended index"
         for name in names.split():
             setattr(self, name, getattr(self, name)[left])
         if self.uniform is not None:

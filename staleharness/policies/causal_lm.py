@@ -21,7 +21,7 @@ from torch import Tensor
 from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
-from .quick_step import QuickStep, suits
+from .quick_pass import QuickPass, suits
 from .scoring import Entropy, Scored, score
 
 # (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
@@ -62,9 +62,13 @@ class CausalLM:
         }  # no sliding window
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
-        self.own_masks = suits(self.model)
-        # a prompt that several rows have is read once; adapters differ between rows, and checkpointing allows no cache
-        self.shares_prompts = full and spec.versions == "full" and not spec.gradient_checkpointing
+        # what follows needs one adapter for all rows, and a cache, which transformers does not allow with checkpointing
+        alike = spec.versions == "full" and not spec.gradient_checkpointing
+        full = {type(layer).__name__ for layer in self.cache().layers} <= {
+            "DynamicLayer"
+        }  # no sliding window
+        self.shares_prompts = alike and full  # a prompt that several rows have is read once
+        self.quick = alike and suits(self.model)
 
     @property
     def size(self) -> int:
@@ -103,7 +107,7 @@ class CausalLM:
         try:
             for name, p in self.parameters.items():
                 p.data = versions[0].tensors[name].to(self.device)
-            yield lambda *given, rows=None: self.forward(*given)
+            yield self.passes()
         finally:
             for name, p in self.parameters.items():
                 p.data = learner[name]
@@ -126,8 +130,7 @@ class CausalLM:
     def forward(
         self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
     ) -> Tensor:
-        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens,
-        or, where `own_masks`, the term [B, 1, L, past + L] that is added before the softmax."""
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
         # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
         training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
         if self.model.training != training:
@@ -140,11 +143,11 @@ class CausalLM:
         logits: Tensor = out.logits
         return logits
 
-    def quick_step(self) -> QuickStep | None:
-        """For sampling with the weights as they are now: one token for many rows, where the model allows it."""
-        if self.spec.versions == "lora" or not self.own_masks:
-            return None
-        return QuickStep(self.model, self.precision)
+    def passes(self) -> Forward:
+        """The forward pass with the weights as they are now: the quick one where model and settings allow it."""
+        if self.quick:
+            return QuickPass(self.model, self.precision)
+        return lambda *given, rows=None: self.forward(*given)
 
     def cache(self, columns: int = 0) -> Any:
         """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
@@ -170,7 +173,7 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
-        return score(self, prompt, prompt_mask, token, mask, forward or self.forward, entropy, norm)
+        return score(self, prompt, prompt_mask, token, mask, forward or self.passes(), entropy, norm)
 
 
 def load(source: str) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 if TYPE_CHECKING:
     from .causal_lm import CausalLM, Forward
@@ -75,11 +76,11 @@ def score(
     for rows, longest in pieces:
         new = slice(last, last + longest)
         logits = forward(
-            ids[rows, new], _attention(policy, attention[rows, : last + longest], longest), positions[rows, new],
+            ids[rows, new], attention[rows, : last + longest], positions[rows, new],
             _taken(policy, past, prompts.which[rows]), longest,
         )  # fmt: skip
         piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
-        found.append([x if x is None else torch.nn.functional.pad(x, (0, width - longest)) for x in piece])
+        found.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
     logp, spread, square = (
         torch.cat([x for x in column if x is not None])[back] if column[0] is not None else None
@@ -99,17 +100,6 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
     return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
 
 
-def _attention(policy: CausalLM, attention: Tensor, new: int) -> Tensor:
-    """What the last `new` tokens may attend to, given `attention` [B, L]: the sum of two terms, once for all layers."""
-    if not policy.own_masks:
-        return attention
-    zero = torch.zeros((), device=attention.device)
-    padding = torch.where(attention.bool(), zero, -torch.inf)[:, None, None]
-    length = attention.shape[1]
-    later = torch.full((new, length), -torch.inf, device=attention.device).triu(length - new + 1)
-    return padding + later
-
-
 def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
     """A cache of rows of the cache `past`."""
     cache = policy.cache()
@@ -120,14 +110,13 @@ def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
 
 def _scored(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> Scored:
     """From logits [B, T, V] before each token."""
-    logits = logits.float()
-    total = logits.logsumexp(-1)
-    logp = (logits.gather(-1, token[..., None])[..., 0] - total) * mask
+    every = logits.float().log_softmax(-1)
+    logp = -F.nll_loss(every.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
     spread = square = None
     if entropy != "none":
         with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
-            spread = (total - ((logits - total[..., None]).exp() * logits).sum(-1)) * mask
+            spread = -(every.exp() * every).sum(-1) * mask
     if norm:
         with torch.no_grad():
-            square = (2.0 * (logits - total[..., None])).exp().sum(-1) * mask
+            square = (2.0 * every).exp().sum(-1) * mask
     return Scored(logp, spread, square)

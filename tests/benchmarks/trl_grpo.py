@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def task_of(warm: int, steps: int, scratch: Path) -> dict[str, Any]:
 
     spec = spec_of(steps)
     task: Any = find_env("word-problems")[1]()
-    model = task.model(spec, lambda line: print(line, flush=True))
+    model = shutil.copytree(task.model(spec, lambda line: print(line, flush=True)), scratch / "model")
     problems = task.problems(spec, "train")
     form = find_prompt(task.prompt_format)
     needed = steps * PROMPTS

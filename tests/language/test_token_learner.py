@@ -343,4 +343,4 @@ def test_vcpo_steps_by_the_effective_sample_size_of_untruncated_weights(policy: 
     report, _ = made.train(round_of(made.policy), PHASE)
     assert report["step_scale"] == pytest.approx(report["ess_sequence"] ** 0.5, rel=1e-5)
     on_policy, _ = learner(policy, algorithm="vcpo").train(round_of(policy(), drift=0.0), PHASE)
-    assert on_policy["step_scale"] == 1.0
+    assert on_policy["step_scale"] == pytest.approx(1.0, abs=1e-6)  # rows are scored alone: other rounding
