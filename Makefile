@@ -96,11 +96,13 @@ golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
-
-bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--checkpointing
-	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
+
+bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--checkpointing
+	@$(LLM)
+	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
 docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files
 	@$(PYTHON) docs/generate.py

@@ -16,13 +16,16 @@ from staleharness import stats
 from staleharness.algorithm import ALGORITHMS
 from staleharness.cards import MECHANISMS, cards, percent
 from staleharness.catalogue import as_text, catalogue
-from staleharness.errors import UserError
+from staleharness.errors import Interrupted, UserError
+from staleharness.job import Job
 from staleharness.methods import OTHER, Place, describe, families, passes_of, place_of, warnings_of
 from staleharness.notes import on_warnings
 from staleharness.palette import styles
 from staleharness.plugins import PATH_VARIABLE, builtin_folder, source_file
+from staleharness.run import execute
 from staleharness.simulate import Simulation
 from staleharness.spec import ControlSpec, LanguageSpec
+from staleharness.store import Store
 from staleharness.testing import example_decisions
 
 BUILT_IN = [
@@ -30,7 +33,10 @@ BUILT_IN = [
 ]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
 TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
-IDLE = "x: cannot act"
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="decoupled_ppo", capacity=2, steps=64, num_envs=2, num_steps=16, epochs=1,
+    minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
 
 
 # --- its place ----------------------------------------------------------------------------------------------------
@@ -170,17 +176,31 @@ def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> 
     assert warnings_of(ALGORITHMS["ppo_clip"](), TOKENS) == []
 
 
-def test_both_simulations_know_what_they_must_say() -> None:
-    spec = ControlSpec(
-        env="Hopper-v5", algorithm="decoupled_ppo", capacity=2, steps=64, num_envs=2, num_steps=16, epochs=1,
-        minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
-    )  # fmt: skip
-    simulation = Simulation(spec)
+def test_the_simulation_of_control_knows_what_it_must_say() -> None:
+    simulation = Simulation(SMALL)
     simulation.close()
-    assert simulation.warnings == warnings_of(ALGORITHMS["decoupled_ppo"](), spec) != []
-    assert simulation.method == describe(ALGORITHMS["decoupled_ppo"](), spec)
+    assert simulation.warnings == warnings_of(ALGORITHMS["decoupled_ppo"](), SMALL) != []
+    assert simulation.method == describe(ALGORITHMS["decoupled_ppo"](), SMALL)
     assert simulation.method["passes"] == "none"
     assert json.loads(json.dumps(simulation.method)) == simulation.method
+
+
+def test_a_run_says_it_once_in_its_log_and_for_good_in_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In two sittings: the second goes on after a checkpoint and does not say it again."""
+    spec = replace(SMALL, steps=64 * 3)
+    job = Job("0" * 12, "decoupled_ppo", spec.to_dict(), str(tmp_path))
+    Store(tmp_path).open_for_writing()
+    with pytest.raises(Interrupted):
+        execute(job, lambda told: None, lambda: True)
+    path = execute(job, lambda told: None, lambda: False)
+    decoupled = ALGORITHMS["decoupled_ppo"]()
+    printed = capsys.readouterr().out
+    assert printed.count(f"warning: {warnings_of(decoupled, spec)[0]}\n") == 1 and "resumed after" in printed
+    record = json.loads((path / "run.json").read_text())
+    assert record["warnings"] == warnings_of(decoupled, spec)
+    assert record["method"] == describe(decoupled, spec)
 
 
 # --- notes and cards ----------------------------------------------------------------------------------------------

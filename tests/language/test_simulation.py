@@ -64,6 +64,16 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(spec: Specs) -> None:
     assert begun + [record.metrics for record in resumed] == straight
 
 
+def test_a_run_knows_which_mechanism_cannot_act(spec: Specs) -> None:
+    asked = spec(algorithm="decoupled_ppo", capacity=3, steps=4)
+    (line,) = LanguageSimulation(asked).warnings
+    assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
+    assert LanguageSimulation(asked).method["passes"] == "1 forward per phase"
+    assert (
+        LanguageSimulation(spec(algorithm="decoupled_ppo", capacity=3, steps=4, minibatches=2)).warnings == []
+    )
+
+
 def test_lag_is_as_the_model_says(spec: Specs) -> None:
     for phase, m in enumerate(metrics_of(spec(capacity=3, steps=5, lag="fixed:2"))):
         assert m["lag_mean"] == m["lag_max"] == min(2, phase)
