@@ -50,6 +50,12 @@ class LanguageSimulation:
         problems = {split: task.problems(found, split) for split in SPLITS}
         shots = problems["train"][: form.shots]
         train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
+        self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
+        if self.dropped_problems:
+            print(
+                f"left out {train.dropped} train and {self.test.dropped} test problems: prompts too long",
+                flush=True,
+            )
         self.learner = TokenLearner(spec, self.policy, algorithm)
         self.buffer = PolicyBuffer(spec.capacity)
         self.generator = Generator(
@@ -88,6 +94,7 @@ class LanguageSimulation:
             "phase": phase,
             "steps": self.phase * spec.steps_per_phase,
             "dropped_groups": made.dropped_groups,
+            "dropped_problems": self.dropped_problems,
             "eval_deterministic": scores.mean("deterministic") if scores else None,
             "eval_unparsed": scores.counts["unparsed"] if scores else None,
             "eval_truncated": scores.counts["truncated"] if scores else None,

@@ -133,10 +133,15 @@ def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.
         next(iter(simulation_of(spec(dynamic_sampling=True))))
 
 
-def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(spec: Specs) -> None:
+def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
+    spec: Specs, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UserError, match=r"of 2048 train prompts are longer than prompt_tokens=16 .*drop"):
         LanguageSimulation(spec(prompt_tokens=16))
-    kept = LanguageSimulation(spec(prompt_tokens=16, long_prompts="drop")).generator.prompts
+    simulation = LanguageSimulation(spec(prompt_tokens=16, long_prompts="drop"))
+    kept, dropped = simulation.generator.prompts, simulation.test.dropped
+    assert simulation.advance().metrics["dropped_problems"] == kept.dropped + dropped > 0
+    assert f"left out {kept.dropped} train and {dropped} test problems" in capsys.readouterr().out
     assert len(kept.problems) + kept.dropped == 2048
     assert 0 < max(map(len, kept.tokens)) <= 16
 
