@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from . import ablations, comparisons, curves, figures, forward, retention, training
 from .errors import UserError, nearest
-from .parsing import parse_algorithm
 from .store import StoredRun
 from .tables import Table
 
@@ -49,11 +48,6 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{where}: {name} needs the option {key!r}")
-
-
-def options_of(label: str) -> Mapping[str, Any]:
-    """What stands in the brackets of an algorithm's label."""
-    return parse_algorithm(label).options if "[" in label else {}
 
 
 def draw(
