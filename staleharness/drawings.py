@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, training
+from . import ablations, comparisons, curves, figures, forward, retention, stacked, training
 from .errors import UserError, nearest
 from .store import StoredRun
 from .tables import Table
@@ -33,6 +33,8 @@ DRAWINGS: dict[str, Drawing] = {
     "phase_diagram": ablations.phase_diagram,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
+    "metrics_stacked": stacked.metrics_stacked,
+    "warning_before_fall": stacked.warning_before_fall,
 }
 
 
