@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, shown, steps_axis
 from .captions import looks_of, seeds
@@ -118,23 +119,20 @@ def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float])
 def falls(run: StoredRun, metric: str, level: float, drop: float, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
     frame = frame_of(run)
+    if len(frame) < window or not {metric, "reward"} <= set(frame):
+        return math.nan, math.nan
     steps = frame["steps"].to_numpy(np.float64)[window - 1 :]
-    column, reward = (trailing(frame[c].to_numpy(np.float64), window) for c in (metric, "reward"))
-    return (
-        first(steps, column <= level),
-        first(steps, np.maximum.accumulate(reward) - reward >= drop) if len(reward) else math.nan,
-    )
+    column, reward = (trailing(frame[name].to_numpy(np.float64), window) for name in (metric, "reward"))
+    return first(steps, column <= level), first(steps, np.maximum.accumulate(reward) - reward >= drop)
 
 
 def trailing(y: Array, window: int) -> Array:
     """Means of the last `window` values, from where there are so many: [phases] -> [phases − window + 1]."""
-    if len(y) < window:
-        return np.empty(0)
     total = np.concatenate([[0.0], np.cumsum(y)])
     return np.asarray((total[window:] - total[:-window]) / window)
 
 
-def first(steps: Array, happened: Array) -> float:
+def first(steps: Array, happened: NDArray[np.bool_]) -> float:
     """The step at which something first is so, NaN where it never is."""
     at = np.flatnonzero(happened)
     return float(steps[at[0]]) if len(at) else math.nan
