@@ -58,19 +58,20 @@ def metrics_stacked(
 
 
 def warning_before_fall(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str, level: float = 0.2,
-    drop: float = 0.1, window: int = 8,
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str, share: float = 2 / 3,
+    after: int = 0, window: int = 8,
 ) -> Figure:  # fmt: skip
     """Training reward, a column that may warn of its fall, and, run by run, when each of the two fell.
 
-    The column has fallen when its mean over the last `window` phases is at most `level`; the reward when its own is
-    `drop` below its best so far. All capacities of the table are in the same panels.
+    Either has fallen when its mean over the last `window` phases is below `share` of its best so far. The first
+    `after` steps do not count: a column may owe its best to data that are not stale yet. All capacities of the table
+    are in the same panels.
     """
     looks = looks_of(table)
     subtitle = (
-        f"above: mean over environments and seeds ({seeds(grid(runs))}) in at most {BINS} bins, no interval; dotted: "
-        f"{level:g}; below: each run, ring where its {name} (mean of {window} phases) is first {level:g} or less, "
-        f"disc where its reward (likewise) is first {drop:g} below its best"
+        f"above: mean over environments and seeds ({seeds(grid(runs))}) in at most {BINS} bins, no interval; below: "
+        f"each run; ring: its {name}, disc: its reward is first below {share:.0%} of the best so far (means of "
+        f"{window} phases, from step {after} on)"
     )
     with panels(
         f"{name} before the reward falls", subtitle, ["reward", "column", "runs"], table=table, columns=1,
@@ -80,12 +81,11 @@ def warning_before_fall(
             mean_lines(ax, looks, runs, what)
             ax.set_title(said, loc="left")
             ax.set_ylim(0)
-        column.axhline(level, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
         for at, (label, look) in enumerate(looks.items()):
             members = [r for r in runs if r.record["label"] == label]
             for i, run in enumerate(sorted(members, key=lambda r: int(r.spec["seed"]))):
                 height = at + 0.6 * ((i + 0.5) / len(members) - 0.5)
-                _event_line(events, look, height, falls(run, metric, level, drop, window))
+                _event_line(events, look, height, falls(run, metric, share, after, window))
         events.set_ylim(len(looks) - 0.4, -0.6)
         events.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
         events.tick_params(axis="y", length=0)
@@ -116,18 +116,22 @@ def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float])
         )  # fmt: skip
 
 
-def falls(run: StoredRun, metric: str, level: float, drop: float, window: int) -> tuple[float, float]:
+def falls(run: StoredRun, metric: str, share: float, after: int, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
     frame = frame_of(run)
-    if len(frame) < window or not {metric, "reward"} <= set(frame):
+    if not {metric, "reward"} <= set(frame):
         return math.nan, math.nan
+    frame = frame[frame["steps"] > after]
     steps = frame["steps"].to_numpy(np.float64)[window - 1 :]
     column, reward = (trailing(frame[name].to_numpy(np.float64), window) for name in (metric, "reward"))
-    return first(steps, column <= level), first(steps, np.maximum.accumulate(reward) - reward >= drop)
+    low, fallen = (first(steps, y < share * np.maximum.accumulate(y)) for y in (column, reward))
+    return low, fallen
 
 
 def trailing(y: Array, window: int) -> Array:
     """Means of the last `window` values, from where there are so many: [phases] -> [phases − window + 1]."""
+    if len(y) < window:
+        return np.empty(0)
     total = np.concatenate([[0.0], np.cumsum(y)])
     return np.asarray((total[window:] - total[:-window]) / window)
 

@@ -131,21 +131,25 @@ def test_stacked_columns_are_means_over_runs_and_who_does_not_measure_one_is_not
         stacked.metrics_stacked(runs, quick(runs), metrics=["reward", "ratio"], names=["reward"])
 
 
-def test_a_warning_comes_at_the_first_low_mean_and_a_fall_at_the_first_drop_from_the_best(
+def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
     tmp_path: Path,
 ) -> None:
     columns = {"ess": [1.0, 0.4, 0.2, 0.0, 0.9, 0.9], "reward": [0.2, 0.6, 0.6, 0.55, 0.45, 0.0]}
     run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
     # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
     steps = [2048 * phase for phase in range(1, 7)]
-    assert stacked.falls(run, "ess", 0.31, 0.09, 2) == (steps[2], steps[4])
-    assert stacked.falls(run, "ess", 0.11, 0.29, 2) == (steps[3], steps[5])
-    assert np.isnan(stacked.falls(run, "ess", 0.05, 0.5, 2)).all()
-    assert np.isnan(stacked.falls(run, "nothing", 0.3, 0.1, 2)).all()
-    assert np.isnan(stacked.falls(run, "ess", 1.0, 0.0, 7)).all()
-    figure = stacked.warning_before_fall(
-        [run], quick([run]), metric="ess", name="ESS", level=0.31, drop=0.09, window=2
-    )
+    assert stacked.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert stacked.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert stacked.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert stacked.falls(run, "ess", 0.5, steps[0], 2) == (
+        steps[3],
+        steps[5],
+    )  # the first phase is not its best
+    assert np.isnan(stacked.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(stacked.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(stacked.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(stacked.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = stacked.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
     assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
         [steps[2], steps[4]], [steps[2]], [steps[4]]
     ]  # fmt: skip
