@@ -92,6 +92,18 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
                 assert said in text, f"{f.name}: make figures PAPER={name}"
 
 
+@pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
+def test_the_committed_pictures_are_drawn_from_the_committed_runs(name: str) -> None:
+    pictures = ROOT / "docs" / "gallery" / name
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=2):
+        files = [pictures / f"{s.figure.name}.{kind}" for kind in ("svg", "png")]
+        if s.state == "no bundle":
+            assert not any(file.exists() for file in files)
+        else:
+            for file in files:
+                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+
+
 @pytest.fixture
 def shelf(tmp_path: Path) -> Path:
     """An experiments folder of one study and one figure."""
