@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,6 +195,21 @@ class Store:
         found = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
         wanted = sorted(set(run_ids)) if run_ids is not None else found
         return [run for run_id in wanted if (run := self.read(run_id)) is not None]
+
+    def adopt(self, other: Store, labels: Mapping[str, str]) -> int:
+        """Copy finished runs of another folder that this one lacks: those wanted, id -> label. Returns how many.
+
+        A run is a function of its spec, and its id the spec's hash: whoever made it, it is the run that was asked for.
+        """
+        held = self.root / ".adopted"
+        shutil.rmtree(held, ignore_errors=True)  # of a call that was interrupted
+        count = 0
+        for run in other.read_all(run_id for run_id in labels if not self.run_dir(run_id).exists()):
+            if run.record["label"] == labels[run.id]:
+                shutil.copytree(run.path, held)
+                held.rename(self.run_dir(run.id))
+                count += 1
+        return count
 
     def failure(self, run_id: str) -> dict[str, Any] | None:
         """`failure.json` of an attempt: {class, message, log_tail, phase}, or None."""
