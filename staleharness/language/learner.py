@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..batch import Completions, Decisions, PolicyLoss, Targets, Trajectories
+from ..chain.spec import ChainSpec
 from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
-from ..policies.causal_lm import CausalLM, Forward
-from ..policies.scoring import Entropy
+from ..policies.scoring import Entropy, Forward, TokenPolicy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
@@ -57,7 +57,7 @@ class _Taken(NamedTuple):
 class TokenLearner:
     """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow."""
 
-    def __init__(self, spec: LanguageSpec, policy: CausalLM, algorithm: Algorithm) -> None:
+    def __init__(self, spec: LanguageSpec | ChainSpec, policy: TokenPolicy, algorithm: Algorithm) -> None:
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
         self.parameters = list(policy.parameters.values())
         self.optimizer = torch.optim.AdamW(
