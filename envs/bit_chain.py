@@ -24,16 +24,15 @@ class BitChain(ChainTask):
     that a longer chain is not a rarer reward.
     """
 
-    paper = "after the horizon simulation of Huang's account of asynchronous RL, arXiv:2602.17616"
+    paper = "after the horizon simulation in a survey of asynchronous RL by Huang; see arXiv:2602.17616"
     ids: ClassVar[dict[str, str]] = {
         "bit-chain": "binary decisions in a row, one reward at the end; no simulator"
     }
-    aliases: ClassVar[dict[str, str]] = {"bits": "bit-chain"}
 
     @staticmethod
     def needed(spec: ChainSpec) -> int:
-        """The ones that an episode needs: f·H, rounded up."""
-        return math.ceil(round(spec.share * spec.horizon, 9))
+        """The ones that an episode needs: f·H, rounded up; at least one."""
+        return max(1, math.ceil(round(spec.share * spec.horizon, 9)))
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
         enough: NDArray[np.bool_] = bits.sum(1) >= self.needed(spec)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 from ..errors import UserError
 from ..spec import Aggregation, RunSpec
 
+RAREST = 1e-6  # success of the first policy
+
 
 @dataclass(frozen=True)
 class ChainSpec(RunSpec):
@@ -54,9 +56,10 @@ class ChainSpec(RunSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("share", "start"):
-            if not 0 < getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be above 0 and below 1")
+        if not 0 < self.share <= 1:
+            raise UserError(f"share={self.share} must be above 0 and at most 1")
+        if not RAREST <= self.start <= 1 - RAREST:
+            raise UserError(f"start={self.start} must lie between {RAREST:g} and 1 - {RAREST:g}")
         if self.steps % self.steps_per_phase:
             n = self.steps_per_phase
             below = self.steps // n * n
