@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, training
+from . import ablations, comparisons, curves, figures, forward, retention, training, two_options
 from .errors import UserError, nearest
 from .parsing import parse_algorithm
 from .store import StoredRun
@@ -31,6 +31,7 @@ DRAWINGS: dict[str, Drawing] = {
     "performance_profiles": comparisons.performance_profiles,
     "paired_differences": comparisons.paired_differences,
     "score_against_option": ablations.score_against_option,
+    "score_against_two_options": two_options.score_against_two_options,
     "phase_diagram": ablations.phase_diagram,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,

@@ -94,6 +94,9 @@ class TokenLearner:
             if epoch > 0:
                 order = stream(spec.seed, "minibatch", phase, epoch).permutation(groups)
             for part in np.array_split(order, spec.minibatches):
+                if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
+                    log.append(self._step(data, taught, start, phase, rate, timer))
+                    continue
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchor = None if start is None else start[index]
@@ -124,6 +127,8 @@ class TokenLearner:
 
     def _pieces(self, data: Completions) -> list[Completions]:
         rows = parts(np.arange(len(data.token)), self.policy.micro_batch)
+        if len(rows) == 1:
+            return [data]
         return [data.rows(torch.from_numpy(part).to(self.policy.device)) for part in rows]
 
     def _step(

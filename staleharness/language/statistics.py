@@ -22,8 +22,10 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
     length = data.mask.sum(1)
     right = data.outcome.view(-1, completions).sum(1)
-    versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
-    changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
+    changes = torch.zeros_like(data.mask)
+    if bool((data.version != data.version[:, :1]).any()):
+        versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
+        changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
     return {
         "reward": float(data.outcome.mean()),
         "rollout_return": float(data.outcome.mean()),
