@@ -117,6 +117,11 @@ def is_chain(run: StoredRun) -> bool:
     return "horizon" in run.record["spec"]
 
 
+def in_updates(run: StoredRun) -> bool:
+    """Whether a run's `steps` are optimiser steps, in rounds of N minibatches."""
+    return is_language(run) or is_chain(run)
+
+
 def measure(runs: Iterable[StoredRun], score: str) -> str:
     """What a score is, in words."""
     kind = _kind(runs)
@@ -127,9 +132,7 @@ def measure(runs: Iterable[StoredRun], score: str) -> str:
 
 def unit(runs: Iterable[StoredRun]) -> str:
     """What `steps` counts: the label of the axis of training."""
-    kinds = sorted(
-        {"optimiser steps" if is_language(run) or is_chain(run) else "environment steps" for run in runs}
-    )
+    kinds = sorted({"optimiser steps" if in_updates(run) else "environment steps" for run in runs})
     return " or ".join(kinds) or "steps"
 
 
