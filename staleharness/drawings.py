@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, training
+from . import ablations, comparisons, curves, figures, forward, retention, rows, spending, training
 from .errors import UserError, nearest
 from .parsing import parse_algorithm
 from .store import StoredRun
@@ -26,12 +26,14 @@ DRAWINGS: dict[str, Drawing] = {
     "score_and_area": training.score_and_area,
     "metric_over_training": training.metric_over_training,
     "metric_over_time": training.metric_over_time,
+    "rows_over_training": rows.rows_over_training,
     "steps_to_threshold": training.steps_to_threshold,
     "probability_of_improvement": comparisons.probability_of_improvement,
     "performance_profiles": comparisons.performance_profiles,
     "paired_differences": comparisons.paired_differences,
     "score_against_option": ablations.score_against_option,
     "phase_diagram": ablations.phase_diagram,
+    "score_and_time": spending.score_and_time,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
 }

@@ -1,4 +1,4 @@
-"""Where the time of language runs goes, and what the proximal policy takes of it."""
+"""Where the time of language runs goes, what the proximal policy takes of it, and what is reached for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from .canvas import FAINT, INK, PAGE, panels, shown
-from .captions import labels, seeds
+from .captions import axis, iqm_axis, labels, seeds, size
 from .scores import grid
 from .store import StoredRun
 from .tables import Table
@@ -72,6 +72,77 @@ def where_the_time_goes(runs: Sequence[StoredRun], table: Table, width: float = 
             handlelength=1.0, columnspacing=1.2, labelcolor=FAINT,
         )  # fmt: skip
     return figure
+
+
+def score_and_time(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
+    """Final score of each method by K beside the time that its training took, as a table.
+
+    Time is that of collecting and learning, without evaluation, of one run: mean over runs, and the shortest and the
+    longest of them.
+    """
+    found, names, ks = grid(runs), labels(table), table.settings["capacities"]
+    rows = {(r["algorithm"], r["capacity"]): r for r in table.rows if r["iqm"] is not None}
+    seconds = {
+        (label, k): [training_seconds(r) for c, rs in found.cells.items() if c[:2] == (label, k) for r in rs]
+        for label in names
+        for k in ks
+    }
+    unit, short = _clock_unit(max((s for cell in seconds.values() for s in cell), default=0.0))
+    cores = ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
+    subtitle = (
+        f"final score: {iqm_axis(table)} over {size(table)}, {table.settings['level']:.0%} stratified bootstrap "
+        "interval below; time: collecting and learning of one run, without evaluation, mean over runs "
+        f"({seeds(found)}), range below. Time is that of the machine ({cores}) and of what else ran on it"
+    )
+
+    def score(label: str, k: int) -> tuple[str, str]:
+        row = rows.get((label, k))
+        if row is None:
+            return "–", ""
+        there = row["iqm_low"] is not None
+        return f"{row['iqm']:.3f}", f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}" if there else ""
+
+    def time(label: str, k: int) -> tuple[str, str]:
+        spent = [s / unit for s in seconds[label, k]]
+        if not spent:
+            return "–", ""
+        return f"{np.mean(spent):.2f}", f"{min(spent):.2f} to {max(spent):.2f}" if len(spent) > 1 else ""
+
+    parts = {f"final {axis(table)}": score, f"training time, {short}": time}
+    columns, height = 2 if width > 5 else 1, 0.45 + 0.34 * len(names)
+    with panels(
+        "Score and time", subtitle, [0, 0], table=table, columns=columns, height=height, width=width
+    ) as (figure, axes):
+        for ax, (heading, cell) in zip(axes, parts.items(), strict=True):
+            for y, label in enumerate(names):
+                for x, k in enumerate(ks):
+                    value, interval = cell(label, k)
+                    ax.text(
+                        x, y - 0.06, value, ha="center", va="bottom" if interval else "center", fontsize=8
+                    )
+                    ax.text(x, y + 0.06, interval, ha="center", va="top", fontsize=5.5, color=FAINT)
+                ax.axhline(y + 0.5, color="#E4E4E4", linewidth=0.5)
+            ax.axhline(-0.5, color=INK, linewidth=0.8)
+            ax.set(xlim=(-0.5, len(ks) - 0.5), ylim=(len(names) - 0.45, -0.55))
+            ax.set_xticks(range(len(ks)), labels=[f"K = {k}" for k in ks])
+            ax.set_yticks(range(len(names)), labels=[shown(label, width) for label in names])
+            ax.set_title(heading, loc="left", pad=14)
+            ax.xaxis.tick_top()
+            ax.tick_params(length=0)
+            ax.grid(visible=False)
+            ax.spines[["left", "bottom"]].set_visible(False)
+    return figure
+
+
+def training_seconds(run: StoredRun) -> float:
+    """Seconds of collecting and learning of a whole run."""
+    timing = run.timing()
+    return float((timing["collect"] + timing["learn"]).sum())
+
+
+def _clock_unit(longest: float) -> tuple[float, str]:
+    """(seconds, name) of the unit in which a time is said."""
+    return (3600.0, "hours") if longest >= 3600 else (60.0, "minutes") if longest >= 60 else (1.0, "seconds")
 
 
 def _mean_seconds(runs: Sequence[StoredRun]) -> dict[str, float]:
