@@ -20,7 +20,9 @@ DRAWINGS: dict[str, Drawing] = {
     "learning_curves": curves.learning_curves,
     "aggregate_curves": curves.aggregate_curves,
     "aggregate_scores": lambda runs, table, width: figures.aggregate_scores(table, width),
-    "score_against_capacity": lambda runs, table, width: figures.score_against_capacity(table, width),
+    "score_against_capacity": lambda runs, table, width, *, delay=False: figures.score_against_capacity(
+        table, width, delay=delay
+    ),
     "lag_histogram": figures.lag_histogram,
     "staleness": figures.staleness,
     "score_and_area": training.score_and_area,
