@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export list new test slow golden bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export pack unpack list new test slow golden bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,12 @@ compare: $(STAMP) ## two results folders side by side: A=results/reference/... B
 
 export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
 	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)
+
+pack: $(STAMP) ## results as a bundle to publish, few files: OUT= TO=results/reference/... SPEC=
+	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call flags,SPEC)
+
+unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/reference/... OUT=
+	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)

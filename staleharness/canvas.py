@@ -57,11 +57,15 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def to_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day."""
+def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
+    """The figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
+
+    `source` stands in the metadata of an SVG or PNG and says what the figure was drawn from.
+    """
     stream = io.BytesIO()
+    metadata = METADATA[kind] | ({"Source": source} if source else {})
     with drawing():
-        figure.savefig(stream, format=kind, metadata=METADATA[kind])
+        figure.savefig(stream, format=kind, metadata=metadata)
     return stream.getvalue()
 
 

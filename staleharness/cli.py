@@ -1,4 +1,5 @@
-"""The command line: `staleharness sweep | run | list | status | report | figures | reproduce | compare | export | new`.
+"""The command line: `staleharness sweep | run | list | status | report | figures | reproduce | compare | export |
+pack | unpack | new`.
 
 `staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
 2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
@@ -24,12 +25,14 @@ from .commands import (
     Grid,
     List,
     New,
+    Pack,
     Report,
     Reproduce,
     Run,
     Shown,
     Status,
     Sweep,
+    Unpack,
     parse,
 )
 from .errors import UserError, nearest
@@ -77,7 +80,8 @@ def _complain(words: str) -> int:
 def _dispatch(command: Any) -> int:
     handlers: dict[type, Any] = {
         Sweep: _sweep, Run: _run, List: _list, Status: _status, Report: _report, Figures: _figures,
-        Reproduce: _reproduce, Compare: _compare, Export: _export, New: _new,
+        Reproduce: _reproduce, Compare: _compare, Export: _export, Pack: _pack, Unpack: _unpack,
+        New: _new,
     }  # fmt: skip
     return int(handlers[type(command)](command))
 
@@ -231,6 +235,20 @@ def _export(command: Export) -> int:
     from .exporters.export import export
 
     return export(command)
+
+
+def _pack(command: Pack) -> int:
+    from .pack import pack
+
+    print(pack(command.source, command.to, command.spec))
+    return 0
+
+
+def _unpack(command: Unpack) -> int:
+    from .pack import unpack
+
+    print(unpack(command.source, command.to))
+    return 0
 
 
 def _folder_name(*parts: str) -> str:

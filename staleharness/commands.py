@@ -199,6 +199,28 @@ class Export(Chosen):
     """Print one JSON object."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """Results as a bundle of few files to publish: every number of every run, none of the folders."""
+
+    source: Annotated[str, tyro.conf.arg(metavar="OUT", help_behavior_hint="")]
+    """Folder with results."""
+    to: Annotated[str, tyro.conf.arg(metavar="TO", help_behavior_hint="")]
+    """Folder for the bundle; one that is there is replaced, if nothing of it gets lost."""
+    spec: Annotated[str | None, _value("FILE.toml", "all runs")] = None
+    """The study whose runs are taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpack:
+    """A bundle as a folder of results that a sweep goes on from."""
+
+    source: Annotated[str, tyro.conf.arg(metavar="BUNDLE", help_behavior_hint="")]
+    """A bundle, e.g. results/reference/vaco_control."""
+    to: Annotated[str, tyro.conf.arg(metavar="OUT", help_behavior_hint="")]
+    """Folder for results; runs that it has stay as they are."""
+
+
 @dataclass(frozen=True)
 class New:
     """Write a working plugin file to start from."""
@@ -221,6 +243,8 @@ COMMANDS: dict[str, Any] = {
     "reproduce": Reproduce,
     "compare": Compare,
     "export": Export,
+    "pack": Pack,
+    "unpack": Unpack,
     "new": New,
 }
 

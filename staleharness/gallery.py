@@ -10,10 +10,11 @@ Identical results give identical bytes. Whoever reads results needs no torch, an
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ VERDICTS = {
 }
 
 
+TEXTS = ("question", "claim", "asked", "saw", "verdict")  # of an entry; they stand beside its picture
+
+
 @dataclass(frozen=True)
 class Shown:
     """A figure with what there is to fill it."""
@@ -63,6 +67,15 @@ class Shown:
     @property
     def rerun(self) -> str:
         return f"make reproduce PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+
+    @property
+    def source(self) -> str:
+        """What a picture of it is drawn from, as 16 hex digits: the runs, and what its file says of the drawing. The
+        picture carries it, so that one of other runs can be told."""
+        entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
+        runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)
+        content = json.dumps([self.figure.heading, entry, runs], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def facts(self) -> str:
@@ -157,7 +170,7 @@ def make(
             retitle(figure, s.figure.heading)
             if form == "wide":
                 for kind in ("svg", "png"):
-                    write_bytes(folder / f"{s.figure.name}.{kind}", to_bytes(figure, kind))
+                    write_bytes(folder / f"{s.figure.name}.{kind}", to_bytes(figure, kind, s.source))
                     written.append(folder / f"{s.figure.name}.{kind}")
             svg = to_bytes(figure, "svg")
             forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)

@@ -196,7 +196,7 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
             __version__,
             *map(digest, sorted([*(PAGE.with_name(name) for name in MAKERS), *PAGE.iterdir()])),
         ],
-        "runs": [[r.id, digest(r.path / "manifest.json")] for r in runs],
+        "runs": [[r.id, r.seal] for r in runs],
         "table": table.to_json(),
         "failures": [dict(f) for f in failures],
         "title": title,

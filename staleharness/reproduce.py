@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .commands import Reproduce, Shown
 from .execute import execute, jobs_for, read_planned
 from .files import user_path
 from .gallery import make, show
 from .papers import bundle_path, chosen, experiments, read_paper
+from .store import MARKER, Store
 from .study import ask, check_scale_name
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 def reproduce(command: Reproduce) -> int:
-    """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. Exit code as of a sweep."""
-    from .estimate import estimate
+    """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
+    them ask for is made once. Exit code as of a sweep."""
     from .plan import plan
-    from .store import Store
 
     check_scale_name(command.scale)
     paper, figures = read_paper(command.paper)
@@ -38,23 +43,19 @@ def reproduce(command: Reproduce) -> int:
         planned = plan(ask(spec_file=str(file), scale=command.scale, device=command.device))
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
     if command.dry:
-        said = []
-        for study, planned, store in plans:
-            done = {run.id for run in read_planned(store, planned)}
-            missing = [run for run in planned.runs if run.run_id not in done]
-            guess = estimate(missing, store, jobs_for(command.jobs, planned))
-            said.append({
-                "study": study, "runs": len(planned.runs), "done": len(done), "seconds": guess.seconds,
-                "bytes": guess.bytes,
-            })  # fmt: skip
-            line = f"{study} ({command.scale}): {len(done)} of {len(planned.runs)} runs done; {guess.text}"
-            print(line, file=sys.stderr if command.json else sys.stdout)
-        if command.json:
-            print(json.dumps({"dry": True, "studies": said}, sort_keys=True))
+        _say(command, plans, out)
         return 0
     for _, _, store in plans:
         store.check()
     for _, planned, store in plans:
+        store.open_for_writing()
+        labels = {run.run_id: run.label for run in planned.runs}
+        with store.locked():
+            taken = sum(store.adopt(other, labels) for other in _others(store, out))
+        if taken:
+            print(
+                f"{store.root.name}: {taken} runs are other studies', too, and were copied", file=sys.stderr
+            )
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
@@ -69,3 +70,34 @@ def reproduce(command: Reproduce) -> int:
     else:
         print("\n".join(f"figure: {path}" for path in pictures))
     return code
+
+
+def _others(store: Store, out: Path) -> list[Store]:
+    """The other studies' results in the folder."""
+    return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
+
+
+def _say(command: Reproduce, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
+    """What there is to run, study by study, and how long it takes."""
+    from .estimate import estimate
+
+    said = []
+    shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
+    for study, planned, store in plans:
+        held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
+        done = {run.id for run in read_planned(store, planned)}
+        missing = [
+            run
+            for run in planned.runs
+            if run.run_id not in done and (run.run_id, run.label) not in held | shared
+        ]
+        shared |= {(run.run_id, run.label) for run in planned.runs}
+        guess = estimate(missing, store, jobs_for(command.jobs, planned))
+        said.append({
+            "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
+            "seconds": guess.seconds, "bytes": guess.bytes,
+        })  # fmt: skip
+        line = f"{study} ({command.scale}): {len(missing)} of {len(planned.runs)} runs to do; {guess.text}"
+        print(line, file=sys.stderr if command.json else sys.stdout)
+    if command.json:
+        print(json.dumps({"dry": True, "studies": said}, sort_keys=True))

@@ -128,13 +128,13 @@ def final_score(run: StoredRun, score: str) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def _frame(path: Path) -> pd.DataFrame:
-    return StoredRun(path, {}).metrics()  # a stored run never changes
+def _frame(path: Path, seal: str) -> pd.DataFrame:
+    return StoredRun(path, {"id": path.name}, seal).metrics()  # what has this seal never changes
 
 
 def metrics(run: StoredRun) -> pd.DataFrame:
     """One row per phase, read once; not to be written to."""
-    return _frame(run.path)
+    return _frame(run.path, run.seal)
 
 
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:

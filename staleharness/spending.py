@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -146,7 +145,7 @@ def _clock_unit(longest: float) -> tuple[float, str]:
 
 
 def _mean_seconds(runs: Sequence[StoredRun]) -> dict[str, float]:
-    frames = [pd.read_parquet(run.path / "timing.parquet") for run in runs]
+    frames = [run.timing() for run in runs]
     return {
         part: float(np.mean([f[part].mean() if part in f else 0.0 for f in frames] or [0.0]))
         for part in PARTS

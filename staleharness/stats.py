@@ -123,7 +123,7 @@ def cached_table(
 def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     content = {
         "code": [__version__, *(digest(Path(__file__).with_name(name)) for name in MAKERS)],
-        "runs": sorted([r.id, digest(r.path / "manifest.json")] for r in runs),
+        "runs": sorted([r.id, r.seal] for r in runs),
         "expected": sorted(json.dumps(dict(e), sort_keys=True) for e in expected),
         "options": dict(options),
     }

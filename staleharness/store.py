@@ -9,6 +9,8 @@
     manifest.json             sha256 of each file above but the log
 <root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json
 <root>/reports/<name>/        index.html, figures, tables
+
+Published results are packed (`packed.py`): the same runs in few files, to be read and not added to.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
 from .files import digest, sync_directory, user_path, write_json
+from .packed import is_packed, read_runs, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +39,11 @@ RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One finished run, read from its directory."""
+    """One finished run, read from its directory or from packed results."""
 
-    path: Path
+    path: Path  # <root>/runs/<id>, which packed results only name
     record: dict[str, Any]  # run.json
+    seal: str  # sha256 of its manifest.json, and so of all that it holds
 
     @property
     def id(self) -> str:
@@ -51,15 +55,25 @@ class StoredRun:
 
     def metrics(self) -> pd.DataFrame:
         """One row per phase (`metrics.parquet`)."""
-        import pandas as pd
-
-        return pd.read_parquet(self.path / "metrics.parquet")
+        return self.table("metrics")
 
     def timing(self) -> pd.DataFrame:
         """Seconds per phase (`timing.parquet`)."""
+        return self.table("timing")
+
+    def table(self, name: str) -> pd.DataFrame:
+        """`metrics` or `timing`, read anew."""
         import pandas as pd
 
-        return pd.read_parquet(self.path / "timing.parquet")
+        if is_packed(root := self.path.parent.parent):
+            return read_table(root, name, self.id)
+        return pd.read_parquet(self.path / f"{name}.parquet")
+
+    def job(self) -> dict[str, Any]:
+        """What was asked (`job.json`)."""
+        if is_packed(root := self.path.parent.parent):
+            return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
+        return dict(json.loads((self.path / "job.json").read_text()))
 
 
 class Store:
@@ -92,6 +106,11 @@ class Store:
         root = self.root
         if root.exists() and not root.is_dir():
             raise UserError(f"OUT={root} is a file; give a folder for results")
+        if is_packed(root):
+            raise UserError(
+                f"OUT={root} holds packed results, which nothing is added to; "
+                f"`staleharness unpack {root} FOLDER` makes a folder that a sweep goes on from"
+            )
         if (
             root.is_dir()
             and any(root.iterdir())
@@ -149,7 +168,7 @@ class Store:
         if (problem := damage(path)) is not None:
             print(f"run {run_id} is damaged and does not count ({problem})", file=sys.stderr, flush=True)
             return None
-        return StoredRun(path, json.loads((path / "run.json").read_text()))
+        return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
 
     def put_damaged_aside(self, run_id: str) -> bool:
         """Make room for running it again: a damaged run goes to `damaged/<id>`. False where there is none."""
@@ -165,10 +184,32 @@ class Store:
 
     def read_all(self, run_ids: Iterable[str] | None = None) -> list[StoredRun]:
         """Finished runs, sorted by id: those asked for, or all there are."""
+        if is_packed(self.root):
+            kept = None if run_ids is None else set(run_ids)
+            return [
+                StoredRun(self.run_dir(run_id), record, seal)
+                for run_id, record, _, seal in read_runs(self.root)
+                if kept is None or run_id in kept
+            ]
         runs = self.root / "runs"
         found = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
         wanted = sorted(set(run_ids)) if run_ids is not None else found
         return [run for run_id in wanted if (run := self.read(run_id)) is not None]
+
+    def adopt(self, other: Store, labels: Mapping[str, str]) -> int:
+        """Copy finished runs of another folder that this one lacks: those wanted, id -> label. Returns how many.
+
+        A run is a function of its spec, and its id the spec's hash: whoever made it, it is the run that was asked for.
+        """
+        held = self.root / ".adopted"
+        shutil.rmtree(held, ignore_errors=True)  # of a call that was interrupted
+        count = 0
+        for run in other.read_all(run_id for run_id in labels if not self.run_dir(run_id).exists()):
+            if run.record["label"] == labels[run.id]:
+                shutil.copytree(run.path, held)
+                held.rename(self.run_dir(run.id))
+                count += 1
+        return count
 
     def failure(self, run_id: str) -> dict[str, Any] | None:
         """`failure.json` of an attempt: {class, message, log_tail, phase}, or None."""

@@ -77,7 +77,10 @@ def write_run(
         "date": "2026-11-20", **(said or {}),
     }  # fmt: skip
     write_json(attempt / "run.json", record)
-    return StoredRun(store.publish(run_id), record)
+    store.publish(run_id)
+    run = store.read(run_id)
+    assert run is not None
+    return run
 
 
 def _metrics(

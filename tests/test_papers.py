@@ -92,6 +92,18 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
                 assert said in text, f"{f.name}: make figures PAPER={name}"
 
 
+@pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
+def test_the_committed_pictures_are_drawn_from_the_committed_runs(name: str) -> None:
+    pictures = ROOT / "docs" / "gallery" / name
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=2):
+        files = [pictures / f"{s.figure.name}.{kind}" for kind in ("svg", "png")]
+        if s.state == "no bundle":
+            assert not any(file.exists() for file in files)
+        else:
+            for file in files:
+                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+
+
 @pytest.fixture
 def shelf(tmp_path: Path) -> Path:
     """An experiments folder of one study and one figure."""
@@ -381,6 +393,34 @@ def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
         assert said["figures"] == {"fig2": "drawn"} and ("2 of 2 runs to do" in err) is not again
         assert (tmp_path / "out" / "figures" / "p" / "fig2.png").stat().st_size > 10_000
     assert len(list((tmp_path / "out" / "s" / "runs").iterdir())) == 2
+
+
+def test_a_run_that_two_studies_ask_for_is_made_once(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    size = (
+        "[settings]\nsteps = 64\nnum_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 1\n"
+        "evaluation_episodes = 1\nfinal_episodes = 1\n"
+    )
+    for name, methods in (("s", '["ppo_clip", "spo"]'), ("t", '["spo", "vaco"]')):
+        text = f'question = "Q?"\nenv = "Pendulum"\nalgorithm = {methods}\nseeds = 1\n{size}'
+        (shelf / f"{name}.toml").write_text(text)
+    (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
+    for room in ("papers", "reproduce", "gallery"):
+        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    monkeypatch.setattr("staleharness.estimate._speed", lambda spec, store: (1000.0, "made up"))
+    words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]
+    assert call(monkeypatch, *words, "--dry") == 0
+    said = capsys.readouterr().out
+    assert "s (small): 2 of 2 runs to do" in said and "t (small): 1 of 2 runs to do" in said
+    assert call(monkeypatch, *words) == 0
+    said = capsys.readouterr().err
+    assert "2 of 2 runs to do" in said
+    assert "t: 1 runs are other studies', too, and were copied" in said and "1 of 2 runs to do" in said
+    shared = {path.name for s in "st" for path in (tmp_path / "out" / s / "runs").iterdir()}
+    assert len(shared) == 3
+    assert call(monkeypatch, *words, "--dry") == 0
+    assert "t (small): 0 of 2 runs to do" in capsys.readouterr().out
 
 
 def test_a_mistake_in_the_words_is_one_line(

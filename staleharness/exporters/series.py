@@ -28,9 +28,7 @@ class Phases:
 
 def phases(run: StoredRun) -> Phases:
     """Read the run's tables."""
-    import pandas as pd
-
-    metrics, timing = run.metrics(), pd.read_parquet(run.path / "timing.parquet")
+    metrics, timing = run.metrics(), run.timing()
     names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
     scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
     spent = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
