@@ -168,15 +168,22 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path, width: float) 
 
     runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
     for run, seconds in zip(runs, (30.0, 60.0), strict=False):
-        timing = {"collect": [seconds, seconds], "learn": [15.0, 15.0], "evaluate": [99.0, 99.0]}
+        timing = {
+            "collect": [seconds] * 2,
+            "learn": [15.0] * 2,
+            "evaluate": [99.0] * 2,
+            "proximal": [0.0, 9.0],
+        }
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
-    assert [spending.training_seconds(run) for run in runs] == [90.0, 150.0, 4.0]
-    score, time = spending.score_and_time(runs, quick(runs), width).axes
+    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
+    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
+    score, time, share = spending.score_and_time(runs, quick(runs), width).axes
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}"
     wanted = {(0, 0): ["0.600", interval], (1, 0): ["–", ""], (0, 1): ["–", ""], (1, 1): ["0.250", ""]}
     assert said_at(score) == wanted
     assert said_at(time) == wanted | {(0, 0): ["2.00", "1.50 to 2.50"], (1, 1): ["0.07", ""]}
+    assert said_at(share) == wanted | {(0, 0): ["8.0", "6.0 to 10.0"], (1, 1): ["0.0", ""]}
     assert score.get_title("left") == "final greedy accuracy"
     assert time.get_title("left") == "training time, minutes"
 
