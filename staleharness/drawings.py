@@ -8,9 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, training
+from . import ablations, comparisons, curves, figures, forward, retention, stacked, training
 from .errors import UserError, nearest
-from .parsing import parse_algorithm
 from .store import StoredRun
 from .tables import Table
 
@@ -34,6 +33,8 @@ DRAWINGS: dict[str, Drawing] = {
     "phase_diagram": ablations.phase_diagram,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
+    "metrics_stacked": stacked.metrics_stacked,
+    "warning_before_fall": stacked.warning_before_fall,
 }
 
 
@@ -49,11 +50,6 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{where}: {name} needs the option {key!r}")
-
-
-def options_of(label: str) -> Mapping[str, Any]:
-    """What stands in the brackets of an algorithm's label."""
-    return parse_algorithm(label).options if "[" in label else {}
 
 
 def draw(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import ablations, comparisons, retention, scores, stats, training
+from staleharness import ablations, comparisons, retention, scores, stacked, stats, training
 from staleharness.errors import UserError
 from staleharness.scores import grid
 from staleharness.tables import Table
@@ -106,6 +106,53 @@ def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
         float(y) for line in training.score_and_area(runs, table).axes[-1].lines for y in line.get_ydata()
     }
     assert {r["auc"] for r in table.rows} <= drawn
+
+
+# --- columns under each other
+
+
+def test_stacked_columns_are_means_over_runs_and_who_does_not_measure_one_is_not_in_its_panel(
+    tmp_path: Path,
+) -> None:
+    for seed in (0, 1):
+        both = {"reward": [0.1 * seed, 0.4], "ratio": [0.5, 0.7 + 0.2 * seed]}
+        write_run(tmp_path, "vcpo", seed, phases=2, columns=both)
+        write_run(tmp_path, "tis", seed, phases=2, columns={"reward": [0.2, 0.3]})
+    runs = read(tmp_path)
+    figure = stacked.metrics_stacked(
+        runs, quick(runs), metrics=["reward", "ratio"], names=["reward", "left"], line=1.0
+    )
+    reward, ratio = ([tuple(line.get_ydata()) for line in ax.lines if line.get_gid()] for ax in figure.axes)
+    assert [ax.get_title("left") for ax in figure.axes] == ["reward, K = 8", "left, K = 8"]
+    np.testing.assert_allclose(reward, [(0.2, 0.3), (0.05, 0.4)])  # tis, vcpo
+    assert ratio[0] == () and ratio[1] == pytest.approx((0.5, 0.8))
+    assert [line.get_ydata() for line in figure.axes[1].lines if not line.get_gid()] == [[1.0, 1.0]]
+    with pytest.raises(UserError, match="2 metrics have 1 names"):
+        stacked.metrics_stacked(runs, quick(runs), metrics=["reward", "ratio"], names=["reward"])
+
+
+def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
+    tmp_path: Path,
+) -> None:
+    columns = {"ess": [1.0, 0.4, 0.2, 0.0, 0.9, 0.9], "reward": [0.2, 0.6, 0.6, 0.55, 0.45, 0.0]}
+    run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
+    # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
+    steps = [2048 * phase for phase in range(1, 7)]
+    assert stacked.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert stacked.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert stacked.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert stacked.falls(run, "ess", 0.5, steps[0], 2) == (
+        steps[3],
+        steps[5],
+    )  # the first phase is not its best
+    assert np.isnan(stacked.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(stacked.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(stacked.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(stacked.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = stacked.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
+        [steps[2], steps[4]], [steps[2]], [steps[4]]
+    ]  # fmt: skip
 
 
 # --- ablations
