@@ -27,7 +27,7 @@ from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
 from .row_gradients import RowGradients
-from .statistics import of_clipping, of_lag, of_round, of_weights
+from .statistics import of_clipping, of_lag, of_proximal, of_round, of_weights
 
 
 @dataclass
@@ -162,6 +162,7 @@ class TokenLearner:
                 "grad_norm": norm,
                 "step_scale": torch.tensor(scale, device=norm.device),
                 **of_weights(now, data.behaviour_logp, mask),
+                **of_proximal(decisions, answer, algorithm.proximal != "behaviour", mask),
                 **of_clipping(taken.pull, decisions.advantage, mask),
                 **own,
             }
