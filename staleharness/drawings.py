@@ -8,7 +8,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, rows, spending, training, warning
+from . import (
+    ablations,
+    comparisons,
+    curves,
+    figures,
+    forward,
+    retention,
+    rows,
+    spending,
+    training,
+    two_options,
+    warning,
+)
 from .errors import UserError, nearest
 from .store import StoredRun
 from .tables import Table
@@ -33,6 +45,7 @@ DRAWINGS: dict[str, Drawing] = {
     "performance_profiles": comparisons.performance_profiles,
     "paired_differences": comparisons.paired_differences,
     "score_against_option": ablations.score_against_option,
+    "score_against_two_options": two_options.score_against_two_options,
     "phase_diagram": ablations.phase_diagram,
     "score_and_time": spending.score_and_time,
     "risk_table": retention.risk_table,

@@ -10,7 +10,18 @@ import pandas as pd
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import ablations, comparisons, retention, rows, scores, spending, stats, training, warning
+from staleharness import (
+    ablations,
+    comparisons,
+    retention,
+    rows,
+    scores,
+    spending,
+    stats,
+    training,
+    two_options,
+    warning,
+)
 from staleharness.errors import UserError
 from staleharness.scores import grid
 from staleharness.store import StoredRun
@@ -134,6 +145,7 @@ def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
     figure = warning.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
     assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
         [steps[2], steps[4]], [steps[2]], [steps[4]]
+    ]  # fmt: skip
 
 
 def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> None:
@@ -273,6 +285,30 @@ def test_a_phase_diagram_frames_the_best_value_at_each_capacity(tmp_path: Path) 
     assert frames == [(0.0, 1.0), (1.0, 0.0)]
     bold = {t.get_position() for t in ax.texts if t.get_fontweight() == "bold"}
     assert bold == {(0, 1), (1, 0)}
+
+
+def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(tmp_path: Path) -> None:
+    level = {(k, h, b): 0.001 * k + 0.01 * h + 0.0001 * b for k in (1, 4) for h in (2, 8) for b in (16, 64)}
+    for (k, h, b), y in level.items():
+        for seed in (0, 1):
+            for name, extra in (("seq_is", 0.0), ("tis", 0.5)):
+                label = f"{name}[batch={b},horizon={h}]"
+                settings = {"batch": b, "horizon": h}
+                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, settings=settings)
+    runs = read(tmp_path)
+    figure = two_options.score_against_two_options(
+        runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"
+    )
+    titles = [ax._left_title.get_text() for ax in figure.axes]
+    assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
+    for ax, (k, h) in zip(figure.axes, [(1, 2), (1, 8), (4, 2), (4, 8)], strict=True):
+        drawn = [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        np.testing.assert_allclose(
+            drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)]
+        )
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
+    (box,) = figure.legends
+    assert [t.get_text() for t in box.get_texts()] == ["seq_is", "tis"]
 
 
 # --- the risk table

@@ -257,11 +257,13 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 def write_study(root: Path, question: Question) -> None:
     """Runs of the shape that a study asks for, one environment and two seeds of it."""
     env = question.env[0]
-    language = {"completions": 8} if env in LANGUAGE else {}
+    language = {"completions": 8} if env in LANGUAGE else {"horizon": 64} if env == "bit-chain" else {}
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag, **language, **question.settings}
-        settings |= {"hyper": dict(papers.options_of(label))} | ({"minibatches": int(n)} if n else {})
+        inside = dict(papers.options_of(label))
+        settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
+        settings |= {"minibatches": int(n)} if n else {}
         for seed in (0, 1) if where == env else ():
             score = 0.5 - 0.01 * k + 0.1 * seed if language else 900.0 - 40 * k + 100 * seed + 7 * len(label)
             name = env if language else f"{env}-v5"
