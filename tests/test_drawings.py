@@ -176,6 +176,16 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     assert [t.get_text() for t in box.get_texts()] == ["vaco"]
 
 
+def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
+    options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
+    figure = rows.rows_over_training(runs, quick(runs), one_axis=False, **options)
+    steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
+    assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
+    levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
+    assert levels == [[], [], [[1.0, 1.0]], [[1.0, 1.0]]]
+
+
 def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4, 8), seeds=1, phases=2)
     options = {"rows": {"a": ["tv_end"], "b": ["clipped"]}, "name": "x", "unit": "x"}
