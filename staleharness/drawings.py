@@ -8,9 +8,20 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, rows, spending, training
+from . import (
+    ablations,
+    comparisons,
+    curves,
+    figures,
+    forward,
+    retention,
+    rows,
+    spending,
+    training,
+    two_options,
+    warning,
+)
 from .errors import UserError, nearest
-from .parsing import parse_algorithm
 from .store import StoredRun
 from .tables import Table
 
@@ -34,10 +45,12 @@ DRAWINGS: dict[str, Drawing] = {
     "performance_profiles": comparisons.performance_profiles,
     "paired_differences": comparisons.paired_differences,
     "score_against_option": ablations.score_against_option,
+    "score_against_two_options": two_options.score_against_two_options,
     "phase_diagram": ablations.phase_diagram,
     "score_and_time": spending.score_and_time,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
+    "warning_before_fall": warning.warning_before_fall,
 }
 
 
@@ -53,11 +66,6 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{where}: {name} needs the option {key!r}")
-
-
-def options_of(label: str) -> Mapping[str, Any]:
-    """What stands in the brackets of an algorithm's label."""
-    return parse_algorithm(label).options if "[" in label else {}
 
 
 def draw(

@@ -1,4 +1,4 @@
-"""Several columns over training, a row of panels each, so that they can be compared: all panels have one y axis."""
+"""Several columns over training, a row of panels each."""
 
 from __future__ import annotations
 
@@ -24,24 +24,28 @@ SECONDS = "seconds/"  # before the name of a column of timing.parquet
 
 def rows_over_training(
     runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
-    unit: str, note: str = "", logarithmic: bool = False, line: float = math.nan,
+    unit: str = "", note: str = "", logarithmic: bool = False, line: float = math.nan, one_axis: bool = True,
 ) -> Figure:  # fmt: skip
     """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs.
 
-    A column is one of the metrics, or `seconds/<part>` of what a phase's time went to. `line`: a level to compare
-    with. Algorithms that measure none of a row's columns are left out of it.
+    A column is one of the metrics, or `seconds/<part>` of what a phase's time went to. All panels have one y axis, or
+    each row its own. `line`: a level to compare with, where each row has its own axis in the last row. Algorithms
+    that measure none of a row's columns are left out of it.
     """
     found, ks = grid(runs), table.settings["capacities"]
     frames = {run.id: _frame(run, rows) for run in runs}
     looks = looks_of(table)
-    subtitle = f"mean over environments and seeds ({seeds(found)}), no interval; {note}"
+    subtitle = f"mean over environments and seeds ({seeds(found)}), no interval" + (
+        f"; {note}" if note else ""
+    )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
     columns = columns_for(width, min(4, len(ks)))
     places = [(row, k) for row in rows for k in ks]
     if columns < len(ks):  # on a narrow page a capacity's panels stand side by side, not a row's
         columns, places = columns_for(width, len(rows)), [(row, k) for k in ks for row in rows]
-    groups, between = [0] * len(places), " " if width > 5 else "\n"
+    groups = [0 if one_axis else row for row, _ in places]
+    between = " " if width > 5 else "\n"
     title = f"{name[0].upper()}{name[1:]} over training"
     with panels(title, subtitle, groups, table=table, columns=columns, height=1.7, width=width) as (
         figure,
@@ -56,7 +60,8 @@ def rows_over_training(
                     if len(x):
                         ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
                         drawn.add(label)
-            level(ax, line)
+            if one_axis or row == list(rows)[-1]:
+                level(ax, line)
             if logarithmic:
                 ax.set_yscale("log")
                 ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))

@@ -10,7 +10,18 @@ import pandas as pd
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import ablations, comparisons, retention, rows, scores, spending, stats, training
+from staleharness import (
+    ablations,
+    comparisons,
+    retention,
+    rows,
+    scores,
+    spending,
+    stats,
+    training,
+    two_options,
+    warning,
+)
 from staleharness.errors import UserError
 from staleharness.scores import grid
 from staleharness.store import StoredRun
@@ -110,6 +121,33 @@ def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
     assert {r["auc"] for r in table.rows} <= drawn
 
 
+# --- what warns of a fall
+
+
+def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
+    tmp_path: Path,
+) -> None:
+    columns = {"ess": [1.0, 0.4, 0.2, 0.0, 0.9, 0.9], "reward": [0.2, 0.6, 0.6, 0.55, 0.45, 0.0]}
+    run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
+    # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
+    steps = [2048 * phase for phase in range(1, 7)]
+    assert warning.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert warning.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert warning.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (
+        steps[3],
+        steps[5],
+    )  # the first phase is not its best
+    assert np.isnan(warning.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = warning.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
+        [steps[2], steps[4]], [steps[2]], [steps[4]]
+    ]  # fmt: skip
+
+
 def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> None:
     columns = {"weight_max": high, "weight_min": [1 / x for x in high]}
     write_run(root, label, seed, capacity=k, phases=2, columns=columns)
@@ -136,6 +174,16 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     options["rows"] = {"w": ["weight_max"]}
     (box,) = rows.rows_over_training(runs, quick(runs), **options).legends
     assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+
+
+def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
+    options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
+    figure = rows.rows_over_training(runs, quick(runs), one_axis=False, **options)
+    steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
+    assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
+    levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
+    assert levels == [[], [], [[1.0, 1.0]], [[1.0, 1.0]]]
 
 
 def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
@@ -247,6 +295,30 @@ def test_a_phase_diagram_frames_the_best_value_at_each_capacity(tmp_path: Path) 
     assert frames == [(0.0, 1.0), (1.0, 0.0)]
     bold = {t.get_position() for t in ax.texts if t.get_fontweight() == "bold"}
     assert bold == {(0, 1), (1, 0)}
+
+
+def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(tmp_path: Path) -> None:
+    level = {(k, h, b): 0.001 * k + 0.01 * h + 0.0001 * b for k in (1, 4) for h in (2, 8) for b in (16, 64)}
+    for (k, h, b), y in level.items():
+        for seed in (0, 1):
+            for name, extra in (("seq_is", 0.0), ("tis", 0.5)):
+                label = f"{name}[batch={b},horizon={h}]"
+                settings = {"batch": b, "horizon": h}
+                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, settings=settings)
+    runs = read(tmp_path)
+    figure = two_options.score_against_two_options(
+        runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"
+    )
+    titles = [ax._left_title.get_text() for ax in figure.axes]
+    assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
+    for ax, (k, h) in zip(figure.axes, [(1, 2), (1, 8), (4, 2), (4, 8)], strict=True):
+        drawn = [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        np.testing.assert_allclose(
+            drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)]
+        )
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
+    (box,) = figure.legends
+    assert [t.get_text() for t in box.get_texts()] == ["seq_is", "tis"]
 
 
 # --- the risk table

@@ -201,6 +201,21 @@ def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_no
     assert found.complete and found.strangers == 4 and len(found.runs) == 8
 
 
+def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
+    label = "vaco[lag=fixed:0,num_envs=8]"
+    study = shelf / "s.toml"
+    study.write_text(study.read_text().replace('"ppo_clip", "vaco"', f'"vaco", "{label}"'))
+    for seed in (0, 1):
+        for k in (1, 4):
+            write_run(tmp_path / "s", "vaco", seed, env="A-v5", capacity=k)
+            settings = {"lag": "fixed:0", "num_envs": 8}
+            write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
+    found = bundle_of(tmp_path / "s", shelf)
+    assert found.complete and found.strangers == 0
+    assert papers.options_of(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert papers.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and papers.options_of("vaco") == {}
+
+
 def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
     root = tmp_path / "s"
     runs = write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
@@ -242,11 +257,13 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 def write_study(root: Path, question: Question) -> None:
     """Runs of the shape that a study asks for, one environment and two seeds of it."""
     env = question.env[0]
-    language = {"completions": 8} if env in LANGUAGE else {}
+    language = {"completions": 8} if env in LANGUAGE else {"horizon": 64} if env == "bit-chain" else {}
     for label, k, where in question.cells():
-        plain, _, n = label.partition(" N=")
+        _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag, **language, **question.settings}
-        settings |= {"hyper": dict(drawings.options_of(plain))} | ({"minibatches": int(n)} if n else {})
+        inside = dict(papers.options_of(label))
+        settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
+        settings |= {"minibatches": int(n)} if n else {}
         for seed in (0, 1) if where == env else ():
             score = 0.5 - 0.01 * k + 0.1 * seed if language else 900.0 - 40 * k + 100 * seed + 7 * len(label)
             name = env if language else f"{env}-v5"

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..batch import Completions, Decisions, PolicyLoss, Targets, Trajectories
+from ..chain.spec import ChainSpec
 from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
-from ..policies.causal_lm import CausalLM, Forward
-from ..policies.scoring import Entropy
+from ..policies.scoring import Entropy, Forward, TokenPolicy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
@@ -52,12 +52,13 @@ class _Taken(NamedTuple):
     answer: PolicyLoss
     pull: Tensor  # dL/dlogp [B, T]
     entropy: Tensor  # [B, T]
+    second_moment: Tensor | None = None  # [] that of the rows' gradients, see `_row_gradients`
 
 
 class TokenLearner:
     """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow."""
 
-    def __init__(self, spec: LanguageSpec, policy: CausalLM, algorithm: Algorithm) -> None:
+    def __init__(self, spec: LanguageSpec | ChainSpec, policy: TokenPolicy, algorithm: Algorithm) -> None:
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
         self.parameters = list(policy.parameters.values())
         self.optimizer = torch.optim.AdamW(
@@ -94,6 +95,9 @@ class TokenLearner:
             if epoch > 0:
                 order = stream(spec.seed, "minibatch", phase, epoch).permutation(groups)
             for part in np.array_split(order, spec.minibatches):
+                if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
+                    log.append(self._step(data, taught, start, phase, rate, timer))
+                    continue
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchor = None if start is None else start[index]
@@ -124,6 +128,8 @@ class TokenLearner:
 
     def _pieces(self, data: Completions) -> list[Completions]:
         rows = parts(np.arange(len(data.token)), self.policy.micro_batch)
+        if len(rows) == 1:
+            return [data]
         return [data.rows(torch.from_numpy(part).to(self.policy.device)) for part in rows]
 
     def _step(
@@ -153,6 +159,8 @@ class TokenLearner:
         now = decisions.target_logp.detach()
         with torch.no_grad():
             own = {f"algorithm/{key}": masked_mean(x.float(), mask) for key, x in answer.diagnostics.items()}
+            if taken.second_moment is not None:
+                own["second_moment_ratio"] = taken.second_moment
             return {
                 "policy_loss": (weights * answer.loss).sum().detach(),
                 "entropy": masked_mean(taken.entropy.detach(), mask),
@@ -214,14 +222,20 @@ class TokenLearner:
     ) -> _Taken:
         """The same with the method's own baseline b per group, from a single backward pass over each row.
 
-        With u_i the gradient of row i at advantage 1, a group contributes Σ (R_i/σ) u_i − b Σ u_i/σ, and b is known
-        when its last row has been through (Huang et al. 2026, arXiv:2602.17616, section 4.2).
+        With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
+        Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
+        arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the two sums are then 1/σ = 1e6 times too large
+        and their difference is rounding).
+
+        Also Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖², the share of the gradient's second moment that is left by
+        b in place of m; 1 where no group has anything to say.
         """
-        _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        mean, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        centred = (data.outcome - mean) / sigma
         proximal_logp = self._proximal(data, start)
         sums = RowGradients(self.parameters)
         logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
-        baseline = torch.zeros_like(sigma)
+        baseline, squared = torch.zeros_like(sigma), torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
             norms = torch.zeros_like(sigma[rows])
@@ -238,22 +252,27 @@ class TokenLearner:
                 alone = self._decisions(one, mask[at], leaf, proximal_logp[at], mask[at], phase, None)
                 ((weights[at] * self.algorithm.policy_loss(alone).loss).sum()).backward()
                 assert leaf.grad is not None
-                sums.next_row(float(data.outcome[row] / sigma[row]), float(1.0 / sigma[row]))
+                sums.next_row(float(centred[row]), float(1.0 / sigma[row]))
                 with sums.taking():
                     torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
                 pull[row] = leaf.grad[0]
+                squared[row] = sums.squared_norm
                 norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-30).square()
             together = data.rows(rows)
             seen = self._decisions(
                 together, mask[rows], logp[rows], proximal_logp[rows], mask[rows], phase, None
             )
             baseline[rows] = self.algorithm.row_baseline(seen, norms)
-            sums.end_group(-float(baseline[rows[0]]))
+            sums.end_group(float(mean[rows[0]] - baseline[rows[0]]))
         for p, gradient in zip(self.parameters, sums.total, strict=True):
             p.grad = gradient
         advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
         decisions = self._decisions(data, mask, logp, proximal_logp, advantage, phase, None)
-        return _Taken(decisions, self.algorithm.policy_loss(decisions), pull * advantage, entropy)
+        of_mean = (squared * centred.square()).sum()
+        of_own = (squared * ((data.outcome - baseline) / sigma).square()).sum()
+        ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
+        answer = self.algorithm.policy_loss(decisions)
+        return _Taken(decisions, answer, pull * advantage, entropy, ratio)
 
     def _proximal(self, data: Completions, start: Tensor | None) -> Tensor:
         """Log-probabilities [B, T] of the anchor that the method asks for."""

@@ -22,8 +22,10 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
     length = data.mask.sum(1)
     right = data.outcome.view(-1, completions).sum(1)
-    versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
-    changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
+    changes = torch.zeros_like(data.mask)
+    if bool((data.version != data.version[:, :1]).any()):
+        versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
+        changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
     return {
         "reward": float(data.outcome.mean()),
         "rollout_return": float(data.outcome.mean()),
@@ -40,11 +42,12 @@ def of_lag(data: Completions, phase: int, gradient_steps: int) -> dict[str, Any]
     """Realised backward lag over tokens, at the start of the phase: phases and gradient steps."""
     valid = data.mask.bool()
     lag = (phase - data.version)[valid]
+    counts = torch.bincount(lag)
     return {
         "lag_mean": float(lag.float().mean()),
-        "lag_p95": float(lag.sort().values[math.ceil(0.95 * lag.numel()) - 1]),
-        "lag_max": int(lag.max()),
-        "lag_histogram": torch.bincount(lag).tolist(),
+        "lag_p95": float((counts.cumsum(0) < math.ceil(0.95 * lag.numel())).sum()),
+        "lag_max": len(counts) - 1,
+        "lag_histogram": counts.tolist(),
         "gradient_lag_mean": float((gradient_steps - data.gradient_step)[valid].float().mean()),
     }
 
