@@ -21,9 +21,10 @@ class VCPO(Algorithm):
     The step size is multiplied by √min(1, ρ/ρ_on), ρ = ESS/B of the *untruncated* w of the minibatch (eq. 5).
 
     The baseline of a group minimises the variance of the off-policy gradient,
-    b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²  with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ. The learner gets g_i
-    and the step from one backward pass over each completion. The released code measures gradients that hold the
-    truncated weight and 1/length already, so that its weights are w_i² min(w_i, cap)² ‖g_i‖²/L_i² (`release`).
+    b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²  with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ: nothing where all
+    rewards of the group are equal. The learner gets g_i and the step from one backward pass over each completion.
+    The released code measures gradients that hold the truncated weight and 1/length already, so that its weights
+    are w_i² min(w_i, cap)² ‖g_i‖²/L_i² (`release`).
 
     Use `aggregation = seq-mean-token-mean` with it, as the paper does.
     """

@@ -8,9 +8,20 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, training, two_options
+from . import (
+    ablations,
+    comparisons,
+    curves,
+    figures,
+    forward,
+    retention,
+    rows,
+    spending,
+    training,
+    two_options,
+    warning,
+)
 from .errors import UserError, nearest
-from .parsing import parse_algorithm
 from .store import StoredRun
 from .tables import Table
 
@@ -20,12 +31,15 @@ DRAWINGS: dict[str, Drawing] = {
     "learning_curves": curves.learning_curves,
     "aggregate_curves": curves.aggregate_curves,
     "aggregate_scores": lambda runs, table, width: figures.aggregate_scores(table, width),
-    "score_against_capacity": lambda runs, table, width: figures.score_against_capacity(table, width),
+    "score_against_capacity": lambda runs, table, width, *, delay=False: figures.score_against_capacity(
+        table, width, delay=delay
+    ),
     "lag_histogram": figures.lag_histogram,
     "staleness": figures.staleness,
     "score_and_area": training.score_and_area,
     "metric_over_training": training.metric_over_training,
     "metric_over_time": training.metric_over_time,
+    "rows_over_training": rows.rows_over_training,
     "steps_to_threshold": training.steps_to_threshold,
     "probability_of_improvement": comparisons.probability_of_improvement,
     "performance_profiles": comparisons.performance_profiles,
@@ -33,8 +47,10 @@ DRAWINGS: dict[str, Drawing] = {
     "score_against_option": ablations.score_against_option,
     "score_against_two_options": two_options.score_against_two_options,
     "phase_diagram": ablations.phase_diagram,
+    "score_and_time": spending.score_and_time,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
+    "warning_before_fall": warning.warning_before_fall,
 }
 
 
@@ -50,11 +66,6 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     for key, parameter in known.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{where}: {name} needs the option {key!r}")
-
-
-def options_of(label: str) -> Mapping[str, Any]:
-    """What stands in the brackets of an algorithm's label."""
-    return parse_algorithm(label).options if "[" in label else {}
 
 
 def draw(

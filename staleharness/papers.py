@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .errors import UserError, nearest
-from .parsing import build, read_toml
+from .parsing import build, parse_algorithm, read_toml
 from .plugins import builtin_folder
 from .scores import cell_of
 from .store import Store, StoredRun
@@ -156,7 +156,8 @@ def bundle_path(bundles: Path, study: str, scale: str) -> Path:
 
 def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
     """The runs of a study in a folder, or None where there is no such folder. Knows no plugin: a run is asked for
-    when its algorithm's label, capacity, environment, seed, lag model and settings are the study's."""
+    when its algorithm's label, capacity, environment, seed, lag model and settings are the study's; what stands in
+    the label's brackets is the label's."""
     if not path.is_dir():
         return None
     store = Store(path)
@@ -168,7 +169,8 @@ def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
     for run in store.read_all():
         cell, seed = cell_of(run), int(run.spec["seed"])
         key = (cell.label, cell.capacity, plain_env(cell.env))
-        alike = all(_same(run.spec.get(k), v) for k, v in settings.items())
+        own = options_of(cell.label)
+        alike = all(_same(run.spec.get(k), v) for k, v in settings.items() if k not in own)
         if key in names and seed < asked.seeds and alike:
             full[key[2]] = cell.env
             mine.append(run)
@@ -180,6 +182,11 @@ def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
         for seed in range(asked.seeds)
     ]
     return Bundle(path, scale, mine, strangers, expected)
+
+
+def options_of(label: str) -> Mapping[str, Any]:
+    """What stands in the brackets of an algorithm's label; N, the forward lag, stands behind them."""
+    return parse_algorithm(label.partition(" N=")[0]).options if "[" in label else {}
 
 
 def _same(stored: Any, asked: Any) -> bool:

@@ -76,7 +76,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     for env, family in found:
         if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
             _try(env, family)
-    known = {key for _, family in found for key in family.settings.settings()}
+    known = {key for _, family in found for key in family.settings.settings()} | {"lag"}
     named = question.algorithm not in ((), ("all",))
     choices = [_split(parse_algorithm(text), known) for text in question.algorithm if named]
     if not named:
@@ -165,7 +165,8 @@ def _resolved(choice: AlgorithmChoice, preset: Mapping[str, Any] = MappingProxyT
 def _split(choice: AlgorithmChoice, known: Iterable[str]) -> tuple[AlgorithmChoice, dict[str, Any]]:
     """What stands in the brackets, apart: the method's own hyper-parameters, and settings of its runs.
 
-    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`. A name that is both is the method's.
+    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`, and `ppo_clip[lag=fixed:0]` is a
+    synchronous run beside stale ones. A name that is both is the method's.
     """
     names = {f.name for f in fields(ALGORITHMS[choice.name])}
     own = {k: v for k, v in choice.options.items() if k in known and k not in names}

@@ -95,7 +95,7 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
 def test_the_committed_pictures_are_drawn_from_the_committed_runs(name: str) -> None:
     pictures = ROOT / "docs" / "gallery" / name
-    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=2):
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
         files = [pictures / f"{s.figure.name}.{kind}" for kind in ("svg", "png")]
         if s.state == "no bundle":
             assert not any(file.exists() for file in files)
@@ -201,6 +201,21 @@ def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_no
     assert found.complete and found.strangers == 4 and len(found.runs) == 8
 
 
+def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
+    label = "vaco[lag=fixed:0,num_envs=8]"
+    study = shelf / "s.toml"
+    study.write_text(study.read_text().replace('"ppo_clip", "vaco"', f'"vaco", "{label}"'))
+    for seed in (0, 1):
+        for k in (1, 4):
+            write_run(tmp_path / "s", "vaco", seed, env="A-v5", capacity=k)
+            settings = {"lag": "fixed:0", "num_envs": 8}
+            write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
+    found = bundle_of(tmp_path / "s", shelf)
+    assert found.complete and found.strangers == 0
+    assert papers.options_of(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert papers.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and papers.options_of("vaco") == {}
+
+
 def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
     root = tmp_path / "s"
     runs = write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
@@ -244,9 +259,9 @@ def write_study(root: Path, question: Question) -> None:
     env = question.env[0]
     language = {"completions": 8} if env in LANGUAGE else {"horizon": 64} if env == "bit-chain" else {}
     for label, k, where in question.cells():
-        plain, _, n = label.partition(" N=")
+        _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag, **language, **question.settings}
-        inside = dict(drawings.options_of(plain))
+        inside = dict(papers.options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2

@@ -268,3 +268,13 @@ def test_brackets_may_hold_settings_of_the_run_and_a_method_is_still_called_one_
         plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=3e-4]", seeds="1"))
     with pytest.raises(UserError, match="learning_rat"):
         plan(ask(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))
+
+
+def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
+    asked = ask(env="Hopper", algo="ppo_clip,ppo_clip[lag=fixed:0]", k="4", lag="fixed:3", seeds="1")
+    runs = plan(asked).runs
+    assert [(run.label, run.spec.lag) for run in runs] == [
+        ("ppo_clip", "fixed:3"), ("ppo_clip[lag=fixed:0]", "fixed:0")
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="K=5"):
+        plan(ask(env="Hopper", algo="ppo_clip[lag=fixed:4]", k="4", seeds="1"))

@@ -27,7 +27,7 @@ from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
 from .row_gradients import RowGradients
-from .statistics import of_clipping, of_lag, of_round, of_weights
+from .statistics import of_clipping, of_lag, of_proximal, of_round, of_weights
 
 
 @dataclass
@@ -52,6 +52,7 @@ class _Taken(NamedTuple):
     answer: PolicyLoss
     pull: Tensor  # dL/dlogp [B, T]
     entropy: Tensor  # [B, T]
+    second_moment: Tensor | None = None  # [] that of the rows' gradients, see `_row_gradients`
 
 
 class TokenLearner:
@@ -158,12 +159,15 @@ class TokenLearner:
         now = decisions.target_logp.detach()
         with torch.no_grad():
             own = {f"algorithm/{key}": masked_mean(x.float(), mask) for key, x in answer.diagnostics.items()}
+            if taken.second_moment is not None:
+                own["second_moment_ratio"] = taken.second_moment
             return {
                 "policy_loss": (weights * answer.loss).sum().detach(),
                 "entropy": masked_mean(taken.entropy.detach(), mask),
                 "grad_norm": norm,
                 "step_scale": torch.tensor(scale, device=norm.device),
                 **of_weights(now, data.behaviour_logp, mask),
+                **of_proximal(decisions, answer, algorithm.proximal != "behaviour", mask),
                 **of_clipping(taken.pull, decisions.advantage, mask),
                 **own,
             }
@@ -218,14 +222,20 @@ class TokenLearner:
     ) -> _Taken:
         """The same with the method's own baseline b per group, from a single backward pass over each row.
 
-        With u_i the gradient of row i at advantage 1, a group contributes Σ (R_i/σ) u_i − b Σ u_i/σ, and b is known
-        when its last row has been through (Huang et al. 2026, arXiv:2602.17616, section 4.2).
+        With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
+        Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
+        arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the two sums are then 1/σ = 1e6 times too large
+        and their difference is rounding).
+
+        Also Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖², the share of the gradient's second moment that is left by
+        b in place of m; 1 where no group has anything to say.
         """
-        _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        mean, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
+        centred = (data.outcome - mean) / sigma
         proximal_logp = self._proximal(data, start)
         sums = RowGradients(self.parameters)
         logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
-        baseline = torch.zeros_like(sigma)
+        baseline, squared = torch.zeros_like(sigma), torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
             norms = torch.zeros_like(sigma[rows])
@@ -242,22 +252,27 @@ class TokenLearner:
                 alone = self._decisions(one, mask[at], leaf, proximal_logp[at], mask[at], phase, None)
                 ((weights[at] * self.algorithm.policy_loss(alone).loss).sum()).backward()
                 assert leaf.grad is not None
-                sums.next_row(float(data.outcome[row] / sigma[row]), float(1.0 / sigma[row]))
+                sums.next_row(float(centred[row]), float(1.0 / sigma[row]))
                 with sums.taking():
                     torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
                 pull[row] = leaf.grad[0]
+                squared[row] = sums.squared_norm
                 norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-30).square()
             together = data.rows(rows)
             seen = self._decisions(
                 together, mask[rows], logp[rows], proximal_logp[rows], mask[rows], phase, None
             )
             baseline[rows] = self.algorithm.row_baseline(seen, norms)
-            sums.end_group(-float(baseline[rows[0]]))
+            sums.end_group(float(mean[rows[0]] - baseline[rows[0]]))
         for p, gradient in zip(self.parameters, sums.total, strict=True):
             p.grad = gradient
         advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
         decisions = self._decisions(data, mask, logp, proximal_logp, advantage, phase, None)
-        return _Taken(decisions, self.algorithm.policy_loss(decisions), pull * advantage, entropy)
+        of_mean = (squared * centred.square()).sum()
+        of_own = (squared * ((data.outcome - baseline) / sigma).square()).sum()
+        ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
+        answer = self.algorithm.policy_loss(decisions)
+        return _Taken(decisions, answer, pull * advantage, entropy, ratio)
 
     def _proximal(self, data: Completions, start: Tensor | None) -> Tensor:
         """Log-probabilities [B, T] of the anchor that the method asks for."""

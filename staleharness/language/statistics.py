@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..batch import Completions
+from ..batch import Completions, Decisions, PolicyLoss
 from ..objectives import (
     effective_sample_size,
     importance_ratio,
@@ -69,6 +69,27 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
         "chi2_sequence": masked_mean(sequence.square(), rows) - 1.0,
         **_summary("weight", token, mask, inside),
         **_summary("weight_sequence", sequence, rows, rows.bool()),
+    }
+
+
+def of_proximal(
+    decisions: Decisions, answer: PolicyLoss, recomputed: bool, mask: Tensor
+) -> dict[str, Tensor]:
+    """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
+
+    `recomputed`: the learner made that policy, and u is as it is, before any truncation. Otherwise u is what a method
+    that interpolates says it multiplied with (A-3PO), and there is none where it says nothing.
+    """
+    if recomputed:
+        weight = importance_ratio(decisions.proximal_logp, decisions.behaviour_logp)
+    elif "behaviour_weight" in answer.diagnostics:
+        weight = answer.diagnostics["behaviour_weight"].detach()
+    else:
+        return {}
+    inside = mask.bool()
+    return {
+        "proximal_weight_max": weight.masked_fill(~inside, -math.inf).max(),
+        "proximal_weight_min": weight.masked_fill(~inside, math.inf).min(),
     }
 
 

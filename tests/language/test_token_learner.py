@@ -222,6 +222,40 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     assert report["lag_histogram"] == np.bincount(lag).tolist()
 
 
+def proximal_extremes(report: dict[str, Any]) -> tuple[float, float]:
+    return report["proximal_weight_min"], report["proximal_weight_max"]
+
+
+def test_the_proximal_weight_is_the_start_of_the_phase_over_who_acted(policy: Policies) -> None:
+    made = learner(policy, algorithm="decoupled_ppo", minibatches=2, learning_rate=1e-2)
+    data = round_of(made.policy, drift=1.0)
+    with torch.no_grad():
+        start = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
+    u = (start - data.behaviour_logp).double().numpy()[data.mask.numpy().astype(bool)]
+    report, _ = made.train(data, PHASE)
+    assert proximal_extremes(report) == pytest.approx((np.exp(u.min()), np.exp(u.max())), rel=1e-4)
+
+
+def test_the_proximal_weight_of_an_interpolation_is_w_to_one_minus_one_over_d(policy: Policies) -> None:
+    made = learner(policy, algorithm="a3po")
+    data = round_of(made.policy)
+    with torch.no_grad():
+        now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
+    valid = data.mask.numpy().astype(bool)
+    lag = (PHASE - data.version).double().numpy()[valid]
+    u = np.exp((1.0 - 1.0 / np.maximum(lag, 1.0)) * (now - data.behaviour_logp).double().numpy()[valid])
+    report, _ = made.train(data, PHASE)
+    assert proximal_extremes(report) == pytest.approx((u.min(), u.max()), rel=1e-4)
+    assert u.max() < report["weight_max"] and set(lag) == {0.0, 1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo_clip", "vaco", "decoupled_ppo", "a3po"])
+def test_who_has_no_proximal_policy_of_its_own_has_no_weight_for_it(policy: Policies, algorithm: str) -> None:
+    made = learner(policy, algorithm=algorithm)
+    report, _ = made.train(round_of(made.policy), PHASE)
+    assert ("proximal_weight_max" in report) is (algorithm in ("decoupled_ppo", "a3po"))
+
+
 def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Policies) -> None:
     made = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
     data = round_of(made.policy, drift=0.0)
@@ -336,6 +370,52 @@ def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
     assert max(float(x.abs().max()) for x in total) > 1e-3
     plain = gradients(policy, **{**settings, "hyper": {"baseline": "group", "cap": 1.5}})
     assert not close(found, plain)
+
+
+def test_a_group_of_equal_rewards_adds_nothing_to_the_optimal_baselines_gradient(policy: Policies) -> None:
+    """Not even rounding: 1/σ is 1e6 there."""
+    data = round_of(policy(prompts=GROUPS, completions=EACH))
+    right, wrong = data.outcome.clone(), data.outcome.clone()
+    for group in (0, GROUPS - 1):
+        right[data.group == group], wrong[data.group == group] = 1.0, 0.0
+    found = [gradients(policy, replace(data, outcome=x), algorithm="vcpo") for x in (right, wrong)]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert max(float(x.abs().max()) for x in found[0]) > 1e-3
+
+
+@pytest.mark.parametrize("cap", [1.5, 1e9])
+def test_the_second_moment_that_the_optimal_baseline_leaves_is_that_of_the_rows_gradients(
+    policy: Policies, cap: float
+) -> None:
+    settings = {"algorithm": "vcpo", "aggregation": "seq-mean-token-mean", "hyper": {"cap": cap}}
+    made = learner(policy, **settings)
+    data = round_of(made.policy)
+    report, _ = made.train(data, PHASE)
+    fresh = policy(prompts=GROUPS, completions=EACH)
+    own, mean = 0.0, 0.0
+    for g in range(GROUPS):
+        reward = data.outcome[g * EACH : (g + 1) * EACH].double().numpy()
+        if reward.min() == reward.max():
+            continue
+        share, energy = [], []
+        for row in range(g * EACH, (g + 1) * EACH):
+            one = data.rows(torch.tensor([row]))
+            fresh.model.zero_grad()
+            logp = fresh.score(one.prompt, one.prompt_mask, one.token, one.mask).logp
+            logp.sum().backward()
+            norm = sum(float(p.grad.square().sum()) for p in fresh.parameters.values() if p.grad is not None)
+            w = float((logp.detach() - one.behaviour_logp).sum().exp())
+            share.append(w**2 * norm)
+            energy.append(min(w, cap) ** 2 * norm / float(one.mask.sum()) ** 2)
+        baseline = np.dot(share, reward) / np.sum(share)
+        sigma = reward.std(ddof=1)
+        own += np.dot(energy, (reward - baseline) ** 2) / sigma**2
+        mean += np.dot(energy, (reward - reward.mean()) ** 2) / sigma**2
+    assert report["second_moment_ratio"] == pytest.approx(own / mean, rel=1e-3)
+    equal, _ = learner(policy, **settings).train(replace(data, outcome=torch.ones(GROUPS * EACH)), PHASE)
+    assert equal["second_moment_ratio"] == 1.0 and equal["grad_norm"] == 0.0
+    plain, _ = learner(policy, algorithm="vcpo", hyper={"baseline": "group"}).train(data, PHASE)
+    assert "second_moment_ratio" not in plain
 
 
 def test_vcpo_steps_by_the_effective_sample_size_of_untruncated_weights(policy: Policies) -> None:
