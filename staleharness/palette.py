@@ -15,7 +15,7 @@ OWN = {
     "decoupled_ppo": ("#56B4E9", "P"),
     "a3po": ("#CC79A7", "X"),
 }
-# For everyone else, in order of name: from Tol's muted scheme, with markers that OWN does not use.
+# For everyone else, in order of name: most from Tol's muted scheme, with markers that OWN does not use.
 OTHERS = (
     ("#882255", "<"),
     ("#44AA99", ">"),
@@ -23,6 +23,9 @@ OTHERS = (
     ("#999933", "p"),
     ("#7F7F7F", "*"),
     ("#661100", "d"),
+    ("#AA4499", "H"),
+    ("#117733", "8"),
+    ("#2244CC", "."),
 )
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))  # in points; the first is solid
 

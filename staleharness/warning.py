@@ -57,13 +57,18 @@ def warning_before_fall(
                 height = at + 0.6 * ((i + 0.5) / len(members) - 0.5)
                 _event_line(events, look, height, falls(run, metric, share, after, window))
         events.set_ylim(len(looks) - 0.4, -0.6)
-        events.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
+        if width < PAGE:  # names beside the rows would take half of the panels' width
+            events.set_yticks([])
+            legend(figure, looks)
+        else:
+            ticks = events.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
+            for tick, look in zip(ticks, looks.values(), strict=True):
+                tick.label1.set(color=look.colour, fontweight="bold", gid=gid(look))
         events.tick_params(axis="y", length=0)
         events.set_title("when each run's fell", loc="left")
         events.set_xlim(reward.get_xlim())
         steps_axis(events)
-        label_edges([reward, column, events], 1, table.settings["unit"], "")
-        legend(figure, looks)
+        events.set_xlabel(table.settings["unit"])
     return figure
 
 
