@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from .canvas import PAGE, gid, label_edges, legend, panels, shown, steps_axis
+from .canvas import PAGE, gid, legend, panels, shown, steps_axis
 from .captions import looks_of, seeds
 from .palette import Style
 from .scores import Array, grid
