@@ -38,14 +38,14 @@ class Grid:
     seeds: Annotated[str | None, _value("N", "3")] = None
     """How many seeds: 0 to N-1."""
     steps: Annotated[str | None, _value("N", "the preset's")] = None
-    """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps of a language run."""
+    """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
     preset: Annotated[str | None, _value("quick|standard|paper|a3po", "quick")] = None
     """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
     lag: Annotated[str | None, _value("MODEL", "uniform")] = None
-    """Lag model: uniform, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a sync;
-    inflight:TOKENS changes weights inside a completion."""
+    """Lag model: uniform, oldest, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a
+    sync; inflight:TOKENS changes weights inside a completion."""
     n: Annotated[str | None, _value("N,...", "the preset's")] = None
-    """Forward lag of language tasks: minibatches per generation round, e.g. 1,4,16."""
+    """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, _value("NAME|FOLDER", "the task's")] = None
     """Language model: a hub name or a folder that transformers can load."""
     data: Annotated[str | None, _value("FOLDER", "the task's")] = None

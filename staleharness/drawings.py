@@ -8,7 +8,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from . import ablations, comparisons, curves, figures, forward, retention, stacked, training
+from . import (
+    ablations,
+    comparisons,
+    curves,
+    figures,
+    forward,
+    retention,
+    rows,
+    spending,
+    training,
+    two_options,
+    warning,
+)
 from .errors import UserError, nearest
 from .store import StoredRun
 from .tables import Table
@@ -19,22 +31,26 @@ DRAWINGS: dict[str, Drawing] = {
     "learning_curves": curves.learning_curves,
     "aggregate_curves": curves.aggregate_curves,
     "aggregate_scores": lambda runs, table, width: figures.aggregate_scores(table, width),
-    "score_against_capacity": lambda runs, table, width: figures.score_against_capacity(table, width),
+    "score_against_capacity": lambda runs, table, width, *, delay=False: figures.score_against_capacity(
+        table, width, delay=delay
+    ),
     "lag_histogram": figures.lag_histogram,
     "staleness": figures.staleness,
     "score_and_area": training.score_and_area,
     "metric_over_training": training.metric_over_training,
     "metric_over_time": training.metric_over_time,
+    "rows_over_training": rows.rows_over_training,
     "steps_to_threshold": training.steps_to_threshold,
     "probability_of_improvement": comparisons.probability_of_improvement,
     "performance_profiles": comparisons.performance_profiles,
     "paired_differences": comparisons.paired_differences,
     "score_against_option": ablations.score_against_option,
+    "score_against_two_options": two_options.score_against_two_options,
     "phase_diagram": ablations.phase_diagram,
+    "score_and_time": spending.score_and_time,
     "risk_table": retention.risk_table,
     "metric_by_forward": forward.metric_by_forward,
-    "metrics_stacked": stacked.metrics_stacked,
-    "warning_before_fall": stacked.warning_before_fall,
+    "warning_before_fall": warning.warning_before_fall,
 }
 
 

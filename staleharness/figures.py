@@ -45,14 +45,20 @@ def all_figures(runs: Sequence[StoredRun], table: Table, width: float = PAGE) ->
     return made
 
 
-def score_against_capacity(table: Table, width: float = PAGE) -> Figure:
-    """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm."""
+def score_against_capacity(table: Table, width: float = PAGE, *, delay: bool = False) -> Figure:
+    """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm.
+
+    `delay`: the axis says by how many phases data are delayed, K − 1, of runs whose lag is `oldest`.
+    """
     looks, ks = looks_of(table), table.settings["capacities"]
-    title, height = "Score against buffer capacity", 2.6
+    title, height = f"Score against {'delay' if delay else 'buffer capacity'}", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
     with panels(title, subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
         ends = points_against_capacity(ax, looks, table.rows, "iqm", ks)
-        label_edges([ax], 1, "buffer capacity K (1 = on-policy)", f"IQM of {axis(table)}")
+        if delay:
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k - 1:g}"))
+        x = "delay in phases (0 = on-policy)" if delay else "buffer capacity K (1 = on-policy)"
+        label_edges([ax], 1, x, f"IQM of {axis(table)}")
         names_at_ends(ax, ends, looks, height)
     return figure
 

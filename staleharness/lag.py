@@ -1,8 +1,8 @@
 """Lag models: which past version each actor uses. `(phase, slots, rng) -> versions`, and nothing else.
 
 The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model is written
-`uniform`, `fixed:<l>` or `geometric:<decay>`; `/sync:<M>` behind it adds a periodic hard sync, and `sync:<M>` alone is
-what periodic syncs do to actors that fetch nothing in between.
+`uniform`, `oldest`, `fixed:<l>` or `geometric:<decay>`; `/sync:<M>` behind it adds a periodic hard sync, and `sync:<M>`
+alone is what periodic syncs do to actors that fetch nothing in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import UserError
 from .parsing import whole_number
 
 FORMS = (
-    "uniform, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both; "
+    "uniform, oldest, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both; "
     "inflight:<tokens> for language tasks"
 )
 
@@ -58,7 +58,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Always `lag` phases behind, as far as that many phases have passed (Cleanba is `fixed:1`)."""
+    """Always `lag` phases behind, as far as that many phases have passed (Cleanba is `fixed:1`, `oldest` is K − 1)."""
 
     lag: int
 
@@ -139,8 +139,8 @@ def along(model: LagModel, starts: NDArray[np.int64], phase: int, length: int) -
 
 
 def parse_lag(text: str, capacity: int) -> LagModel:
-    """`uniform`, `fixed:<l>` with l < capacity, `geometric:<decay>`, each with or without `/sync:<M>`, or `sync:<M>`
-    alone, which is `fixed:<M - 1>/sync:<M>`. Raises `UserError`.
+    """`uniform`, `oldest`, `fixed:<l>` with l < capacity, `geometric:<decay>`, each with or without `/sync:<M>`, or
+    `sync:<M>` alone, which is `fixed:<M - 1>/sync:<M>`. Raises `UserError`.
     """
     model, slash, sync = text.partition("/")
     if not slash and model.startswith("sync:"):
@@ -159,6 +159,8 @@ def parse_lag(text: str, capacity: int) -> LagModel:
 def _drawn(model: str, capacity: int, text: str) -> LagModel:
     if model == "uniform":
         return Uniform(capacity)
+    if model == "oldest":
+        return Fixed(capacity - 1)
     if match := re.fullmatch(r"fixed:(\d+)", model):
         return _fixed(whole_number(match.group(1), "LAG=fixed:"), capacity, text)
     if match := re.fullmatch(r"geometric:(\d*\.?\d+)", model):

@@ -11,7 +11,7 @@ from typing import Any
 from .contents import flat
 from .errors import UserError
 from .parsing import canonical_json
-from .scores import Cell, cell_of, grid, is_language, where
+from .scores import Cell, cell_of, grid, in_updates, where
 from .store import StoredRun
 from .tables import plural
 
@@ -96,7 +96,7 @@ def holdings(cells: Iterable[Cell]) -> str:
 
 
 def _names_n(runs: Sequence[StoredRun]) -> bool:
-    """Whether any label says N: then all of language must, for one side may have swept it and the other not."""
+    """Whether any label says N: then all that have an N must, for one side may have swept it and the other not."""
     return any(" N=" in r.record["label"] for r in runs)
 
 
@@ -104,7 +104,7 @@ def _cells(runs: Sequence[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
     cells: dict[Cell, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda r: r.id):
         label = run.record["label"]
-        if with_n and is_language(run) and " N=" not in label:
+        if with_n and in_updates(run) and " N=" not in label:
             run = replace(run, record={**run.record, "label": f"{label} N={run.spec['minibatches']}"})
         cells.setdefault(cell_of(run), []).append(run)
     return cells

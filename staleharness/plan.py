@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .algorithm import ALGORITHMS, Algorithm, check, unmet
+from .chain.spec import ChainSpec
 from .errors import UserError, nearest
 from .parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from .plugins import source_hash
@@ -134,7 +135,7 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
     for key in question.settings:
         if key not in known:
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
-    if question.forward and not issubclass(family.settings, LanguageSpec):
+    if question.forward and not issubclass(family.settings, (LanguageSpec, ChainSpec)):
         raise UserError(
             "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
         )

@@ -92,13 +92,19 @@ def where(cell: Cell) -> str:
 
 def usual(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
     """`auto` replaced by what the kind of task is reported by: greedy accuracy as it is where all runs are of
-    language, otherwise sampled returns between the worst and the best run of the table."""
-    language = [is_language(run) for run in runs]
-    tokens = bool(language) and all(language)
+    language, success probability as it is where all are of chains, otherwise sampled returns between the worst and
+    the best run of the table."""
+    kind = _kind(runs)
     return (
-        ("deterministic" if tokens else "sampled") if score == AUTO else score,
-        ("raw" if tokens else "minmax") if normalise == AUTO else normalise,
+        ("deterministic" if kind == "language" else "sampled") if score == AUTO else score,
+        ("minmax" if kind == "control" else "raw") if normalise == AUTO else normalise,
     )
+
+
+def _kind(runs: Iterable[StoredRun]) -> str:
+    """`language` or `chain` where all runs are of that kind, otherwise `control`."""
+    kinds = {"language" if is_language(run) else "chain" if is_chain(run) else "control" for run in runs}
+    return kinds.pop() if len(kinds) == 1 else "control"
 
 
 def is_language(run: StoredRun) -> bool:
@@ -106,14 +112,27 @@ def is_language(run: StoredRun) -> bool:
     return "completions" in run.record["spec"]
 
 
+def is_chain(run: StoredRun) -> bool:
+    """Whether a run was of a chain of binary decisions."""
+    return "horizon" in run.record["spec"]
+
+
+def in_updates(run: StoredRun) -> bool:
+    """Whether a run's `steps` are optimiser steps, in rounds of N minibatches."""
+    return is_language(run) or is_chain(run)
+
+
 def measure(runs: Iterable[StoredRun], score: str) -> str:
     """What a score is, in words."""
-    return "greedy accuracy" if usual(runs, AUTO, AUTO)[1] == "raw" else f"{score} returns"
+    kind = _kind(runs)
+    if kind == "chain":
+        return "success probability" if score == "sampled" else "greedy success"
+    return "greedy accuracy" if kind == "language" else f"{score} returns"
 
 
 def unit(runs: Iterable[StoredRun]) -> str:
     """What `steps` counts: the label of the axis of training."""
-    kinds = sorted({"optimiser steps" if is_language(run) else "environment steps" for run in runs})
+    kinds = sorted({"optimiser steps" if in_updates(run) else "environment steps" for run in runs})
     return " or ".join(kinds) or "steps"
 
 

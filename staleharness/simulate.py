@@ -12,6 +12,7 @@ import torch
 
 from .algorithm import check, make_algorithm
 from .buffer import PolicyBuffer
+from .chain.spec import ChainSpec
 from .collector import Collector
 from .errors import Diverged
 from .evaluation import evaluate
@@ -33,6 +34,10 @@ def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
         from .language.simulation import LanguageSimulation
 
         return LanguageSimulation(spec, folder)
+    if isinstance(spec, ChainSpec):
+        from .chain.simulation import ChainSimulation
+
+        return ChainSimulation(spec)
     assert isinstance(spec, ControlSpec)
     return Simulation(spec)
 

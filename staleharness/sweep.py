@@ -12,12 +12,15 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from .chain.spec import ChainSpec
 from .files import write_json
 from .job import Job
 from .plan import PlannedRun
 from .plugins import PATH_VARIABLE
 from .spec import LanguageSpec
 from .store import Store, log_tail
+
+PRELOAD = {LanguageSpec: "staleharness.language.preload", ChainSpec: "staleharness.chain.preload"}
 
 
 class Listener(Protocol):
@@ -53,9 +56,9 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
     Ctrl-C once: every worker finishes its phase, checkpoints and ends. Twice: they are ended at once.
     """
     context = multiprocessing.get_context("forkserver")
-    language = any(isinstance(run.spec, LanguageSpec) for run in runs)
-    preload = ["staleharness.worker", *(["staleharness.language.preload"] if language else [])]
-    context.set_forkserver_preload(preload)
+    kinds = {type(run.spec) for run in runs}
+    own = [PRELOAD[kind] for kind in PRELOAD if kind in kinds]
+    context.set_forkserver_preload(["staleharness.worker", *own])
     active: list[_Worker] = []
     with store.locked(), _interrupts() as interrupts:
         _start_server()

@@ -66,13 +66,13 @@ def metric_over_training(
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
-            x, y = binned([metrics(r) for r in _members(found, label, k)], metric)
+            x, y = binned([metrics(r) for r in members(found, label, k)], metric)
             ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
-        _level(ax, line)
+        level(ax, line)
 
     def end(ax: Axes) -> None:
         points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
-        _level(ax, line)
+        level(ax, line)
 
     title = f"{name[0].upper()}{name[1:]} over training"
     when = "all phases" if last >= 1 else f"last {last:.0%} of phases"
@@ -97,8 +97,7 @@ def metric_over_time(
     ):
         for ax, k in zip(axes, ks, strict=True):
             for label, look in looks.items():
-                members = _members(found, label, k)
-                frames = [metrics(r).assign(clock=_clock(r)) for r in members]
+                frames = [metrics(r).assign(clock=_clock(r)) for r in members(found, label, k)]
                 _, x = binned(frames, "clock")
                 _, y = binned(frames, metric)
                 if len(x) == len(y):
@@ -204,7 +203,7 @@ def _panels(
     return figure
 
 
-def _members(found: Grid, label: str, k: int) -> list[StoredRun]:
+def members(found: Grid, label: str, k: int) -> list[StoredRun]:
     return [r for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k) for r in rs]
 
 
@@ -234,7 +233,7 @@ def _with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dic
     return row
 
 
-def _level(ax: Axes, height: float) -> None:
+def level(ax: Axes, height: float) -> None:
     if math.isfinite(height):
         ax.axhline(height, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
 

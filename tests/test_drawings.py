@@ -6,12 +6,25 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness import ablations, comparisons, retention, scores, stacked, stats, training
+from staleharness import (
+    ablations,
+    comparisons,
+    retention,
+    rows,
+    scores,
+    spending,
+    stats,
+    training,
+    two_options,
+    warning,
+)
 from staleharness.errors import UserError
 from staleharness.scores import grid
+from staleharness.store import StoredRun
 from staleharness.tables import Table
 
 
@@ -108,27 +121,7 @@ def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
     assert {r["auc"] for r in table.rows} <= drawn
 
 
-# --- columns under each other
-
-
-def test_stacked_columns_are_means_over_runs_and_who_does_not_measure_one_is_not_in_its_panel(
-    tmp_path: Path,
-) -> None:
-    for seed in (0, 1):
-        both = {"reward": [0.1 * seed, 0.4], "ratio": [0.5, 0.7 + 0.2 * seed]}
-        write_run(tmp_path, "vcpo", seed, phases=2, columns=both)
-        write_run(tmp_path, "tis", seed, phases=2, columns={"reward": [0.2, 0.3]})
-    runs = read(tmp_path)
-    figure = stacked.metrics_stacked(
-        runs, quick(runs), metrics=["reward", "ratio"], names=["reward", "left"], line=1.0
-    )
-    reward, ratio = ([tuple(line.get_ydata()) for line in ax.lines if line.get_gid()] for ax in figure.axes)
-    assert [ax.get_title("left") for ax in figure.axes] == ["reward, K = 8", "left, K = 8"]
-    np.testing.assert_allclose(reward, [(0.2, 0.3), (0.05, 0.4)])  # tis, vcpo
-    assert ratio[0] == () and ratio[1] == pytest.approx((0.5, 0.8))
-    assert [line.get_ydata() for line in figure.axes[1].lines if not line.get_gid()] == [[1.0, 1.0]]
-    with pytest.raises(UserError, match="2 metrics have 1 names"):
-        stacked.metrics_stacked(runs, quick(runs), metrics=["reward", "ratio"], names=["reward"])
+# --- what warns of a fall
 
 
 def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
@@ -138,20 +131,123 @@ def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
     run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
     # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
     steps = [2048 * phase for phase in range(1, 7)]
-    assert stacked.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
-    assert stacked.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
-    assert stacked.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
-    assert stacked.falls(run, "ess", 0.5, steps[0], 2) == (
+    assert warning.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert warning.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert warning.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (
         steps[3],
         steps[5],
     )  # the first phase is not its best
-    assert np.isnan(stacked.falls(run, "ess", 0.5, steps[2], 2)[0])
-    assert np.isnan(stacked.falls(run, "ess", 0.1, 0, 2)).all()
-    assert np.isnan(stacked.falls(run, "nothing", 0.5, 0, 2)).all()
-    assert np.isnan(stacked.falls(run, "ess", 1.0, 0, 7)).all()
-    figure = stacked.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert np.isnan(warning.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = warning.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
     assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
         [steps[2], steps[4]], [steps[2]], [steps[4]]
+    ]  # fmt: skip
+
+
+def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> None:
+    columns = {"weight_max": high, "weight_min": [1 / x for x in high]}
+    write_run(root, label, seed, capacity=k, phases=2, columns=columns)
+
+
+def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_it_is_left_out(
+    tmp_path: Path,
+) -> None:
+    for k in (1, 4):
+        weighed(tmp_path, "vaco", 0, k, [2.0 * k, 4.0])
+        weighed(tmp_path, "vaco", 1, k, [4.0 * k, 8.0])
+        write_run(tmp_path, "spo", 0, capacity=k, phases=2)
+    runs = read(tmp_path)
+    options = {"rows": {"w": ["weight_max", "weight_min"], "TV": ["tv_end"]}, "name": "weights", "unit": "w"}
+    figure = rows.rows_over_training(runs, quick(runs), logarithmic=True, line=1.0, **options)
+    assert [ax.get_title("left") for ax in figure.axes] == ["w, K = 1", "w, K = 4", "TV, K = 1", "TV, K = 4"]
+    high, low = [line for line in figure.axes[1].lines if line.get_gid()]
+    assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([12.0, 6.0])
+    assert [*low.get_ydata()] == pytest.approx([(1 / 8 + 1 / 16) / 2, (1 / 4 + 1 / 8) / 2])
+    assert (
+        len([line for line in figure.axes[2].lines if line.get_gid()]) == 2
+    )  # of the TV, one for each method
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
+    options["rows"] = {"w": ["weight_max"]}
+    (box,) = rows.rows_over_training(runs, quick(runs), **options).legends
+    assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+
+
+def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
+    options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
+    figure = rows.rows_over_training(runs, quick(runs), one_axis=False, **options)
+    steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
+    assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
+    levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
+    assert levels == [[], [], [[1.0, 1.0]], [[1.0, 1.0]]]
+
+
+def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4, 8), seeds=1, phases=2)
+    options = {"rows": {"a": ["tv_end"], "b": ["clipped"]}, "name": "x", "unit": "x"}
+    figure = rows.rows_over_training(runs, quick(runs), 3.5, **options)
+    titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
+    assert titles == ["a, K = 1", "b, K = 1", "a, K = 4", "b, K = 4", "a, K = 8", "b, K = 8"]
+
+
+def test_what_a_phases_time_went_to_can_be_a_row(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "vaco", seed, phases=2) for seed in (0, 1)]
+    for run, seconds in zip(runs, ([0.1, 0.3], [0.3, 0.5]), strict=True):
+        pd.DataFrame({"proximal": seconds}).to_parquet(run.path / "timing.parquet")
+    options = {"rows": {"proximal step": ["seconds/proximal"]}, "name": "time", "unit": "seconds"}
+    figure = rows.rows_over_training(runs, quick(runs), **options)
+    (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
+    assert [*line.get_ydata()] == pytest.approx([0.2, 0.4])
+    assert "on Test CPU" in " ".join(figure._suptitle.get_text().split())
+
+
+# --- what is reached, and in what time
+
+
+@pytest.mark.parametrize("width", [7.0, 3.5])
+def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path, width: float) -> None:
+    def made(label: str, seed: int, k: int, score: float) -> StoredRun:
+        own = {"sampled": score, "deterministic": score, "settings": {"completions": 8}, "phases": 2}
+        return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
+
+    runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
+    for run, seconds in zip(runs, (30.0, 60.0), strict=False):
+        timing = {
+            "collect": [seconds] * 2,
+            "learn": [15.0] * 2,
+            "evaluate": [99.0] * 2,
+            "proximal": [0.0, 9.0],
+        }
+        pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
+    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
+    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
+    score, time, share = spending.score_and_time(runs, quick(runs), width).axes
+    (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
+    interval = f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}"
+    wanted = {(0, 0): ["0.600", interval], (1, 0): ["–", ""], (0, 1): ["–", ""], (1, 1): ["0.250", ""]}
+    assert said_at(score) == wanted
+    assert said_at(time) == wanted | {(0, 0): ["2.00", "1.50 to 2.50"], (1, 1): ["0.07", ""]}
+    assert said_at(share) == wanted | {(0, 0): ["8.0", "6.0 to 10.0"], (1, 1): ["0.0", ""]}
+    assert score.get_title("left") == "final greedy accuracy"
+    assert time.get_title("left") == "training time, minutes"
+
+
+def said_at(ax) -> dict[tuple[int, int], list[str]]:
+    """What is written in each (column, row)."""
+    cells: dict[tuple[int, int], list[str]] = {}
+    for text in ax.texts:
+        x, y = text.get_position()
+        cells.setdefault((round(x), round(y)), []).append(text.get_text())
+    return cells
+
+
+def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
+    assert [spending._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+        "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
 
 
@@ -199,6 +295,30 @@ def test_a_phase_diagram_frames_the_best_value_at_each_capacity(tmp_path: Path) 
     assert frames == [(0.0, 1.0), (1.0, 0.0)]
     bold = {t.get_position() for t in ax.texts if t.get_fontweight() == "bold"}
     assert bold == {(0, 1), (1, 0)}
+
+
+def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(tmp_path: Path) -> None:
+    level = {(k, h, b): 0.001 * k + 0.01 * h + 0.0001 * b for k in (1, 4) for h in (2, 8) for b in (16, 64)}
+    for (k, h, b), y in level.items():
+        for seed in (0, 1):
+            for name, extra in (("seq_is", 0.0), ("tis", 0.5)):
+                label = f"{name}[batch={b},horizon={h}]"
+                settings = {"batch": b, "horizon": h}
+                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, settings=settings)
+    runs = read(tmp_path)
+    figure = two_options.score_against_two_options(
+        runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"
+    )
+    titles = [ax._left_title.get_text() for ax in figure.axes]
+    assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
+    for ax, (k, h) in zip(figure.axes, [(1, 2), (1, 8), (4, 2), (4, 8)], strict=True):
+        drawn = [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        np.testing.assert_allclose(
+            drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)]
+        )
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
+    (box,) = figure.legends
+    assert [t.get_text() for t in box.get_texts()] == ["seq_is", "tis"]
 
 
 # --- the risk table

@@ -135,6 +135,14 @@ def test_a_sync_that_never_comes_changes_nothing(model: tuple[LagModel, int], ph
     assert np.array_equal(one, other)
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 9])
+def test_the_oldest_version_is_k_minus_one_phases_behind(capacity: int) -> None:
+    model, rng = parse_lag("oldest", capacity), np.random.default_rng(0)
+    lags = [phase - model.assign(phase, 1, rng).item() for phase in range(12)]
+    assert lags == [min(phase, capacity - 1) for phase in range(12)]
+    assert parse_lag("oldest/sync:3", 9) == Synced(model=parse_lag("fixed:8", 9), period=3)
+
+
 def test_a_sync_alone_is_a_sawtooth() -> None:
     model, rng = parse_lag("sync:3", 3), np.random.default_rng(0)
     assert [phase - model.assign(phase, 1, rng).item() for phase in range(8)] == [0, 1, 2, 0, 1, 2, 0, 1]
@@ -165,8 +173,8 @@ def test_the_buffer_holds_the_newest_capacity_versions_first_in_first_out(capaci
 @pytest.mark.parametrize(
     "text",
     " Uniform fixed fixed: fixed:-1 fixed:1.5 fixed:1e99 fixed:4 geometric geometric:0 geometric:1.01 geometric:-0.5 "
-    "geometric:. geometric:half sync sync:0 sync:5 sync:1.5 uniform/ uniform/sync uniform/sync:0 uniform/fixed:1 "
-    "/sync:2 sync:2/sync:2 fixed:4/sync:2 uniform/sync:2/sync:2".split(" "),
+    "geometric:. geometric:half oldest:2 Oldest sync sync:0 sync:5 sync:1.5 uniform/ uniform/sync uniform/sync:0 "
+    "uniform/fixed:1 /sync:2 sync:2/sync:2 fixed:4/sync:2 uniform/sync:2/sync:2".split(" "),
 )
 def test_what_is_no_lag_model_of_this_buffer_is_one_line(text: str) -> None:
     with pytest.raises(UserError, match="LAG") as error:

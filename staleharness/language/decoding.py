@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..buffer import PolicyBuffer, Version
-from ..policies.causal_lm import CausalLM, Forward
-from ..policies.scoring import distinct
+from ..policies.causal_lm import CausalLM
+from ..policies.scoring import Forward, distinct
 
 LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left

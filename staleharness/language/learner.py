@@ -18,16 +18,16 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..batch import Completions, Decisions, PolicyLoss, Targets, Trajectories
+from ..chain.spec import ChainSpec
 from ..errors import Diverged
 from ..ewma import ewma_update
 from ..objectives import aggregation_weights, group_baseline, masked_mean, step_factor
-from ..policies.causal_lm import CausalLM, Forward
-from ..policies.scoring import Entropy
+from ..policies.scoring import Entropy, Forward, TokenPolicy
 from ..spec import LanguageSpec
 from ..streams import stream
 from .decoding import parts
 from .row_gradients import RowGradients
-from .statistics import of_clipping, of_lag, of_round, of_weights
+from .statistics import of_clipping, of_lag, of_proximal, of_round, of_weights
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _Taken(NamedTuple):
 class TokenLearner:
     """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow."""
 
-    def __init__(self, spec: LanguageSpec, policy: CausalLM, algorithm: Algorithm) -> None:
+    def __init__(self, spec: LanguageSpec | ChainSpec, policy: TokenPolicy, algorithm: Algorithm) -> None:
         self.spec, self.policy, self.algorithm = spec, policy, algorithm
         self.parameters = list(policy.parameters.values())
         self.optimizer = torch.optim.AdamW(
@@ -95,6 +95,9 @@ class TokenLearner:
             if epoch > 0:
                 order = stream(spec.seed, "minibatch", phase, epoch).permutation(groups)
             for part in np.array_split(order, spec.minibatches):
+                if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
+                    log.append(self._step(data, taught, start, phase, rate, timer))
+                    continue
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchor = None if start is None else start[index]
@@ -125,6 +128,8 @@ class TokenLearner:
 
     def _pieces(self, data: Completions) -> list[Completions]:
         rows = parts(np.arange(len(data.token)), self.policy.micro_batch)
+        if len(rows) == 1:
+            return [data]
         return [data.rows(torch.from_numpy(part).to(self.policy.device)) for part in rows]
 
     def _step(
@@ -162,6 +167,7 @@ class TokenLearner:
                 "grad_norm": norm,
                 "step_scale": torch.tensor(scale, device=norm.device),
                 **of_weights(now, data.behaviour_logp, mask),
+                **of_proximal(decisions, answer, algorithm.proximal != "behaviour", mask),
                 **of_clipping(taken.pull, decisions.advantage, mask),
                 **own,
             }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..batch import Completions
+from ..batch import Completions, Decisions, PolicyLoss
 from ..objectives import (
     effective_sample_size,
     importance_ratio,
@@ -22,8 +22,10 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
     length = data.mask.sum(1)
     right = data.outcome.view(-1, completions).sum(1)
-    versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
-    changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
+    changes = torch.zeros_like(data.mask)
+    if bool((data.version != data.version[:, :1]).any()):
+        versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
+        changes = (versions[:, 1:] != versions[:, :-1]) & (versions[:, :-1] >= 0)
     return {
         "reward": float(data.outcome.mean()),
         "rollout_return": float(data.outcome.mean()),
@@ -40,11 +42,12 @@ def of_lag(data: Completions, phase: int, gradient_steps: int) -> dict[str, Any]
     """Realised backward lag over tokens, at the start of the phase: phases and gradient steps."""
     valid = data.mask.bool()
     lag = (phase - data.version)[valid]
+    counts = torch.bincount(lag)
     return {
         "lag_mean": float(lag.float().mean()),
-        "lag_p95": float(lag.sort().values[math.ceil(0.95 * lag.numel()) - 1]),
-        "lag_max": int(lag.max()),
-        "lag_histogram": torch.bincount(lag).tolist(),
+        "lag_p95": float((counts.cumsum(0) < math.ceil(0.95 * lag.numel())).sum()),
+        "lag_max": len(counts) - 1,
+        "lag_histogram": counts.tolist(),
         "gradient_lag_mean": float((gradient_steps - data.gradient_step)[valid].float().mean()),
     }
 
@@ -66,6 +69,27 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
         "chi2_sequence": masked_mean(sequence.square(), rows) - 1.0,
         **_summary("weight", token, mask, inside),
         **_summary("weight_sequence", sequence, rows, rows.bool()),
+    }
+
+
+def of_proximal(
+    decisions: Decisions, answer: PolicyLoss, recomputed: bool, mask: Tensor
+) -> dict[str, Tensor]:
+    """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
+
+    `recomputed`: the learner made that policy, and u is as it is, before any truncation. Otherwise u is what a method
+    that interpolates says it multiplied with (A-3PO), and there is none where it says nothing.
+    """
+    if recomputed:
+        weight = importance_ratio(decisions.proximal_logp, decisions.behaviour_logp)
+    elif "behaviour_weight" in answer.diagnostics:
+        weight = answer.diagnostics["behaviour_weight"].detach()
+    else:
+        return {}
+    inside = mask.bool()
+    return {
+        "proximal_weight_max": weight.masked_fill(~inside, -math.inf).max(),
+        "proximal_weight_min": weight.masked_fill(~inside, math.inf).min(),
     }
 
 

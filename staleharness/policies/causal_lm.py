@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,8 @@ from ..buffer import Version
 from ..errors import UserError
 from ..spec import LanguageSpec
 from .quick_pass import QuickPass, suits
-from .scoring import Entropy, Scored, score
+from .scoring import Entropy, Forward, Scored, score
 
-# (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) -> logits [B, keep, V]
-Forward = Callable[..., Tensor]
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
 

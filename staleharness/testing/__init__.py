@@ -5,7 +5,7 @@
         check(algorithm)
 
 An environment plugin has a contract, too: `parametrize_with_task_checks([MyTask])`, tests of (family, env, check); a
-language plugin is checked by `check_language_task(MyTask, "my-task")`.
+language plugin is checked by `check_language_task(MyTask, "my-task")`, one of binary decisions by `check_chain_task`.
 
 The contract does not know what a method means; add a truth table of a few lines worked out by hand:
 
@@ -13,6 +13,7 @@ The contract does not know what a method means; add a truth table of a few lines
     assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]
 """
 
+from .chain_tasks import check_chain_task
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
 from .language_tasks import check_language_task, is_language
 from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
@@ -24,6 +25,7 @@ __all__ = [
     "Check",
     "TaskCheck",
     "check_algorithm",
+    "check_chain_task",
     "check_language_task",
     "check_task",
     "decisions",

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from staleharness.spec import ControlSpec
 from staleharness.task import ENVS, Task
-from staleharness.testing import TASK_CHECKS, check_task, is_language, parametrize_with_task_checks
+from staleharness.testing import TASK_CHECKS, check_task, parametrize_with_task_checks
 from staleharness.testing import tasks as contract
 
 
-@parametrize_with_task_checks([ENVS[name] for name in ENVS if not is_language(ENVS[name])])
+@parametrize_with_task_checks([ENVS[name] for name in ENVS if ENVS[name].settings is ControlSpec])
 def test_it_keeps_the_contract(family: type[Task], env: str, check: Any) -> None:
     check(family, env)
 

@@ -222,6 +222,40 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     assert report["lag_histogram"] == np.bincount(lag).tolist()
 
 
+def proximal_extremes(report: dict[str, Any]) -> tuple[float, float]:
+    return report["proximal_weight_min"], report["proximal_weight_max"]
+
+
+def test_the_proximal_weight_is_the_start_of_the_phase_over_who_acted(policy: Policies) -> None:
+    made = learner(policy, algorithm="decoupled_ppo", minibatches=2, learning_rate=1e-2)
+    data = round_of(made.policy, drift=1.0)
+    with torch.no_grad():
+        start = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
+    u = (start - data.behaviour_logp).double().numpy()[data.mask.numpy().astype(bool)]
+    report, _ = made.train(data, PHASE)
+    assert proximal_extremes(report) == pytest.approx((np.exp(u.min()), np.exp(u.max())), rel=1e-4)
+
+
+def test_the_proximal_weight_of_an_interpolation_is_w_to_one_minus_one_over_d(policy: Policies) -> None:
+    made = learner(policy, algorithm="a3po")
+    data = round_of(made.policy)
+    with torch.no_grad():
+        now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
+    valid = data.mask.numpy().astype(bool)
+    lag = (PHASE - data.version).double().numpy()[valid]
+    u = np.exp((1.0 - 1.0 / np.maximum(lag, 1.0)) * (now - data.behaviour_logp).double().numpy()[valid])
+    report, _ = made.train(data, PHASE)
+    assert proximal_extremes(report) == pytest.approx((u.min(), u.max()), rel=1e-4)
+    assert u.max() < report["weight_max"] and set(lag) == {0.0, 1.0, 2.0, 3.0}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo_clip", "vaco", "decoupled_ppo", "a3po"])
+def test_who_has_no_proximal_policy_of_its_own_has_no_weight_for_it(policy: Policies, algorithm: str) -> None:
+    made = learner(policy, algorithm=algorithm)
+    report, _ = made.train(round_of(made.policy), PHASE)
+    assert ("proximal_weight_max" in report) is (algorithm in ("decoupled_ppo", "a3po"))
+
+
 def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Policies) -> None:
     made = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
     data = round_of(made.policy, drift=0.0)

@@ -1,4 +1,4 @@
-"""Columns of the metrics under each other over the same steps: what moves with what, and what moves first."""
+"""The reward and what may warn of its fall, over the same steps: which of them falls first."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, shown, steps_axis
+from .canvas import PAGE, gid, legend, panels, shown, steps_axis
 from .captions import looks_of, seeds
-from .errors import UserError
 from .palette import Style
 from .scores import Array, grid
 from .scores import metrics as frame_of
@@ -26,35 +25,6 @@ if TYPE_CHECKING:
 
 
 BINS = 40  # of a column over training
-
-
-def metrics_stacked(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metrics: Sequence[str], names: Sequence[str],
-    line: float = math.nan,
-) -> Figure:  # fmt: skip
-    """Columns of the metrics over training, mean over runs: a row of panels per column, a panel per capacity.
-
-    Algorithms that do not measure a column are left out of its panels. `line`: a level across the last column's.
-    Raises `UserError` where there are not as many names as columns.
-    """
-    if len(metrics) != len(names):
-        raise UserError(f"metrics_stacked: {len(metrics)} metrics have {len(names)} names")
-    looks, ks = looks_of(table), table.settings["capacities"]
-    subtitle = f"mean over environments and seeds ({seeds(grid(runs))}) in at most {BINS} bins, no interval"
-    places = [(metric, name, k) for metric, name in zip(metrics, names, strict=True) for k in ks]
-    columns = columns_for(width, len(ks))
-    with panels(
-        "Over training", subtitle, [metric for metric, _, _ in places], table=table, columns=columns, height=1.5,
-        width=width,
-    ) as (figure, axes):  # fmt: skip
-        for ax, (metric, name, k) in zip(axes, places, strict=True):
-            mean_lines(ax, looks, [r for r in runs if r.spec["capacity"] == k], metric)
-            ax.set_title(f"{name}, K = {k}", loc="left")
-            if metric == metrics[-1] and math.isfinite(line):
-                ax.axhline(line, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
-        label_edges(axes, columns, table.settings["unit"], "")
-        legend(figure, looks)
-    return figure
 
 
 def warning_before_fall(

@@ -1,0 +1,93 @@
+"""What a run on a chain of binary decisions is described by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..errors import UserError
+from ..spec import Aggregation, RunSpec
+
+RAREST = 1e-6  # success of the first policy
+
+
+@dataclass(frozen=True)
+class ChainSpec(RunSpec):
+    """A run on episodes of `horizon` binary decisions; `steps` counts optimiser steps.
+
+    One phase is `minibatches` (N, the forward lag) minibatches of `batch` episodes, each episode acted by the version
+    that the lag model assigns to it.
+    """
+
+    steps: int = 128
+
+    # the task
+    horizon: int = 64  # H, decisions of an episode
+    share: float = 0.75  # f, of ones that an episode needs
+    start: float = 0.1  # the first policy's success probability, whatever the horizon
+
+    batch: int = 128  # B, episodes of a minibatch
+
+    # advantage and loss
+    baseline: Literal["dr_grpo", "grpo", "rloo", "none"] = "dr_grpo"  # of the reward, over the minibatch
+    aggregation: Aggregation = "token-mean"
+
+    # learning: that of tokens, with a rate for a table of logits
+    learning_rate: float = 0.03
+    anneal_learning_rate: bool = False
+    adam_epsilon: float = 1e-8
+    discount: float = 1.0
+    gae_lambda: float = 1.0
+    normalise_advantage: bool = False  # the baseline has done it
+    max_grad_norm: float = 1.0
+
+    weight_decay: ClassVar[float] = 0.0
+    mask_truncated: ClassVar[bool] = False  # every episode has its H decisions
+    unit: ClassVar[str] = "optimiser steps"
+    alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "horizon", "batch", "minibatches")
+    positive: ClassVar[str] = f"{RunSpec.positive} horizon batch"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {},  # a second
+        "standard": {"steps": 512, "evaluations": 16},
+        "paper": {"steps": 2048, "evaluations": 32, "learning_rate": 0.01},  # time for a lag of 1,000 updates
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.share <= 1:
+            raise UserError(f"share={self.share} must be above 0 and at most 1")
+        if not RAREST <= self.start <= 1 - RAREST:
+            raise UserError(f"start={self.start} must lie between {RAREST:g} and 1 - {RAREST:g}")
+        if self.steps % self.steps_per_phase:
+            n = self.steps_per_phase
+            below = self.steps // n * n
+            near = f"{below} or {below + n}" if below else f"{n}"
+            raise UserError(f"STEPS={self.steps} is not whole phases of {n} optimiser steps; give {near}")
+        if self.batch == 1 and self.baseline != "none":
+            raise UserError(
+                f"batch=1 leaves the {self.baseline} baseline nothing to compare with; give at least 2, or "
+                "baseline=none"
+            )
+
+    @property
+    def steps_per_phase(self) -> int:
+        return self.minibatches * self.epochs
+
+    @property
+    def completions(self) -> int:
+        """Episodes that share a baseline: all of a minibatch, for they all begin alike."""
+        return self.batch
+
+    @property
+    def completion_tokens(self) -> int:
+        """Decisions of the longest row: H, of every row."""
+        return self.horizon
+
+    @property
+    def size(self) -> str:
+        return f"{self.steps} optimiser steps of {self.batch} episodes of {self.horizon} decisions"
+
+    def probe(self) -> ChainSpec:
+        return dataclasses.replace(self, steps=3 * self.steps_per_phase, evaluations=1)

@@ -1,0 +1,41 @@
+"""What a chain plugin answers: when an episode of binary decisions has succeeded, and how likely that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from ..errors import UserError
+from ..lag import parse_lag, stretch_length
+from ..spec import RunSpec
+from ..task import Task
+from .spec import ChainSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ChainTask(Task):
+    """A family of tasks on H binary decisions with one outcome at the end."""
+
+    settings: ClassVar[type[RunSpec]] = ChainSpec
+    provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
+
+    @classmethod
+    def check(cls, spec: RunSpec) -> None:
+        if stretch_length(parse_lag(spec.lag, spec.capacity)) is not None:
+            raise UserError(
+                f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform"
+            )
+
+    def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[B] whether episodes of these decisions [B, H] have succeeded."""
+        raise NotImplementedError(f"{type(self).__name__} must define outcome(spec, bits)")
+
+    def success_probability(self, spec: ChainSpec, p: NDArray[np.float64]) -> float:
+        """Chance that an episode succeeds whose decisions are 1 with the probabilities p [H], independently."""
+        raise NotImplementedError(f"{type(self).__name__} must define success_probability(spec, p)")
+
+    def start(self, spec: ChainSpec) -> float:
+        """The probability of a 1 that the first policy has at every decision."""
+        raise NotImplementedError(f"{type(self).__name__} must define start(spec)")
