@@ -156,7 +156,10 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     """One legend for all panels, below them."""
     width = figure.get_figwidth()
     # A leading underscore would hide an entry, hence the space.
-    names = {label: (" " if label.startswith("_") else "") + shown(label, width) for label in looks}
+    names = {
+        label: (" " if label.startswith("_") else "") + shown(s.name or label, width)
+        for label, s in looks.items()
+    }
     lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
     # matplotlib fills columns; people read rows.
@@ -198,8 +201,8 @@ def names_at_ends(
         look = looks[label]
         leader = {"arrowstyle": "-", "color": look.colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 2}
         note = ax.annotate(
-            shown(label), xy=(x, y), xytext=(1.025, at), textcoords="axes fraction", va="center", ha="left",
-            color=look.colour, fontweight="bold", arrowprops=leader, annotation_clip=False, gid=gid(look),
+            shown(look.name or label), xy=(x, y), xytext=(1.025, at), textcoords="axes fraction", va="center",
+            ha="left", color=look.colour, fontweight="bold", arrowprops=leader, annotation_clip=False, gid=gid(look),
         )  # fmt: skip
         if note.arrow_patch is not None:
             note.arrow_patch.set_gid(gid(look))

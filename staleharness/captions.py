@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .palette import Style, styles
 from .scores import Grid
@@ -15,9 +16,13 @@ def labels(table: Table) -> list[str]:
 
 
 def looks_of(table: Table) -> dict[str, Style]:
-    """How each algorithm of a table looks. Where it is a part of a larger one (`series`), as it looks there."""
-    whole = styles([*table.settings.get("series", ()), *labels(table)])
-    return {label: whole[label] for label in labels(table)}
+    """How each algorithm of a table looks. Where it is a part of a larger one (`series`), as it looks there; `names`
+    are what the figure calls some of them."""
+    whole, names = (
+        styles([*table.settings.get("series", ()), *labels(table)]),
+        table.settings.get("names", {}),
+    )
+    return {label: replace(whole[label], name=names.get(label, "")) for label in labels(table)}
 
 
 def _span(numbers: Sequence[int]) -> str:

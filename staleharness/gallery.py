@@ -73,6 +73,8 @@ class Shown:
         """What a picture of it is drawn from, as 16 hex digits: the runs, and what its file says of the drawing. The
         picture carries it, so that one of other runs can be told."""
         entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
+        if not entry["names"]:  # pictures drawn before there were names stay what they are
+            del entry["names"]
         runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)
         content = json.dumps([self.figure.heading, entry, runs], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -129,6 +131,8 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
     for f in figures:
         e = f.entry
         bundle, table = whole(e.study), table_of(e.study, e.score, e.normalise)
+        if table:
+            table = replace(table, settings=table.settings | {"names": e.names})
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle = bundle.of(e.only)
             series = sorted({r["algorithm"] for r in table.rows})

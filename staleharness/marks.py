@@ -67,6 +67,6 @@ def named_rows(
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
+    ax.set_yticks(range(len(looks)), labels=[shown(s.name or label, width) for label, s in looks.items()])
     for text, look in zip(ax.get_yticklabels(), looks.values(), strict=False):
         text.set_gid(gid(look))

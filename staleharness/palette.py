@@ -36,6 +36,7 @@ class Style:
     colour: str
     marker: str
     dashes: tuple[float, ...]
+    name: str = ""  # what a figure calls it; empty: its label
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:

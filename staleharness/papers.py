@@ -43,6 +43,7 @@ class Entry:
     saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
     verdict: Verdict = ""
     only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
+    names: Mapping[str, str] = field(default_factory=dict)  # what the figure calls an algorithm, by its label
     normalise: str = "auto"  # as the kind of task is usually reported
     score: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function

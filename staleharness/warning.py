@@ -61,7 +61,8 @@ def warning_before_fall(
             events.set_yticks([])
             legend(figure, looks)
         else:
-            ticks = events.set_yticks(range(len(looks)), labels=[shown(label, width) for label in looks])
+            names = [shown(look.name or label, width) for label, look in looks.items()]
+            ticks = events.set_yticks(range(len(looks)), labels=names)
             for tick, look in zip(ticks, looks.values(), strict=True):
                 tick.label1.set(color=look.colour, fontweight="bold", gid=gid(look))
         events.tick_params(axis="y", length=0)

@@ -12,7 +12,9 @@ from results_helper import write_grid, write_run
 
 from staleharness import (
     ablations,
+    captions,
     comparisons,
+    curves,
     retention,
     rows,
     scores,
@@ -249,6 +251,17 @@ def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None
     assert [spending._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
+
+
+def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
+    table = quick(runs)
+    table.settings["names"] = {"spo": "quadratic pull"}
+    assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", ""}
+    (ax,) = curves.learning_curves(runs, table).axes
+    assert {t.get_text() for t in ax.texts} == {"quadratic pull", "vaco"}
+    (box,) = training.score_and_area(runs, table).legends
+    assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "vaco"]
 
 
 # --- ablations
