@@ -199,7 +199,14 @@ def names_at_ends(
         heights[i] = min(heights[i], above)
     for (label, x, y), at in zip(order, heights, strict=True):
         look = looks[label]
-        leader = {"arrowstyle": "-", "color": look.colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 2}
+        leader = {
+            "arrowstyle": "-",
+            "color": look.colour,
+            "linewidth": 0.5,
+            "shrinkA": 1,
+            "shrinkB": 2,
+            "relpos": (0, 0.5),
+        }
         note = ax.annotate(
             shown(look.name or label), xy=(x, y), xytext=(1.025, at), textcoords="axes fraction", va="center",
             ha="left", color=look.colour, fontweight="bold", arrowprops=leader, annotation_clip=False, gid=gid(look),
