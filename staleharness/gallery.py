@@ -42,6 +42,7 @@ VERDICTS = {
 }
 
 
+DRAFT = "DRAFT, runs are missing"
 TEXTS = ("question", "claim", "asked", "saw", "verdict")  # of an entry; they stand beside its picture
 
 
@@ -101,7 +102,7 @@ class Shown:
         )
         if self.bundle.strangers:
             text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
-        return text if self.bundle.complete else f"DRAFT, runs are missing. {text}"
+        return text if self.bundle.complete else f"{DRAFT}. {text}"
 
 
 def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any) -> list[Shown]:
@@ -232,6 +233,7 @@ def index(out: Path) -> str:
         name = path.parent.name
         paper, figures = read_paper(name)
         page = out / f"{name}.md"
+        said_of = page.read_text(encoding="utf-8") if page.is_file() else ""
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
@@ -240,7 +242,9 @@ def index(out: Path) -> str:
         lines += [f"## {title}", "", "| figure | study | drawn | what we saw |", "|---|---|---|---|"]
         for f in figures:
             picture = out / name / f"{f.name}.png"
-            cell = f"[yes]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
+            said = said_of.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
+            word = "draft" if DRAFT in said else "yes"
+            cell = f"[{word}]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
             lines.append(
                 f"| {f.heading} | `{f.entry.study}` | {cell} | {VERDICTS[f.entry.verdict].lower()} |"
             )

@@ -217,16 +217,23 @@ def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Pat
     assert papers.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and papers.options_of("vaco") == {}
 
 
-def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
+def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "s"
     runs = write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     for file in runs[0].path.iterdir():
         file.unlink()
     runs[0].path.rmdir()
-    _, figures = read_paper("p", shelf)
+    paper, figures = read_paper("p", shelf)
+    for room in ("papers", "gallery"):
+        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     (shown,) = gallery.show(figures, tmp_path)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
     assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
+    gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
+    assert "| [draft](p/fig2.png) |" in gallery.index(tmp_path / "out")
+    write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "out")
+    assert "| [yes](p/fig2.png) |" in gallery.index(tmp_path / "out")
 
 
 def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> None:
