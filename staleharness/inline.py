@@ -26,7 +26,7 @@ def inline_svg(svg: bytes, prefix: str, label: str) -> str:
     for element in root.iter():
         element.tag = element.tag.split("}")[-1]
         if (target := element.attrib.pop(HREF, None)) is not None:
-            element.set("href", f"#{prefix}{target[1:]}")
+            element.set("href", f"#{prefix}{target[1:]}" if target.startswith("#") else target)
         if (clip := element.get("clip-path")) is not None:
             element.set("clip-path", clip.replace("url(#", f"url(#{prefix}"))
         identity = element.attrib.pop("id", None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from .ablations import HEAT
+from .ablations import heat
 from .bootstrap import percentiles, resample, stable_seed
 from .canvas import FAINT, INK, PAGE, panels, shown
 from .captions import labels, seeds
@@ -113,8 +113,8 @@ def risk_table(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> 
                 dark = cells[y, x] > 0.65
                 colour = "white" if dark else INK if k else FAINT
                 ax.text(x, y, text, ha="center", va="center", fontsize=small, color=colour)
-        ax.imshow(cells, cmap=HEAT, vmin=0, vmax=1, aspect="auto")
-        ax.grid(visible=False)
+        heat(ax, cells)
+        ax.invert_yaxis()
         names = [f"{band_name(band)}\n{f'K = {k}' if k else '–'}" for band, k in columns]
         ax.set_xticks(range(len(columns)), labels=names)
         ax.xaxis.tick_top()

@@ -290,6 +290,7 @@ def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
     for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
         assert words in said, said
     assert any(text.get_text() == "DRAFT" for text in figure.texts)
+    assert not any(ax.images for ax in figure.axes)  # a browser blurs their pixels
 
 
 def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.Shown]) -> None:

@@ -212,9 +212,11 @@ def test_inline_figures_keep_their_text_and_lose_their_ids():
     svg = b"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="10pt"
  viewBox="0 0 504 100"><metadata>x</metadata><defs><path id="mark" d="M 0.123 0"/></defs>
 <g id="series-3"><use xlink:href="#mark"/></g>
+<image xlink:href="data:image/png;base64,AAAA"/>
 <g id="unused"><text id="figure-title">T</text><text>id="mark" &lt;b&gt;</text></g></svg>"""
     out = inline.inline_svg(svg, "p-", 'a "label"')
     assert 'data-series="3"' in out and 'href="#p-mark"' in out and 'id="p-mark"' in out
+    assert 'href="data:image/png;base64,AAAA"' in out
     assert "unused" not in out and ">T<" not in out and "metadata" not in out
     assert 'id="mark" &lt;b&gt;' in out and 'aria-label="a &quot;label&quot;"' in out
     assert 'd="M 0.1 0"' in out and 'viewBox="0 12 504 88"' in out
