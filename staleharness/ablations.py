@@ -30,7 +30,9 @@ def heat(ax: Axes, cells: NDArray[np.float64]) -> None:
     rectangles: a browser blurs the few pixels of an image."""
     rows, columns = cells.shape
     x, y = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
-    ax.pcolormesh(x, y, np.ma.masked_invalid(cells), cmap=HEAT, vmin=0, vmax=1, edgecolor="white", linewidth=0.5)
+    ax.pcolormesh(
+        x, y, np.ma.masked_invalid(cells), cmap=HEAT, vmin=0, vmax=1, edgecolor="white", linewidth=0.5
+    )
     ax.grid(visible=False)
 
 

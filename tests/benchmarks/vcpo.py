@@ -38,7 +38,10 @@ from torch import Tensor
 
 from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.learner import Timer, TokenLearner, _Taken
+from staleharness.language.gradient import Gradient
+from staleharness.language.learner import TokenLearner
+from staleharness.language.minibatch import Minibatch
+from staleharness.language.timer import Timer
 from staleharness.language.word_tokens import word_tokenizer
 from staleharness.objectives import aggregation_weights, group_baseline
 from staleharness.policies.causal_lm import CausalLM
@@ -51,57 +54,51 @@ PHASE = 4
 class Plain(TokenLearner):
     """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
 
-    def _row_gradients(
-        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int
-    ) -> _Taken:
-        baseline, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
-        advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
-        return self.one_by_one(data, mask, weights, advantage, phase)
+    def _gradient(self, batch: Minibatch, timer: Timer) -> Gradient:
+        baseline, sigma = group_baseline(batch.data.outcome, batch.data.group, self.spec.baseline)
+        return self.one_by_one(batch, ((batch.data.outcome - baseline) / sigma)[:, None] * batch.mask)
 
     def one_by_one(
-        self, data: Completions, mask: Tensor, weights: Tensor, advantage: Tensor, phase: int,
-        after: Callable[[int], None] = lambda row: None,
-    ) -> _Taken:  # fmt: skip
+        self, batch: Minibatch, advantage: Tensor, after: Callable[[int], None] = lambda row: None
+    ) -> Gradient:
         """Gradients of all rows, added up with the parameters; `after` is told of each row."""
-        logp, pull = torch.zeros_like(mask), torch.zeros_like(mask)
-        for row in range(len(mask)):
-            at = torch.tensor([row])
-            one = data.rows(at)
-            scored = self.policy.score(one.prompt, one.prompt_mask, one.token, one.mask)
+        logp, pull = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
+        for row in range(len(batch.mask)):
+            one = batch.rows(torch.tensor([row]))
+            data = one.data
+            scored = self.policy.score(data.prompt, data.prompt_mask, data.token, data.mask)
             leaf = scored.logp.detach().requires_grad_()
-            seen = self._decisions(one, mask[at], leaf, one.behaviour_logp, advantage[at], phase, None)
-            (weights[at] * self.algorithm.policy_loss(seen).loss).sum().backward()
+            seen = one.decisions(leaf, advantage[row : row + 1])
+            (one.weights * self.algorithm.policy_loss(seen).loss).sum().backward()
             assert leaf.grad is not None
             torch.autograd.backward([scored.logp], [leaf.grad])
             logp[row], pull[row] = leaf.detach()[0], leaf.grad[0]
             after(row)
-        decisions = self._decisions(data, mask, logp, data.behaviour_logp, advantage, phase, None)
-        return _Taken(decisions, self.algorithm.policy_loss(decisions), pull, torch.zeros_like(mask))
+        decisions = batch.decisions(logp, advantage)
+        return Gradient(decisions, self.algorithm.policy_loss(decisions), pull, torch.zeros_like(batch.mask))
 
 
 class Double(Plain):
     """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
 
-    def _row_gradients(
-        self, data: Completions, mask: Tensor, weights: Tensor, start: Tensor | None, phase: int
-    ) -> _Taken:
+    def _gradient(self, batch: Minibatch, timer: Timer) -> Gradient:
+        data = batch.data
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         norms = torch.zeros_like(sigma)
 
         def take_norm(row: int) -> None:
             found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
-            norms[row] = found.square().sum() / weights[row].max().square()
+            norms[row] = found.square().sum() / batch.weights[row].max().square()
             self.optimizer.zero_grad(set_to_none=True)
 
-        first = self.one_by_one(data, mask, weights, mask, phase, take_norm)
+        first = self.one_by_one(batch, batch.mask, take_norm)
         baseline = torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
-            logp = first.decisions.target_logp[rows]
-            seen = self._decisions(data.rows(rows), mask[rows], logp, logp, mask[rows], phase, None)
+            part = batch.rows(rows)
+            seen = part.decisions(first.decisions.target_logp[rows], part.mask)
             baseline[rows] = self.algorithm.row_baseline(seen, norms[rows])
-        advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
-        return self.one_by_one(data, mask, weights, advantage, phase)
+        return self.one_by_one(batch, ((data.outcome - baseline) / sigma)[:, None] * batch.mask)
 
 
 VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
@@ -158,7 +155,7 @@ def step(learner: TokenLearner, data: Completions) -> float:
     """Seconds of one gradient step on the processor: one thread, and other processes do not count."""
     timer = Timer(torch.device("cpu"), defaultdict(float))
     begin = time.process_time()
-    learner._step(data, data.mask, None, PHASE, 1e-6, timer)
+    learner._step(learner._minibatch(data, data.mask, None, PHASE, timer), 1e-6, timer)
     return time.process_time() - begin
 
 

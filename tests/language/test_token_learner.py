@@ -16,6 +16,7 @@ from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.batch import Completions
 from staleharness.language.generation import pad_left
 from staleharness.language.learner import TokenLearner
+from staleharness.language.targets import group_relative_advantage
 from staleharness.methods import passes_of
 from staleharness.policies.causal_lm import CausalLM
 
@@ -49,6 +50,10 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
         truncated=torch.from_numpy(rng.random(rows) < 0.3),
         unparsed=torch.zeros(rows, dtype=torch.bool),
     )
+
+
+def untimed(name: str, begin: float) -> float:
+    return begin
 
 
 def learner(policies: Policies, algorithm: str = "ppo_clip", **settings: Any) -> TokenLearner:
@@ -262,14 +267,11 @@ def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Polici
     report, _ = made.train(data, PHASE)
     apart = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
     for part in (slice(0, 6), slice(6, 12)):
-        apart._step(data.rows(torch.arange(12)[part]), data.mask[part], None, PHASE, 1e-3, _timer(apart))
+        batch = apart._minibatch(data.rows(torch.arange(12)[part]), data.mask[part], None, PHASE, untimed)
+        apart._step(batch, 1e-3, untimed)
     assert report["gradient_steps"] == 2
     assert close([p.detach() for p in made.parameters], [p.detach() for p in apart.parameters], 1e-7)
     assert report["tv_data"] == 0.0 < report["tv"]  # the second minibatch meets a policy that has moved
-
-
-def _timer(made: TokenLearner) -> Any:
-    return lambda name, begin: begin
 
 
 def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(policy: Policies) -> None:
@@ -277,7 +279,8 @@ def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(p
     data = round_of(made.policy)
     with torch.no_grad():
         now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
-    found = made._advantage(data, data.mask, now, now, PHASE)
+    batch = made._minibatch(data, data.mask, None, PHASE, untimed)
+    found = group_relative_advantage(made.spec, made.algorithm, batch, now)
     for row in range(len(data.token)):
         count = int(data.mask[row].sum())
         relative = float(data.outcome[row] - data.outcome[data.group == data.group[row]].mean())
