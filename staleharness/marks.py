@@ -22,10 +22,10 @@ def points_against_capacity(
     `rows` have {algorithm, capacity, name, name_low, name_high}. Returns the end of each line: (algorithm, x, y).
     """
     ends = []
-    for label, look in looks.items():
+    for at, (label, look) in enumerate(looks.items()):
         mine = [r for r in rows if r["algorithm"] == label and r[name] is not None]
         # Side by side, so that intervals at the same K do not hide each other.
-        x = [r["capacity"] * 2 ** (0.03 * (look.index - (len(looks) - 1) / 2)) for r in mine]
+        x = [r["capacity"] * 2 ** (0.03 * (at - (len(looks) - 1) / 2)) for r in mine]
         y = [r[name] for r in mine]
         for xi, r in zip(x, mine, strict=True):
             if r[f"{name}_low"] is not None:
@@ -41,7 +41,7 @@ def points_against_capacity(
     ax.xaxis.set_major_locator(FixedLocator(ks))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    margin = 0.03 * len(looks) / 2 + (0.15 if len(ks) > 1 else 0.02)  # in doublings
+    margin = 0.03 * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
     ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
     return ends
 
