@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from results_helper import write_grid, write_run
 
 from staleharness import (
@@ -15,6 +16,8 @@ from staleharness import (
     captions,
     comparisons,
     curves,
+    marks,
+    palette,
     retention,
     rows,
     scores,
@@ -112,6 +115,19 @@ def test_who_does_not_measure_a_metric_is_not_in_its_figure(tmp_path: Path) -> N
     figure = training.metric_over_training(runs, quick(runs), metric="tv_end", name="TV", line=0.1)
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+
+
+def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
+    looks = dict(list(palette.styles(list("abcdefg")).items())[-2:])
+    rows = [
+        {"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None}
+        for a in looks
+        for k in (1, 4)
+    ]
+    ax = Figure().subplots()
+    ends = marks.points_against_capacity(ax, looks, rows, "v", (1, 4))
+    assert math.prod(x for _, x, _ in ends) == pytest.approx(16.0)  # as far to the left as to the right
+    assert max(x for _, x, _ in ends) < ax.get_xlim()[1]
 
 
 def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
