@@ -22,6 +22,7 @@ from . import __version__
 from .files import user_path, write_bytes
 from .papers import (
     Bundle,
+    Entry,
     Paper,
     PaperFigure,
     bundle_path,
@@ -38,8 +39,9 @@ VERDICTS = {
     "agree": "Agrees with the paper",
     "disagree": "Disagrees with the paper",
     "cannot tell": "Cannot tell at this scale",
-    "": "Not looked at yet",
+    "": "No claim to check",
 }
+UNSEEN = "Not looked at yet"
 
 
 DRAFT = "DRAFT, runs are missing"
@@ -207,11 +209,14 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def standing(entry: Entry) -> str:
+    """How what was seen stands to what the paper claims, where somebody looked."""
+    return VERDICTS[entry.verdict] if entry.saw else UNSEEN
+
+
 def saw(s: Shown) -> str:
     e = s.figure.entry
-    if not e.saw:
-        return "not looked at yet."
-    return f"{VERDICTS[e.verdict].lower()}. {e.saw}" if e.verdict else e.saw
+    return e.saw if e.saw and not e.verdict else f"{standing(e).lower()}. {e.saw}".rstrip()
 
 
 def facts_line(s: Shown) -> str:
@@ -245,9 +250,7 @@ def index(out: Path) -> str:
             said = said_of.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
             word = "draft" if DRAFT in said else "yes"
             cell = f"[{word}]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
-            lines.append(
-                f"| {f.heading} | `{f.entry.study}` | {cell} | {VERDICTS[f.entry.verdict].lower()} |"
-            )
+            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing(f.entry).lower()} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -267,7 +270,7 @@ def html(paper: Paper, name: str, shown: Sequence[Shown], inline: dict[str, dict
         forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
         entries.append({
             "name": s.figure.name, "heading": s.figure.heading, "entry": s.figure.entry, "forms": forms,
-            "verdict": VERDICTS[s.figure.entry.verdict], "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
+            "verdict": standing(s.figure.entry), "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
             "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
         })  # fmt: skip
     return environment.get_template("gallery.html.j2").render(

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,14 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     gallery.make(paper, "p", gallery.show(figures, tmp_path), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "<script" not in page and page.count("&lt;script&gt;") >= 3
+
+
+def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_looked_at(shelf: Path) -> None:
+    _, (figure,) = read_paper("p", shelf)
+    assert gallery.standing(figure.entry) == "Not looked at yet"
+    seen = replace(figure.entry, saw="It falls.")
+    assert gallery.standing(seen) == "No claim to check"
+    assert gallery.standing(replace(seen, verdict="agree")) == "Agrees with the paper"
 
 
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
