@@ -11,10 +11,11 @@ from .study import plain_env
 
 def chosen(runs: Iterable[StoredRun], env: str | None, k: str | None, algo: str | None) -> list[StoredRun]:
     """The runs of these environments, capacities and algorithms (as tables name them, with or without ` N=...`);
-    what is not given takes all. Raises `UserError` for a capacity that is no number."""
-    envs = {plain_env(name) for name in split_list(env or "")}
-    capacities = {whole_number(number, "K") for number in split_list(k or "")}
-    labels = set(split_list(algo or ""))
+    what is not given, or `all`, takes all. Raises `UserError` for a capacity that is no number."""
+    env, k, algo = ("" if asked in (None, "all") else asked for asked in (env, k, algo))
+    envs = {plain_env(name) for name in split_list(env)}
+    capacities = {whole_number(number, "K") for number in split_list(k)}
+    labels = set(split_list(algo))
     return [
         run
         for run in runs

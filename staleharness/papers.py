@@ -112,8 +112,8 @@ def _study(root: Path, name: str, asked_by: Path) -> Question:
 
 
 def chosen(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigure]:
-    """The figure called `3`, `fig3` or `components`; all where none is named. Raises `UserError`."""
-    if wanted is None:
+    """The figure called `3`, `fig3` or `components`; all where none or `all` is named. Raises `UserError`."""
+    if wanted in (None, "all"):
         return list(figures)
     found = [f for f in figures if wanted in (f.name, f.number)]
     if not found:

@@ -133,7 +133,8 @@ def test_exporting_again_gives_the_same_bytes_and_filters_choose(
     assert json.loads(out)["folder"] == str(folder) and len(json.loads(out)["runs"]) == 2
     assert {name: data for name, (data, _) in files(folder).items()} == before
     to = str(results.parent / "only spo")
-    run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), "--algo", "spo", "--to", to)
+    asked = ("--algo", "spo", "--env", "all", "--k", "all")
+    run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), *asked, "--to", to)
     assert set(pd.read_csv(Path(to) / "runs.csv")["algorithm"]) == {"spo"}
     assert Store(results).check() is None  # exports do not make the folder anybody else's
 

@@ -165,6 +165,7 @@ def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
             drawings.check_drawing(name, options, "x")
     _, figures = read_paper("p", shelf)
     assert papers.chosen(figures, "2") == papers.chosen(figures, "fig2") == papers.chosen(figures, None)
+    assert papers.chosen(figures, "all") == papers.chosen(figures, None)
     with pytest.raises(UserError, match="FIG='9' is unknown; known: 2"):
         papers.chosen(figures, "9")
 
