@@ -124,8 +124,8 @@ def phase_diagram(
     method_of = {label: without_option(label, option) for label in values}
     methods = sorted(set(method_of.values()))
     subtitle = (
-        f"IQM over {size(table)}; framed: the best value at each K, bold where its 95% interval ends above the next "
-        f"best's estimate; {scale(table)}"
+        f"IQM over {size(table)}; framed: the best value at each K, bold where its whole 95% interval is above the "
+        f"next best's estimate; {scale(table)}"
     )
     looks = styles(methods)
     columns = columns_for(width, min(2, len(methods)))
