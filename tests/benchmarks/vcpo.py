@@ -43,7 +43,7 @@ from staleharness.language.learner import TokenLearner
 from staleharness.language.minibatch import Minibatch
 from staleharness.language.timer import Timer
 from staleharness.language.word_tokens import word_tokenizer
-from staleharness.objectives import aggregation_weights, group_baseline
+from staleharness.objectives import group_baseline
 from staleharness.policies.causal_lm import CausalLM
 from staleharness.spec import LanguageSpec
 
@@ -172,9 +172,9 @@ def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
 
 
 def gradient(learner: TokenLearner, data: Completions) -> Tensor:
-    weights = aggregation_weights(data.mask, learner.spec.aggregation, learner.spec.completion_tokens)
+    timer = Timer(torch.device("cpu"), defaultdict(float))
     learner.optimizer.zero_grad(set_to_none=True)
-    learner._row_gradients(data, data.mask, weights, None, PHASE)
+    learner._gradient(learner._minibatch(data, data.mask, None, PHASE, timer), timer)
     return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
 
 
