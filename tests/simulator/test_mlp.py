@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from kernels import products_keep_their_bits
 
 from staleharness.moments import Moments
 from staleharness.policies.mlp import Actors, MLPPolicy, gaussian_kl, gaussian_logp
@@ -26,6 +27,10 @@ def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
     return policy, versions
 
 
+def nearly(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("obs_dim", "act_dim"), [(3, 1), (11, 3), (17, 6), (105, 8), (348, 17)])
 @pytest.mark.parametrize("envs", [1, 5, 33, 500])
 def test_versions_acting_together_give_the_bits_of_each_acting_alone(
@@ -36,17 +41,19 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(
     assignment = rng.integers(0, 8, size=envs)
     obs = torch.from_numpy(rng.normal(size=(envs, obs_dim)).astype("f4"))
     noise = torch.from_numpy(rng.normal(size=(envs, act_dim)).astype("f4"))
+    exact = products_keep_their_bits(obs_dim, 64, 64, act_dim)
     together = Actors(policy, versions, assignment).act(obs, noise)
     for v, version in enumerate(versions):
         alone = Actors(policy, [version], np.zeros(envs, dtype=np.int64)).act(obs, noise)
         mine = assignment == v
         for a, b in zip(together, alone, strict=True):
-            assert torch.equal(a[mine], b[mine])
+            assert torch.equal(a[mine], b[mine]) or (not exact and nearly(a[mine], b[mine]))
     # the newest version is the learner: its minibatch of other rows agrees, too
     action, logp, _ = Actors(policy, versions[-1:], np.zeros(envs, dtype=np.int64)).act(obs, noise)
     if envs >= 33:
         rows = torch.from_numpy(rng.permutation(envs)[:20])
-        assert torch.equal(policy.evaluate(obs[rows], action[rows]).logp.detach(), logp[rows])
+        again = policy.evaluate(obs[rows], action[rows]).logp.detach()
+        assert torch.equal(again, logp[rows]) or (not exact and nearly(again, logp[rows]))
 
 
 def test_a_snapshot_does_not_change_when_the_policy_does() -> None:
