@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
-from traces import ALGORITHMS, FILE, made_with, trace
+from cases import cases
+from traces import FILE, TOLERANCE, apart, made_with, trace, write_inputs
+
+RECORDED = json.loads(FILE.read_text())
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_golden_trace_has_not_moved(algorithm: str) -> None:
-    recorded = json.loads(FILE.read_text())
-    if recorded["made_with"] != made_with():
-        pytest.skip(f"bits hold within one fingerprint; the traces were made with {recorded['made_with']}")
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    write_inputs(folder)
+    return folder
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_golden_trace_has_not_moved(case: str, model: Path) -> None:
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    assert trace(algorithm) == recorded["traces"][algorithm], (
-        "this change moves results: if it is meant to, raise MATHS_VERSION, run tests/golden/traces.py --write, "
-        "and attach the table before and after"
+    found = trace(case, model)
+    torch.set_num_threads(before)
+    hint = "if meant, raise MATHS_VERSION, run `make golden ARGS=--write`, attach the table before and after"
+    assert apart(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, (
+        f"this change moves results: {hint}"
     )
+    for maker in RECORDED["makers"]:
+        if maker["made_with"] == made_with() and case in maker["hashes"]:
+            assert found["hashes"] == maker["hashes"][case], f"this change moves bits: {hint}"
+
+
+def test_every_trace_is_of_a_run_that_learns() -> None:
+    assert set(RECORDED["sketches"]) == set(cases())
+    for case, sketch in RECORDED["sketches"].items():
+        lengths = [length for length, *_ in sketch]
+        assert len(set(lengths)) == len(lengths) > 2 and min(lengths) > 0, case

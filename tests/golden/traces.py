@@ -1,9 +1,11 @@
-"""Golden traces: a parameter hash per phase of one tiny run per algorithm.
+"""Golden traces: what tiny runs come to, phase by phase, so that no result moves unnoticed.
 
     python tests/golden/traces.py          compare with traces.json
     python tests/golden/traces.py --write  write it anew: the change moves results, say so in its message
 
-Bits hold within one fingerprint only, so the file says what it was made with.
+`traces.json` holds two things of each case. A *sketch* per phase, which holds on every processor within `TOLERANCE`:
+how far the parameters are from where they began, and that step along fixed directions. And for each maker *hashes*, of
+the parameters after each phase and of the final scores, which hold on a processor and libraries like the maker's.
 """
 
 from __future__ import annotations
@@ -11,55 +13,112 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import warnings
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from cases import cases, spec_of
+from numpy.typing import NDArray
+from tiny_model import write_model, write_problems
 
 from staleharness.fingerprint import cpu_model, installed
-from staleharness.simulate import Simulation
-from staleharness.spec import ControlSpec
+from staleharness.simulate import simulation_of
 
 FILE = Path(__file__).with_name("traces.json")
-ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco")
+DIRECTIONS = 3
+TOLERANCE = (
+    0.005  # of the distance from the start; other instruction sets of one processor differ by up to 0.0007
+)
 
 
-def made_with() -> dict[str, str | None]:
+def made_with() -> dict[str, Any]:
     """What the bits of a trace depend on."""
     return {
         "cpu": cpu_model(),
-        **{name: installed(name) for name in ("torch", "mujoco", "gymnasium", "numpy")},
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        **{name: installed(name) for name in ("torch", "mujoco", "gymnasium", "numpy", "transformers")},
     }
 
 
-def trace(algorithm: str) -> list[str]:
-    """Hashes of all parameters after each of five phases, K = 3."""
-    spec = ControlSpec(
-        env="Hopper-v5", algorithm=algorithm, capacity=3, steps=5 * 4 * 48, num_envs=4, num_steps=48, epochs=2,
-        minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
-    )  # fmt: skip
-    simulation = Simulation(spec)
-    hashes = []
-    for _ in simulation:
-        hashes.append(hashlib.sha256(simulation.policy.flat.detach().numpy().tobytes()).hexdigest()[:16])
+def write_inputs(folder: Path) -> None:
+    """What the language runs read."""
+    write_model(folder)
+    write_problems(folder)
+
+
+def trace(case: str, model: Path) -> dict[str, Any]:
+    """{"hashes": [phases + 1], "sketch": [phases, 1 + DIRECTIONS]} of one run."""
+    simulation = simulation_of(spec_of(case, model))
+    begin = parameters(simulation)
+    hashes, sketch, last = [], [], None
+    for record in simulation:
+        now = parameters(simulation)
+        hashes.append(hashlib.sha256(now.tobytes()).hexdigest()[:16])
+        sketch.append(sketched(now.astype(np.float64) - begin))
+        last = record.scores
     simulation.close()
-    return hashes
+    assert last is not None, "the last phase is evaluated"
+    hashes.append(
+        hashlib.sha256(json.dumps([last.returns, last.lengths], sort_keys=True).encode()).hexdigest()[:16]
+    )
+    return {"hashes": hashes, "sketch": sketch}
+
+
+def parameters(simulation: Any) -> NDArray[np.float32]:
+    """All parameters that train, one after the other."""
+    policy = simulation.policy
+    if hasattr(policy, "flat"):
+        return policy.flat.detach().numpy().copy()
+    return torch.cat([p.detach().flatten() for p in policy.parameters.values()]).numpy().copy()
+
+
+def sketched(step: NDArray[np.float64]) -> list[float]:
+    """The length of a step, and its components along vectors of cosines."""
+    place = np.arange(1, len(step) + 1)
+    along = [float(step @ np.cos(0.7390851 * (i + 1) * place)) for i in range(DIRECTIONS)]
+    return [float(f"{x:.6g}") for x in (float(np.linalg.norm(step)), *along)]
+
+
+def apart(sketch: list[list[float]], kept: list[list[float]]) -> float:
+    """The greatest difference between two sketches, in units of the distance from the start."""
+    a, b = np.array(sketch), np.array(kept)
+    if a.shape != b.shape:
+        return float("inf")
+    return float((np.abs(a - b) / np.maximum(b[:, :1], 1e-12)).max())
 
 
 def main() -> int:
-    warnings.simplefilter("error")
     torch.set_num_threads(1)
-    traces = {algorithm: trace(algorithm) for algorithm in ALGORITHMS}
+    with tempfile.TemporaryDirectory() as folder:
+        write_inputs(Path(folder))
+        found = {case: trace(case, Path(folder)) for case in cases()}
+    kept = json.loads(FILE.read_text()) if FILE.is_file() else {"sketches": {}, "makers": []}
+    hashes = {case: held["hashes"] for case, held in found.items()}
+    sketches = {case: held["sketch"] for case, held in found.items()}
     if "--write" in sys.argv:
-        FILE.write_text(
-            json.dumps({"made_with": made_with(), "traces": traces}, indent=1, sort_keys=True) + "\n"
-        )
+        others = [m for m in kept["makers"] if m["made_with"] != made_with()]
+        still = [
+            m for m in others if not moved(sketches, kept["sketches"])
+        ]  # their bits hold while results do
+        content = {"sketches": sketches, "makers": [*still, {"made_with": made_with(), "hashes": hashes}]}
+        FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
-    moved = [
-        name for name, hashes in json.loads(FILE.read_text())["traces"].items() if hashes != traces[name]
-    ]
-    print("moved: " + ", ".join(moved) if moved else "no trace moved")
-    return 1 if moved else 0
+    mine = [m for m in kept["makers"] if m["made_with"] == made_with()]
+    bits = [case for m in mine for case in cases() if m["hashes"].get(case) != hashes[case]]
+    print("moved: " + ", ".join(moved(sketches, kept["sketches"])) or "none")
+    print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
+    worst = max(
+        (apart(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0
+    )
+    print(f"greatest difference of a sketch: {worst:.2g}")
+    return 1 if moved(sketches, kept["sketches"]) or bits else 0
+
+
+def moved(sketches: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+    """Cases that are not, within the tolerance, what they were."""
+    return [c for c in sketches if c not in kept or apart(sketches[c], kept[c]) > TOLERANCE]
 
 
 if __name__ == "__main__":
