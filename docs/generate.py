@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
+from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.errors import UserError
-from staleharness.methods import Place, families, passes_of, place_of
-from staleharness.plugins import builtin_folder, source_file, summary
+from staleharness.simulator.methods import Place, families, passes_of, place_of
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
+from staleharness.base.files import user_path
 from staleharness.errors import UserError
-from staleharness.files import user_path
 from staleharness.language.gsm8k import load
 from staleharness.language.problem import Problem
+from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.spec import LanguageSpec, RunSpec
+from staleharness.spec import RunSpec
 from staleharness.task import ENVS
 
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")

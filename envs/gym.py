@@ -45,12 +45,12 @@ class Gymnasium(Task):
         import gymnasium
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        from staleharness.replay_state import ReplayState
+        from staleharness.control.replay_state import ReplayState
 
         if "mujoco" in str(
             gymnasium.spec(env).entry_point
         ):  # earlier versions of the robots, Hopper-v4 and so on
-            from staleharness.mujoco_physics import log_warnings
+            from staleharness.control.mujoco.physics import log_warnings
 
             log_warnings()
         try:

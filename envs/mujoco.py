@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from staleharness.mujoco_formulas import Bools, Floats, Formulas
+from staleharness.control.mujoco.formulas import Bools, Floats, Formulas
 from staleharness.task import ENVS, Task
 
 if TYPE_CHECKING:
-    from staleharness.mujoco_vector import MujocoVector
+    from staleharness.control.mujoco.vector import MujocoVector
 
 
 def never(d: Any) -> Bools:
@@ -252,11 +252,11 @@ class Mujoco(Task):
     aliases: ClassVar[dict[str, str]] = {id.removesuffix("-v5"): id for id in ids}
 
     def make(self, env: str, num_envs: int, threads: int) -> MujocoVector:
-        """See `Task.make` and `staleharness.mujoco_vector.MujocoVector`."""
+        """See `Task.make` and `staleharness.control.mujoco.vector.MujocoVector`."""
         import gymnasium
 
-        from staleharness.mujoco_physics import log_warnings
-        from staleharness.mujoco_vector import MujocoVector
+        from staleharness.control.mujoco.physics import log_warnings
+        from staleharness.control.mujoco.vector import MujocoVector
 
         log_warnings()
         robot: Any = gymnasium.make(env, disable_env_checker=True).unwrapped

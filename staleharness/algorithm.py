@@ -8,11 +8,12 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from . import objectives
+from .base.parsing import build
+from .base.plugins import Registry
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
+from .control.spec import ControlSpec
 from .errors import UserError, nearest
-from .parsing import build
-from .plugins import Registry
-from .spec import ControlSpec, RunSpec
+from .spec import RunSpec
 
 if TYPE_CHECKING:
     from torch import Tensor

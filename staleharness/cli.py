@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .commands import (
+from .commands.arguments import (
     Compare,
     Export,
     Figures,
@@ -38,7 +38,7 @@ from .commands import (
 from .errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from .plan import Plan
+    from .running.plan import Plan
 
 
 FILE_TROUBLE = (
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _complain(words: str) -> int:
     """One line on stderr, whatever is in the words."""
-    from .tables import printable
+    from .base.text import printable
 
     with contextlib.suppress(OSError):
         print(f"staleharness: {printable(words)}", file=sys.stderr)
@@ -87,9 +87,9 @@ def _dispatch(command: Any) -> int:
 
 
 def _load_plugins(plugin: str | None) -> None:
-    from .files import user_path
-    from .parsing import split_list
-    from .plugins import add_user_path
+    from .base.files import user_path
+    from .base.parsing import split_list
+    from .base.plugins import add_user_path
 
     if plugin is not None:
         whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
@@ -98,8 +98,8 @@ def _load_plugins(plugin: str | None) -> None:
 
 
 def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
-    from .plan import plan
-    from .study import ask
+    from .running.plan import plan
+    from .store.study import ask
 
     _load_plugins(command.plugin)
     return plan(
@@ -123,7 +123,7 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
 
 
 def _check_shown(command: Shown) -> None:
-    from .scores import NORMALISATIONS, SCORES
+    from .statistics.scores import NORMALISATIONS, SCORES
 
     for what, value, known in (
         ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
@@ -134,9 +134,9 @@ def _check_shown(command: Shown) -> None:
 
 
 def _sweep(command: Sweep) -> int:
-    from .execute import dry, execute, jobs_for
-    from .scores import check_scale
-    from .store import Store
+    from .commands.execute import dry, execute, jobs_for
+    from .statistics.scores import check_scale
+    from .store.store import Store
 
     _check_shown(command)
     planned = _planned(command)
@@ -150,10 +150,10 @@ def _sweep(command: Sweep) -> int:
 
 
 def _run(command: Run) -> int:
-    from .execute import execute
-    from .parsing import whole_number
-    from .plan import Plan
-    from .store import Store
+    from .base.parsing import whole_number
+    from .commands.execute import execute
+    from .running.plan import Plan
+    from .store.store import Store
 
     _check_shown(command)
     seed = whole_number(command.seed, "SEED")
@@ -173,7 +173,7 @@ def _run(command: Run) -> int:
 
 
 def _list(command: List) -> int:
-    from .catalogue import as_text, catalogue
+    from .running.catalogue import as_text, catalogue
 
     _load_plugins(command.plugin)
     content = catalogue()
@@ -182,8 +182,8 @@ def _list(command: List) -> int:
 
 
 def _status(command: Status) -> int:
-    from .status import as_text, status
-    from .store import Store
+    from .store.status import as_text, status
+    from .store.store import Store
 
     store = Store(command.out)
     store.check_readable()
@@ -193,9 +193,9 @@ def _status(command: Status) -> int:
 
 
 def _report(command: Report) -> int:
-    from .choose import chosen
-    from .present import publish
-    from .store import Store
+    from .commands.present import publish
+    from .store.choose import chosen
+    from .store.store import Store
 
     _check_shown(command)
     store = Store(command.out)
@@ -213,39 +213,39 @@ def _report(command: Report) -> int:
 
 
 def _figures(command: Figures) -> int:
-    from .gallery import publish
+    from .pages.gallery import publish
 
     return publish(command.paper, command.fig, command.scale, command.bundles, command.out, command.json)
 
 
 def _reproduce(command: Reproduce) -> int:
-    from .reproduce import reproduce
+    from .commands.reproduce import reproduce
 
     return reproduce(command)
 
 
 def _compare(command: Compare) -> int:
-    from .compare import compare
+    from .commands.compare import compare
 
     _check_shown(command)
     return compare(command)
 
 
 def _export(command: Export) -> int:
-    from .exporters.export import export
+    from .commands.export import export
 
     return export(command)
 
 
 def _pack(command: Pack) -> int:
-    from .pack import pack
+    from .store.pack import pack
 
     print(pack(command.source, command.to, command.spec))
     return 0
 
 
 def _unpack(command: Unpack) -> int:
-    from .pack import unpack
+    from .store.pack import unpack
 
     print(unpack(command.source, command.to))
     return 0
@@ -261,8 +261,8 @@ def _folder_name(*parts: str) -> str:
 
 
 def _new(command: New) -> int:
-    from .plugins import builtin_folder
-    from .scaffold import TEMPLATES, write
+    from .base.plugins import builtin_folder
+    from .commands.scaffold import TEMPLATES, write
 
     path = write(command.kind, command.name, command.folder)
     print(f"wrote {path}")

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .base.parsing import whole_number
 from .errors import UserError
-from .parsing import whole_number
 
 FORMS = (
     "uniform, oldest, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both; "

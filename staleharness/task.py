@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from .base.plugins import Registry, source_file
+from .control.spec import ControlSpec
 from .errors import UserError, nearest, shortened
 from .lag import parse_lag, stretch_length
-from .plugins import Registry, source_file
-from .spec import ControlSpec, LanguageSpec, RunSpec
+from .language.spec import LanguageSpec
+from .spec import RunSpec
 
 if TYPE_CHECKING:
     import gymnasium
-    import numpy as np
-    from numpy.typing import NDArray
+
+    from .simulator.phase import Simulated
 
 
 class Task:
@@ -71,20 +74,6 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
-def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
-    space: Any = env.single_action_space
-    return space.low, space.high
-
-
-class Restorable(Protocol):
-    """A vector of environments whose complete state can be read and written back, bit for bit."""
-
-    def get_state(self) -> dict[str, NDArray[np.generic]]: ...
-
-    def set_state(self, state: dict[str, Any]) -> None: ...
-
-
 ENVS: Registry[type[Task]] = Registry("envs")
 
 
@@ -111,3 +100,20 @@ def find_env(env: str) -> tuple[str, type[Task]]:
             return found, family
     known = {id for family in families for id in (*family.ids, *family.aliases)}
     raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
+
+
+def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
+    """The simulation of this kind of run; a language run loads transformers, and what its spec names from `folder`."""
+    if isinstance(spec, LanguageSpec):
+        from .language.simulation import LanguageSimulation
+
+        return LanguageSimulation(spec, folder)
+    if isinstance(spec, ControlSpec):
+        from .control.simulation import Simulation
+
+        return Simulation(spec)
+    from .chain.simulation import ChainSimulation
+    from .chain.spec import ChainSpec
+
+    assert isinstance(spec, ChainSpec)
+    return ChainSimulation(spec)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"

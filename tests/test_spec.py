@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from staleharness.errors import UserError
-from staleharness.parsing import (
+from staleharness.base.parsing import (
     LARGEST,
     AlgorithmChoice,
     build,
@@ -26,9 +25,10 @@ from staleharness.parsing import (
     split_list,
     whole_number,
 )
-from staleharness.plan import MOST_RUNS, dump, plan
-from staleharness.spec import ControlSpec
-from staleharness.study import Question, ask
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
+from staleharness.running.plan import MOST_RUNS, dump, plan
+from staleharness.store.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(

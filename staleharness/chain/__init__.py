@@ -1,1 +1,1 @@
-"""Chains of binary decisions: the lag of policies and the weights of stale data, with nothing else in the way."""
+"""Chains of binary decisions with one outcome at the end."""

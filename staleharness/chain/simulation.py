@@ -11,16 +11,16 @@ import numpy as np
 import torch
 
 from ..algorithm import check, make_algorithm
+from ..base.streams import stream
 from ..batch import Completions
-from ..buffer import PolicyBuffer
 from ..errors import Diverged
 from ..lag import parse_lag
-from ..language.learner import TokenLearner
-from ..methods import describe, warnings_of
-from ..phase import PhaseRecord, Scores
-from ..policies.bits import BitPolicy, log_probability
-from ..streams import stream
+from ..simulator.buffer import PolicyBuffer
+from ..simulator.methods import describe, warnings_of
+from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
+from ..tokens.learner import TokenLearner
+from .policy import BitPolicy, log_probability
 from .spec import ChainSpec
 from .task import ChainTask
 

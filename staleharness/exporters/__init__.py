@@ -1,0 +1,1 @@
+"""Stored runs for other tools."""

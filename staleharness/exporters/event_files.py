@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..files import write_bytes
-from ..scores import cell_of
-from ..store import StoredRun
+from ..base.files import write_bytes
+from ..store.cells import cell_of
+from ..store.store import StoredRun
 from .series import HISTOGRAM, final_scores, panel, phases, settings
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..contents import run_records
-from ..files import whole, write_bytes
-from ..scores import cell_of
-from ..store import StoredRun
-from ..tables import rows_to_csv
+from ..base.files import whole, write_bytes
+from ..base.text import rows_to_csv
+from ..pages.contents import run_records
+from ..store.cells import cell_of
+from ..store.store import StoredRun
 from .series import HISTOGRAM, phases, settings
 
 COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")

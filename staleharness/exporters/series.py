@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contents import flat
-from ..scores import cell_of
-from ..store import StoredRun
+from ..store.cells import cell_of, flat
+from ..store.store import StoredRun
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
 

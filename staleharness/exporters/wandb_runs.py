@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..scores import cell_of
-from ..store import StoredRun
+from ..store.cells import cell_of
+from ..store.store import StoredRun
 from .series import HISTOGRAM, final_scores, panel, phases, title
 
 PROJECT = "staleharness"

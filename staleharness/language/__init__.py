@@ -1,0 +1,1 @@
+"""Language: prompts with verifiable answers, and a causal language model."""

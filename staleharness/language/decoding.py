@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..buffer import PolicyBuffer, Version
-from ..policies.causal_lm import CausalLM
-from ..policies.scoring import Forward, distinct
+from ..simulator.buffer import PolicyBuffer, Version
+from ..tokens.minibatch import parts
+from ..tokens.policy import Forward
+from .model.causal_lm import CausalLM
+from .model.scoring import distinct
 
 LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left
@@ -229,10 +231,3 @@ def behaviour_logp(
                         )
                     logp[index, first:last] = scored.logp[:, first:last]
     return logp
-
-
-def parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """`rows` in pieces of at most `size`; 0 is all at once."""
-    return (
-        [rows] if size == 0 or len(rows) <= size else [rows[i : i + size] for i in range(0, len(rows), size)]
-    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..buffer import PolicyBuffer
-from ..phase import Scores
-from ..policies.causal_lm import CausalLM
-from ..spec import LanguageSpec
+from ..simulator.buffer import PolicyBuffer
+from ..simulator.phase import Scores
+from ..tokens.minibatch import parts
 from .answers import grade
-from .decoding import decode, parts
+from .decoding import decode
 from .generation import PromptSet, completion_texts, pad_left
+from .model.causal_lm import CausalLM
+from .spec import LanguageSpec
 
 BATCH = 256  # prompts decoded together
 

@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..base.streams import stream
 from ..batch import Completions
-from ..buffer import PolicyBuffer
 from ..errors import UserError
 from ..lag import LagModel, along, stretch_length
-from ..policies.causal_lm import CausalLM
-from ..spec import LanguageSpec
-from ..streams import stream
+from ..simulator.buffer import PolicyBuffer
 from .answers import grade
 from .decoding import Decoded, behaviour_logp, decode
+from .model.causal_lm import CausalLM
 from .problem import Problem
 from .prompts import PromptFormat, render
+from .spec import LanguageSpec
 
 MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
 

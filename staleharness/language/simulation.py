@@ -11,20 +11,20 @@ from typing import Any, Literal
 import torch
 
 from ..algorithm import check, make_algorithm
-from ..buffer import PolicyBuffer
 from ..errors import Diverged
 from ..lag import parse_lag
-from ..methods import describe, warnings_of
-from ..phase import PhaseRecord, Scores
-from ..policies.causal_lm import CausalLM
-from ..spec import LanguageSpec
+from ..simulator.buffer import PolicyBuffer
+from ..simulator.methods import describe, warnings_of
+from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
+from ..tokens.learner import TokenLearner
 from .answers import find_extractor
 from .evaluation import evaluate
 from .generation import Generator, prompt_set
-from .learner import TokenLearner
-from .memory import explained, rows_at_once
+from .model.causal_lm import CausalLM
+from .model.memory import explained, rows_at_once
 from .prompts import find_prompt
+from .spec import LanguageSpec
 from .task import LanguageTask, located
 
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")

@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from ..base.files import digest, user_path
 from ..errors import UserError
-from ..files import digest, user_path
-from ..spec import LanguageSpec, RunSpec
+from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
-from .checkpoint_files import check_model
+from .model.checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
+from .spec import LanguageSpec
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign
+from ..base.plugins import summary
 from ..batch import Decisions, PolicyLoss, Trajectories
 from ..errors import UserError
-from ..plugins import summary
 from .records import (
     copy_of,
     example_decisions,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..language.answers import grade
 from ..language.prompts import find_prompt
+from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
-from ..spec import LanguageSpec
 from ..task import Task
 from .tasks import is_listed_and_explained
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plugins import summary
+from ..base.plugins import summary
 from ..task import ENVS, Task
 
 TaskCheck = Callable[[type[Task], str], None]

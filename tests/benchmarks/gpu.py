@@ -98,14 +98,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     from staleharness import __version__
     from staleharness.algorithm import make_algorithm
-    from staleharness.buffer import PolicyBuffer
     from staleharness.lag import parse_lag
     from staleharness.language.generation import Generator, PromptSet
-    from staleharness.language.learner import TokenLearner
-    from staleharness.language.memory import explained, rows_at_once
+    from staleharness.language.model.causal_lm import CausalLM
+    from staleharness.language.model.memory import explained, rows_at_once
     from staleharness.language.problem import Problem
-    from staleharness.policies.causal_lm import CausalLM
-    from staleharness.spec import LanguageSpec
+    from staleharness.language.spec import LanguageSpec
+    from staleharness.simulator.buffer import PolicyBuffer
+    from staleharness.tokens.learner import TokenLearner
 
     shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
     spec = LanguageSpec.from_dict({

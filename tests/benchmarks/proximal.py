@@ -30,9 +30,9 @@ from torch import Tensor  # noqa: E402
 
 from staleharness.algorithm import make_algorithm  # noqa: E402
 from staleharness.batch import Decisions  # noqa: E402
-from staleharness.language.memory import rows_at_once  # noqa: E402
-from staleharness.policies.causal_lm import CausalLM  # noqa: E402
-from staleharness.spec import LanguageSpec  # noqa: E402
+from staleharness.language.model.causal_lm import CausalLM  # noqa: E402
+from staleharness.language.model.memory import rows_at_once  # noqa: E402
+from staleharness.language.spec import LanguageSpec  # noqa: E402
 from staleharness.task import find_env  # noqa: E402
 
 PUBLISHED = "published for a 1.5B model: 4 to 8 s against 0.0012 s, at least 3000 times"

@@ -33,7 +33,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from staleharness.mujoco_physics import INTEGRATION
+from staleharness.control.mujoco.physics import INTEGRATION
 from staleharness.task import find_env
 
 MAIN = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")

@@ -168,8 +168,8 @@ def environment(folder: Path) -> Path:
 
 def task_of(warm: int, steps: int, scratch: Path) -> dict[str, Any]:
     """What both sides are given: the model's folder, and the prompts in the order in which our generator draws them."""
+    from staleharness.base.streams import stream
     from staleharness.language.prompts import find_prompt, render
-    from staleharness.streams import stream
     from staleharness.task import find_env
 
     spec = spec_of(steps)
@@ -208,7 +208,7 @@ def worst_and_best(values: list[float]) -> str:
 
 
 def compare(pairs: int, warm: int, steps: int) -> None:
-    from staleharness.language.warm_start import cache_folder
+    from staleharness.language.model.warm_start import cache_folder
 
     major, minor = sys.version_info[:2]
     python = environment(cache_folder() / "benchmarks" / f"trl-{TRL}-py{major}{minor}")

@@ -38,14 +38,14 @@ from torch import Tensor
 
 from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.gradient import Gradient
-from staleharness.language.learner import TokenLearner
-from staleharness.language.minibatch import Minibatch
-from staleharness.language.timer import Timer
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.spec import LanguageSpec
 from staleharness.language.word_tokens import word_tokenizer
 from staleharness.objectives import group_baseline
-from staleharness.policies.causal_lm import CausalLM
-from staleharness.spec import LanguageSpec
+from staleharness.tokens.gradient import Gradient
+from staleharness.tokens.learner import TokenLearner
+from staleharness.tokens.minibatch import Minibatch
+from staleharness.tokens.timer import Timer
 
 PROMPT = 32
 PHASE = 4

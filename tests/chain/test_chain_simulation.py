@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from staleharness import scores
 from staleharness.algorithm import ALGORITHMS
+from staleharness.base.streams import stream
 from staleharness.chain.simulation import ChainSimulation
 from staleharness.chain.spec import ChainSpec
-from staleharness.job import Job
-from staleharness.run import execute
-from staleharness.simulate import simulation_of
-from staleharness.store import Store
-from staleharness.streams import stream
+from staleharness.running.job import Job
+from staleharness.running.run import execute
+from staleharness.statistics import scores
+from staleharness.store.store import Store
+from staleharness.task import simulation_of
 
 
 def spec_of(**settings: Any) -> ChainSpec:

@@ -11,8 +11,8 @@ import pytest
 from staleharness.chain.spec import ChainSpec
 from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
-from staleharness.plan import plan
-from staleharness.study import ask
+from staleharness.running.plan import plan
+from staleharness.store.study import ask
 from staleharness.task import ENVS
 from staleharness.testing import check_chain_task
 

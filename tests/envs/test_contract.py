@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staleharness.spec import ControlSpec
+from staleharness.control.spec import ControlSpec
 from staleharness.task import ENVS, Task
 from staleharness.testing import TASK_CHECKS, check_task, parametrize_with_task_checks
 from staleharness.testing import tasks as contract
@@ -27,7 +27,7 @@ class Spoiled(Task):
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         import gymnasium
 
-        from staleharness.replay_state import ReplayState
+        from staleharness.control.replay_state import ReplayState
 
         mode = gymnasium.vector.AutoresetMode
         vector = gymnasium.vector.SyncVectorEnv(

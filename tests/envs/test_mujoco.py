@@ -17,12 +17,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from places import ROOT
 
 from staleharness.errors import UserError
 from staleharness.task import ENVS, find_env
 
 IDS = sorted(ENVS["mujoco"].ids)
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def ours(env: str, num_envs: int, threads: int = 2) -> Any:
@@ -35,7 +35,7 @@ def theirs(env: str, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED
 
 
 def with_mode(env: str, num_envs: int, mode: AutoresetMode) -> Any:
-    from staleharness.mujoco_vector import MujocoVector
+    from staleharness.control.mujoco.vector import MujocoVector
 
     plain = ours(env, num_envs)
     limit = gymnasium.spec(env).max_episode_steps

@@ -19,12 +19,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from cases import cases, spec_of
 from numpy.typing import NDArray
-from tiny_model import write_model, write_problems
 
-from staleharness.fingerprint import cpu_model, installed
-from staleharness.simulate import simulation_of
+from staleharness.base.machine import cpu_model, installed
+from staleharness.task import simulation_of
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[1] / "helpers")
+)  # as a script it has no pytest to do that
+
+from cases import cases, spec_of
+from tiny_model import write_model, write_problems
 
 FILE = Path(__file__).with_name("traces.json")
 DIRECTIONS = 3
@@ -44,7 +49,7 @@ def made_with() -> dict[str, Any]:
 
 def write_inputs(folder: Path) -> None:
     """What the language runs read."""
-    write_model(folder)
+    write_model(folder, (2, 3, 5))
     write_problems(folder)
 
 

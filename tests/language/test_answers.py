@@ -13,15 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from staleharness.errors import UserError
-from staleharness.language.answers import (
-    EXTRACTORS,
-    LONGEST,
-    Verdict,
-    find_extractor,
-    grade,
-    number,
-    plain,
-)
+from staleharness.language.answers import EXTRACTORS, LONGEST, Verdict, find_extractor, grade, number, plain
 
 RIGHT = Verdict(correct=True, parsed=True)
 WRONG = Verdict(correct=False, parsed=True)

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from staleharness.buffer import PolicyBuffer
 from staleharness.language.decoding import Decoded, behaviour_logp, choose, decode
 from staleharness.language.generation import pad_left
-from staleharness.policies.causal_lm import CausalLM
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.simulator.buffer import PolicyBuffer
 
 Policies = Callable[..., CausalLM]
 LENGTH = 10

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.language import checkpoint_files, task
-from staleharness.language.checkpoint_files import check_memory, trainable
-from staleharness.plan import plan
-from staleharness.spec import LanguageSpec
-from staleharness.study import ask
+from staleharness.language import task
+from staleharness.language.model import checkpoint_files
+from staleharness.language.model.checkpoint_files import check_memory, trainable
+from staleharness.language.spec import LanguageSpec
+from staleharness.running.plan import plan
+from staleharness.store.study import ask
 
 ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
 

@@ -12,7 +12,8 @@ import transformers
 
 from staleharness.errors import OOM
 from staleharness.language import simulation
-from staleharness.language.memory import (
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.memory import (
     advice,
     completion_bytes,
     equal_parts,
@@ -20,9 +21,8 @@ from staleharness.language.memory import (
     fitting,
     rows_at_once,
 )
-from staleharness.policies.causal_lm import CausalLM
-from staleharness.spec import LanguageSpec
-from staleharness.worker import describe
+from staleharness.language.spec import LanguageSpec
+from staleharness.running.worker import describe
 
 Policies = Callable[..., CausalLM]
 HALF_BILLION = transformers.Qwen2Config(

@@ -12,15 +12,16 @@ import torch
 import transformers
 from torch import Tensor
 
-from staleharness.buffer import PolicyBuffer
 from staleharness.language import decoding
 from staleharness.language.decoding import Decoded, decode
 from staleharness.language.generation import pad_left
-from staleharness.policies import scoring
-from staleharness.policies.causal_lm import CausalLM
-from staleharness.policies.kv_cache import roomy
-from staleharness.policies.quick_pass import BLOCKED, QuickPass, mask_of, suits
-from staleharness.policies.scoring import Scored, by_length, distinct
+from staleharness.language.model import scoring
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.kv_cache import roomy
+from staleharness.language.model.quick_pass import BLOCKED, QuickPass, mask_of, suits
+from staleharness.language.model.scoring import by_length, distinct
+from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.tokens.policy import Scored
 
 Policies = Callable[..., CausalLM]
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from places import GSM8K
 
 from staleharness.language.problem import Problem
+from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.spec import LanguageSpec
 from staleharness.task import ENVS
 from staleharness.testing import check_language_task
-
-GSM8K = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "gsm8k"
 
 
 def test_word_problems_keep_the_contract() -> None:

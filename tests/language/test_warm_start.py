@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
-from staleharness.language.warm_start import IGNORED, WarmStart, encode, initial, train, warm_start
+from staleharness.language.model.warm_start import IGNORED, WarmStart, encode, initial, train, warm_start
 from staleharness.language.word_tokens import word_tokenizer
 
 SETTINGS = WarmStart(steps=12, batch_size=8, learning_rate=2e-2)

@@ -11,9 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from staleharness.base.plugins import builtin_folder
 from staleharness.language.problem import Problem
 from staleharness.language.word_tokens import word_tokenizer
-from staleharness.plugins import builtin_folder
 from staleharness.task import ENVS
 
 pytest.importorskip("transformers")

@@ -1,0 +1,172 @@
+"""Reading what people type: lists, assignments, `name[option=value]`, TOML. Strict, with one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..errors import UserError, nearest, shortened
+
+LARGEST = 2**63 - 1  # of a whole number, so that every format can hold it
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True)
+class AlgorithmChoice:
+    """An algorithm as the user named it: `vaco` or `vaco[delta=0.1,trust_region=clip]`."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`name`, or `name[option=value,...]` with the options sorted."""
+        inside = ",".join(f"{key}={_plain(value)}" for key, value in sorted(self.options.items()))
+        return f"{self.name}[{inside}]" if inside else self.name
+
+
+def parse_algorithm(text: str) -> AlgorithmChoice:
+    """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text.
+
+    Raises `UserError` for anything else, and for an option given twice.
+    """
+    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text)
+    if match is None:
+        raise UserError(f"ALGO={text!r} is not name or name[option=value,...]")
+    return AlgorithmChoice(match.group(1), parse_assignments(match.group(2) or "", f"ALGO={text!r}"))
+
+
+def parse_assignments(text: str, where: str) -> dict[str, Any]:
+    """`key=value,key=value` -> {key: value}. Raises `UserError` for a key given twice."""
+    found: dict[str, Any] = {}
+    for part in split_list(text):
+        key, value = parse_assignment(part, where)
+        if key in found:
+            raise UserError(f"{where} gives {key} more than once")
+        found[key] = value
+    return found
+
+
+def parse_assignment(text: str, where: str) -> tuple[str, Any]:
+    """`key=value` -> (key, value), the value read as a TOML value or else as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or not value.strip():
+        raise UserError(f"{where}: {text!r} is not option=value")
+    return key.strip(), parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    """`text` as a TOML value where it is one, otherwise as text."""
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text):
+        return float(text)  # TOML wants digits after the point; people write 1e-3
+    try:
+        content = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, ValueError):  # ValueError: more digits than Python converts
+        return text
+    return content["value"] if len(content) == 1 else text  # a line break would begin a second key
+
+
+def split_list(text: str) -> list[str]:
+    """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if depth < 0:
+            break
+        if depth == 0 and (character == "," or character.isspace()):
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth != 0:
+        raise UserError(f"{text!r} has a bracket without its pair; write name[option=value,...]")
+    return [part for part in parts if part]
+
+
+def whole_number(text: str, what: str) -> int:
+    """A whole number as people type it: `8`, `1_000_000`, `1e6`. Raises `UserError` naming `what`."""
+    cleaned = text.strip().replace("_", "")
+    if not re.fullmatch(r"[+-]?\d+(e\+?\d{1,2})?", cleaned, re.ASCII | re.IGNORECASE):
+        raise UserError(f"{what}={shortened(text)!r} is not a whole number")
+    mantissa, _, zeros = cleaned.lower().partition("e")
+    number: int = int(mantissa[:30]) * 10 ** int(zeros or 0)
+    if len(mantissa) > 30 or abs(number) > LARGEST:
+        raise UserError(f"{what}={shortened(text)} is too large; at most {LARGEST}")
+    return number
+
+
+def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
+    """Make a frozen dataclass from plain data, strictly. Raises `UserError` naming key, place and remedy."""
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UserError(f"{where}: unknown option {key!r}; {nearest(key, known)}")
+        checked[key] = convert(value, hints[key], f"{where}: {key}")
+    return cls(**checked)
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the annotated type, or a `UserError`. Never changes what was meant: 1e6 is a whole number, 0.5 is
+    not, and what is not finite is no number."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
+            choices = [str(a) for a in arguments]
+            raise UserError(f"{where}={_plain(value)} is not one of {', '.join(choices)}")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for option in arguments:
+            try:
+                return convert(value, option, where)
+            except UserError:
+                continue
+    if hint is type(None) and (value is None or value == "none"):
+        return None
+    if hint is bool and isinstance(value, bool):
+        return value
+    if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
+            raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")
+        if hint is float or value == int(value):
+            return hint(value)
+    if hint is str and isinstance(value, str):
+        return value
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(convert(item, arguments[0], where) for item in value)
+    if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(
+        value, Mapping
+    ):
+        return dict(value)
+    name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+    raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
+
+
+def canonical_json(content: Any) -> str:
+    """Sorted keys, no white space, no NaN."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"spec file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # of TOML, of UTF-8, of a number with too many digits
+        raise UserError(f"spec file {path} is not TOML: {error}") from error
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,190 @@
+"""Finding plugins: one file is one plugin, and nothing else has to be edited.
+
+Files are found in four places, all of them equal: the built-in folder (`algorithms/` or `envs/` of a checkout,
+`staleharness/_builtin/...` in a wheel), the files and folders of `$STALEHARNESS_PLUGINS` (separated like
+`$PATH`), files passed with `--plugin`, and the entry points of installed packages in the groups
+`staleharness.algorithms` and `staleharness.envs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ..errors import UserError, nearest, shortened
+from .files import user_path
+
+T = TypeVar("T", bound=type)
+
+KINDS = ("algorithms", "envs")
+PATH_VARIABLE = "STALEHARNESS_PLUGINS"
+
+
+class Registry(Generic[T]):
+    """Named plugin classes of one kind (`algorithms` or `envs`), loaded on first use."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._classes: dict[str, T] = {}
+        self._loaded: set[Path] = set()
+        self._complete: str | None = None  # the value of the path variable for which all is loaded
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Class decorator: claim `name`. A second class that claims it is an error naming both files.
+
+        A file that holds algorithms and environments is executed once for either kind; its second class of the
+        same name is the first one again.
+        """
+
+        def claim(cls: T) -> T:
+            holder = self._classes.get(name)
+            if holder is not None and _written_at(holder) != _written_at(cls):
+                raise UserError(
+                    f"the name {name!r} in {self.kind} is claimed twice: by {holder.__qualname__} in "
+                    f"{source_file(holder)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
+                )
+            cls.name = name  # type: ignore[attr-defined]
+            self._classes.setdefault(name, cls)
+            return self._classes[name]
+
+        return claim
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_all()
+        return iter(sorted(self._classes))
+
+    def __contains__(self, name: str) -> bool:
+        return name in set(self)
+
+    def __getitem__(self, name: str) -> T:
+        """The class called `name`. Raises `UserError` with the nearest known name."""
+        self._load_all()
+        if name not in self._classes:
+            raise UserError(
+                f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}"
+            )
+        return self._classes[name]
+
+    def load_file(self, path: Path) -> None:
+        """Execute one plugin file under a flat private module name (once per file)."""
+        path = path.resolve()
+        if path in self._loaded:
+            return
+        self._loaded.add(path)
+        module_name = (
+            f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        )
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
+                spec.loader.exec_module(module)
+        except UserError:
+            del sys.modules[module_name]
+            raise
+        except (Exception, SystemExit) as error:
+            del sys.modules[module_name]
+            line = " ".join(str(error).split())
+            raise UserError(f"plugin {path} does not import: {type(error).__name__}: {line}") from error
+
+    def _load_all(self) -> None:
+        paths = os.environ.get(PATH_VARIABLE, "")
+        if self._complete == paths:
+            return
+        self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
+        try:
+            for folder in (builtin_folder(self.kind), *user_paths()):
+                for path in plugin_files(folder, self.kind):
+                    self.load_file(path)
+            for point in sorted(importlib.metadata.entry_points(group=f"staleharness.{self.kind}"), key=str):
+                try:
+                    with contextlib.redirect_stdout(sys.stderr):
+                        point.load()
+                except UserError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                    raise UserError(f"plugin {point.name} ({point.value}) does not import: {line}") from error
+        except BaseException:
+            self._complete = None
+            raise
+
+
+def builtin_folder(kind: str) -> Path:
+    """Where the built-in plugins of `kind` lie: inside the wheel, or beside the package in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_builtin" / kind
+    return installed if installed.is_dir() else package.parent / kind
+
+
+def user_paths() -> list[Path]:
+    """The files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
+    return [_existing(entry, PATH_VARIABLE) for entry in _entries()]
+
+
+def add_user_path(path: str) -> None:
+    """Put one more file or folder on `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
+    resolved = str(_existing(path, "--plugin").resolve())
+    if os.pathsep in resolved:
+        raise UserError(
+            f"plugin path {resolved} has a {os.pathsep!r} in it, which separates paths; rename it"
+        )
+    if resolved not in _entries():
+        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), resolved])
+
+
+def _entries() -> list[str]:
+    return [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
+
+
+def _existing(text: str, where: str) -> Path:
+    """The path, which must be a file or a folder with at least one plugin file. Raises `UserError`."""
+    path = user_path(text)
+    if not path.exists():
+        raise UserError(f"plugin path {text} does not exist (from {where})")
+    if path.is_dir() and not any(plugin_files(path, kind) for kind in KINDS):
+        raise UserError(f"plugin folder {text} holds no plugin, that is no *.py file (from {where})")
+    return path
+
+
+def plugin_files(path: Path, kind: str) -> list[Path]:
+    """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
+
+    A folder may hold both kinds, in sub-folders called `algorithms` and `envs`. Files whose name starts with
+    `_` or `.` are not plugins. A single file is loaded for both kinds: it registers what it holds.
+    """
+    if path.is_file():
+        return [path]
+    folder = path / kind if (path / kind).is_dir() else path
+    return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".")))
+
+
+def source_file(cls: type) -> str:
+    """The file a plugin class was written in."""
+    return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
+
+
+def _written_at(cls: type) -> tuple[str, str]:
+    return source_file(cls), cls.__qualname__
+
+
+def source_hash(cls: type) -> str:
+    """Hash of the plugin's own file: editing `spo.py` expires SPO's runs and no others."""
+    return hashlib.sha256(Path(source_file(cls)).read_bytes()).hexdigest()[:16]
+
+
+def summary(cls: type) -> str:
+    """First line of the plugin's docstring."""
+    lines = (inspect.getdoc(cls) or "").splitlines()
+    return lines[0] if lines else ""

@@ -1,0 +1,136 @@
+"""`staleharness compare A B`: two results folders side by side, as text, JSON and CSV. Trains and draws nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.files import user_path, write_bytes
+from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
+from ..errors import UserError
+from ..statistics.side_by_side import COLUMNS, Comparison, compare_runs
+from ..store.choose import chosen
+from ..store.store import MARKER, Store, StoredRun
+from .arguments import Compare
+
+WIDTH = 120
+
+
+def compare(command: Compare) -> int:
+    """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
+    target = _target(command.out)
+    if command.a and command.b and user_path(command.a).resolve() == user_path(command.b).resolve():
+        raise UserError(f"A and B are the same folder: {command.a}")
+    runs = [_runs(side, folder, command) for side, folder in (("A", command.a), ("B", command.b))]
+    found = compare_runs(runs[0], runs[1], score=command.score, normalise=command.normalise)
+    head = f"A = {command.a} | B = {command.b} | {headline(found)}"
+    stream = sys.stderr if command.json else sys.stdout
+    if stream.isatty() and not command.json:
+        _show(found, head)
+    else:
+        print(as_text(found, head), file=stream)
+    if target is not None:
+        write_bytes(target, to_csv(found).encode())
+        print(f"wrote {target}", file=stream)
+    if command.json:
+        print(json.dumps({"a": command.a, "b": command.b, **found.to_json()}, sort_keys=True))
+    return 0
+
+
+def headline(found: Comparison) -> str:
+    """What the numbers are, in one line."""
+    s = found.settings
+    return f"{s['measure']} | {s['level']:.0%} bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
+
+
+def as_text(found: Comparison, head: str, width: int = WIDTH) -> str:
+    """Both tables as fixed-width text, cells first, then over environments, then the notes."""
+    text = wrapped([head], width)
+    for title, headers, lines, hidden in _tables(found, width):
+        text += ["", *wrapped([title], width), *fixed_width(headers, lines)]
+        text += [f"no room for {', '.join(hidden)}: --json and --out have them"] if hidden else []
+    notes = wrapped([f"note: {note}" for note in found.notes], width)
+    return "\n".join(map(printable, [*text, *([""] if notes else []), *notes]))
+
+
+def to_csv(found: Comparison) -> str:
+    """Cells, then rows over environments; the column `scale` tells them apart. Full precision."""
+    return rows_to_csv([*found.cells, *found.rows], COLUMNS)
+
+
+def _show(found: Comparison, head: str) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(printable(head), style="bold", highlight=False, markup=False)
+    for title, headers, lines, hidden in _tables(found, console.width - 2):
+        caption = f"no room for {', '.join(hidden)}: --json and --out have them" if hidden else ""
+        console.print(printable(title), highlight=False, markup=False)
+        console.print(in_rich(headers, lines, caption))
+    for note in found.notes:
+        console.print(f"note: {printable(note)}", highlight=False, markup=False)
+
+
+def _tables(found: Comparison, width: int) -> list[tuple[str, list[str], list[list[str]], list[str]]]:
+    """(title, headers, lines, hidden headers) of the two tables."""
+    s = found.settings
+    digits = 3 if s["normalise"] == "raw" else 1  # an accuracy needs more than a return
+    level = f"[{s['level']:.0%} CI]"
+    scale = f"normalised: {s['normalise']} ({s['constants_note']}, A and B together)"
+    made = []
+    for title, rows, places in (
+        ("per cell: mean scores as they are", found.cells, digits),
+        (f"per algorithm and K over environments: IQM, {scale}", found.rows, max(2, digits - 1)),
+    ):
+        headers = ["algorithm", "env", "K", "n", "A", "B", f"B − A {level}", f"P(B > A) {level}", "seeds"]
+        lines = [_cells(row, places) for row in rows]
+        made.append((title, *fit(headers, lines, width, ("seeds", "n", f"P(B > A) {level}", "B", "A"))))
+    return made
+
+
+def _cells(row: Mapping[str, Any], digits: int) -> list[str]:
+    n = str(row["n_a"]) if row["n_a"] == row["n_b"] else f"{row['n_a']}/{row['n_b']}"
+    same = row["identical"] == row["n_a"] * row["n_envs"]
+    return [
+        printable(row["algorithm"]), printable(row["env"]), str(row["capacity"]), n,
+        number(row["a"], digits), number(row["b"], digits),
+        _interval(row, "difference", f"+z.{digits}f"), _interval(row, "probability", ".2f"),
+        "identical" if same else row["seeds"],
+    ]  # fmt: skip
+
+
+def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
+    """`+0.12 [+0.01, +0.23]`; the bracket is a dash where there is no interval."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:{form}} " + ("[–]" if low is None else f"[{low:{form}}, {high:{form}}]")
+
+
+def _runs(side: str, folder: str, command: Compare) -> Sequence[StoredRun]:
+    if not folder:
+        raise UserError(f"{side} is empty; give a folder with results")
+    root = user_path(folder)
+    if not (root / MARKER).is_file():
+        inside = sorted(p.parent.name for p in root.glob(f"*/{MARKER}"))
+        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
+        missing = "holds no results" if root.is_dir() else "is not a folder of results"
+        raise UserError(f"{side}={folder} {missing}{hint}")
+    stored = Store(folder).read_all()
+    runs = chosen(stored, command.env, command.k, command.algo)
+    if not runs:
+        raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")
+    return runs
+
+
+def _target(out: str | None) -> Path | None:
+    """Where the CSV goes; checked before anything is computed."""
+    if out is None:
+        return None
+    path = user_path(out)
+    if path.suffix != ".csv" or path.is_dir():
+        raise UserError(f"OUT={out!r} is not the name of a CSV file; give one that ends in .csv")
+    if not path.parent.is_dir():
+        raise UserError(f"OUT={out}: there is no folder {path.parent}")
+    return path

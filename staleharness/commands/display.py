@@ -1,0 +1,148 @@
+"""What a person sees while a sweep runs: a bar per run on a terminal, plain lines anywhere else. On stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..base.text import duration, printable, shorten
+from ..running.plan import PlannedRun
+from ..running.sweep import Listener
+
+WIDE = 110  # columns from which on there is room for everything
+PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
+
+
+def listener_for(total: int, skipped: int) -> Listener:
+    """A live display when stderr is a terminal, plain lines otherwise."""
+    return LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped)
+
+
+def describe(run: PlannedRun) -> str:
+    return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
+
+
+def last_words(event: dict[str, Any]) -> str:
+    return f"{event.get('class', 'Error')}: {event.get('message', '')}"
+
+
+class PlainLines:
+    """One line when a run starts, now and then while it goes, and when it ends."""
+
+    def __init__(self, total: int, skipped: int) -> None:
+        self.total, self.ended_runs, self.begin = total, skipped, time.monotonic()
+        self.first = skipped
+        self.told: dict[str, float] = {}
+        self.started_at: dict[str, float] = {}
+
+    def started(self, run: PlannedRun) -> None:
+        self.told[run.run_id] = self.started_at[run.run_id] = time.monotonic()
+        self._say(f"start  {describe(run)} ({run.run_id})")
+
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if now - self.told[run.run_id] < PLAIN_EVERY:
+            return
+        self.told[run.run_id] = now
+        self._say(f"       {describe(run)}: phase {progress['phase']}/{progress['phases']}{_score(progress)}")
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        self.ended_runs += event["event"] in ("done", "failed")
+        took = duration(time.monotonic() - self.started_at[run.run_id])
+        if event["event"] == "done":
+            elapsed = time.monotonic() - self.begin
+            left = elapsed / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
+            self._say(
+                f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
+            )
+        elif event["event"] == "failed":
+            self._say(f"FAILED {describe(run)} after {took}: {last_words(event)}")
+        else:
+            self._say(f"stop   {describe(run)}: {event.get('message', 'interrupted')}")
+
+    def stopping(self) -> None:
+        self._say("stopping: each run finishes its phase and writes a checkpoint (once more to stop at once)")
+
+    def close(self) -> None:
+        pass
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone must not end the training
+            print(printable(line), file=sys.stderr, flush=True)
+
+
+class LiveDisplay:
+    """A bar for the sweep and one for each run under way; ended runs leave a line."""
+
+    def __init__(self, total: int, skipped: int) -> None:
+        self.console = Console(stderr=True)
+        self.wide = self.console.width >= WIDE
+        clocks = [TimeElapsedColumn(), TimeRemainingColumn()] if self.wide else [TimeRemainingColumn()]
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24 if self.wide else 8),
+            TextColumn("{task.percentage:>3.0f}%"),
+            *clocks,
+            TextColumn("[dim]{task.fields[note]}[/dim]"),
+            console=self.console,
+            speed_estimate_period=600,  # the phases of a large run are minutes apart
+        )
+        self.whole = self.progress.add_task("[bold]sweep[/bold]", total=total, completed=skipped, note="")
+        self.bars: dict[str, TaskID] = {}
+        self.share: dict[str, float] = {}
+        self.ended_runs, self.total = skipped, total
+        self.progress.start()
+
+    def started(self, run: PlannedRun) -> None:
+        self.bars[run.run_id] = self.progress.add_task(
+            escape(shorten(printable(describe(run)), 60 if self.wide else 36)),
+            total=run.spec.phases,
+            note="starting",
+        )
+
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self.share[run.run_id] = progress["phase"] / progress["phases"]
+        phase = "phase " if self.wide else ""
+        note = f"{phase}{progress['phase']}/{progress['phases']}{_score(progress)}"
+        self.progress.update(self.bars[run.run_id], completed=progress["phase"], note=escape(note))
+        self._whole()
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        self.progress.remove_task(self.bars.pop(run.run_id))
+        self.share.pop(run.run_id, None)
+        self.ended_runs += event["event"] in ("done", "failed")
+        self._whole()
+        if event["event"] == "failed":
+            words = escape(printable(f"{describe(run)}: {last_words(event)}"))
+            self._say(f"[red]failed[/red] {words}")
+        elif event["event"] == "done":
+            self._say(f"[green]done[/green]   {escape(printable(describe(run)))}")
+
+    def stopping(self) -> None:
+        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.progress.stop()
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone must not end the training
+            self.console.print(line, highlight=False)
+
+    def _whole(self) -> None:
+        note = f"{self.ended_runs}/{self.total} runs"
+        self.progress.update(self.whole, completed=self.ended_runs + sum(self.share.values()), note=note)
+
+
+def _score(progress: dict[str, Any]) -> str:
+    """The evaluation of the phase, if it was one: a return, or a greedy accuracy."""
+    if (value := progress.get("eval_sampled")) is not None:
+        return f", score {value:,.1f}"
+    value = progress.get("eval_deterministic")
+    return f", accuracy {value:.3f}" if value is not None else ""

@@ -1,0 +1,102 @@
+"""After a sweep: the table on standard output, the report on disk, and an exit code that says whether it is all."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.text import printable
+from ..errors import UserError
+from ..statistics.table import plain, render
+from .arguments import Shown
+
+if TYPE_CHECKING:
+    from ..running.plan import Plan, PlannedRun
+    from ..running.sweep import Outcome
+    from ..statistics.table import Table
+    from ..store.store import Store, StoredRun
+
+
+def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
+    """Table and report of what there is, and an exit code that says whether it is all."""
+    from .display import describe
+
+    expected = [_expected(run, outcome) for run in planned.runs]
+    failures = [
+        {**event, "id": run.run_id, **_expected(run, outcome)}
+        for run in planned.runs
+        if (event := outcome.failed.get(run.run_id))
+    ]
+    table, page = publish(command, store, planned.name, planned.title, stored, expected, failures)
+    for run in planned.runs:
+        if failure := outcome.failed.get(run.run_id):
+            words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
+            print(printable(words), file=sys.stderr)
+            print(f"        log: {store.attempt_dir(run.run_id) / 'log.txt'}", file=sys.stderr)
+    if outcome.interrupted:
+        left = len(planned.runs) - len(stored)
+        print(f"stopped with {left} runs to go; the same command goes on: {command_line()}", file=sys.stderr)
+    if command.json:
+        runs = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
+        held = (
+            {"table": table.rows, "notes": table.notes, "settings": table.settings}
+            if table
+            else {"table": []}
+        )
+        print(json.dumps({"runs": runs, **held, "report": str(page) if page else None}, sort_keys=True))
+    if outcome.interrupted:
+        return 130
+    return 1 if len(stored) < len(planned.runs) else 0
+
+
+def _expected(run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
+    spec, failure = run.spec, outcome.failed.get(run.run_id)
+    place = {"label": run.label, "capacity": spec.capacity, "env": spec.env, "seed": spec.seed}
+    return {**place, "problem": failure["class"] if failure else None}
+
+
+def publish(
+    command: Shown,
+    store: Store,
+    name: str,
+    title: str,
+    stored: list[StoredRun],
+    expected: list[dict[str, Any]],
+    failures: list[dict[str, Any]],
+) -> tuple[Table | None, Path | None]:
+    """Compute (or find) the table, print it, and write the report where something changed."""
+    from ..pages import report
+    from ..statistics import aggregate as stats
+
+    folder = store.root / "reports" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        table = stats.cached_table(folder, stored, expected, score=command.score, normalise=command.normalise)
+    except UserError as error:
+        if len(stored) >= len(expected):
+            raise
+        print(f"no table yet: {error}", file=sys.stderr)
+        return None, None
+    if not stored:
+        print("no run has finished yet, so there is no table", file=sys.stderr)
+        return table, None
+    if sys.stdout.isatty() and not command.json:
+        from rich.console import Console
+
+        console = Console()
+        console.print(table.headline, style="bold", highlight=False, markup=False)
+        console.print(render(table, console.width))
+        for note in table.notes:
+            console.print(f"note: {note}", highlight=False, markup=False)
+    else:
+        print(plain(table), file=sys.stderr if command.json else sys.stdout)
+    page = report.write(folder, stored, table, failures, command_line(), title)
+    print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
+    return table, page
+
+
+def command_line() -> str:
+    return shlex.join(["staleharness", *sys.argv[1:]])

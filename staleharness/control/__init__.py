@@ -1,0 +1,1 @@
+"""Control: vectors of gymnasium environments, a Gaussian policy, and a critic."""

@@ -1,0 +1,210 @@
+"""Acting: all environments at once, each with the version it was assigned. Writes down what only the actor knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..base.streams import integer, stream
+from ..batch import Rollout
+from ..lag import LagModel
+from ..simulator.buffer import PolicyBuffer, Version
+from .policy import Actors, MLPPolicy, mixture_logp
+from .spec import ControlSpec
+from .task import action_bounds
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+@dataclass
+class Episodes:
+    """Returns and lengths of the episodes that ended in one phase, as the (stale) actors earned them."""
+
+    returns: list[float]
+    lengths: list[int]
+
+
+class Collector:
+    """Holds the environments between phases; `collect` runs one phase."""
+
+    def __init__(
+        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
+    ) -> None:
+        self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
+        self.low, self.high = action_bounds(env)
+        self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
+        self.episode_return = np.zeros(spec.num_envs)
+        self.episode_length = np.zeros(spec.num_envs, dtype=np.int64)
+        self.assigned = np.zeros(spec.num_envs, dtype=np.int64)  # version of each actor
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> tuple[Rollout, Episodes]:
+        """Roll every environment for `num_steps`; returns rows [num_envs, num_steps] and the finished episodes."""
+        spec, policy, n = self.spec, self.policy, self.spec.num_envs
+        if spec.reset_each_phase and phase > 0:
+            self._reset(np.ones(n, dtype=bool))
+        self._assign(buffer, phase)
+        actors = self._actors(buffer)
+        noise = stream(spec.seed, "action", phase).standard_normal(
+            (spec.num_steps, n, policy.act_dim), np.float32
+        )
+        record = _Record(spec.num_steps, n, policy)
+        episodes = Episodes([], [])
+        with torch.no_grad():
+            for t in range(spec.num_steps):
+                obs = torch.from_numpy(np.asarray(self.obs, dtype=np.float32)).to(policy.device)
+                action, logp, mean = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
+                next_obs, reward, terminated, truncated, _ = self.env.step(
+                    np.clip(action.cpu().numpy(), self.low, self.high)
+                )
+                done = terminated | truncated
+                record.write(
+                    t, obs, action, logp, mean, actors.log_std, self.assigned, reward, terminated, truncated
+                )
+                self.episode_return += reward
+                self.episode_length += 1
+                cut = np.ones(n, dtype=bool) if t == spec.num_steps - 1 else done
+                if cut.any():
+                    record.write_final(t, cut, next_obs)
+                self.obs = next_obs
+                if done.any():
+                    episodes.returns += self.episode_return[done].tolist()
+                    episodes.lengths += self.episode_length[done].tolist()
+                    self._reset(done)
+                    if spec.assignment == "episode":
+                        rng = stream(spec.seed, "assignment", phase, t + 1)
+                        self.assigned[done] = self._draw(phase, rng)[done]
+                        actors = self._actors(buffer)
+            mixture = self._mixture(buffer, phase, record) if spec.density == "mixture" else None
+        steps = {v: buffer[v].gradient_step for v in np.unique(record.version).tolist()}
+        return record.rollout(steps, mixture), episodes
+
+    def _draw(self, phase: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
+            return np.full(self.spec.num_envs, phase, dtype=np.int64)
+        return self.lag_model.assign(phase, self.spec.num_envs, rng)
+
+    def _assign(self, buffer: PolicyBuffer, phase: int) -> None:
+        drawn = self._draw(phase, stream(self.spec.seed, "assignment", phase))
+        if self.spec.assignment == "phase" or phase == 0:
+            self.assigned = drawn
+        else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
+            kept = [v for v in range(self.lag_model.oldest(phase), phase + 1) if v in buffer]
+            fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
+            self.assigned = np.where(fresh, drawn, self.assigned)
+
+    def _actors(self, buffer: PolicyBuffer) -> Actors:
+        used, position = np.unique(self.assigned, return_inverse=True)
+        return Actors(self.policy, [self._as_acted(buffer[v]) for v in used.tolist()], position)
+
+    def _as_acted(self, version: Version) -> Version:
+        if self.spec.observation_statistics != "shared_live":
+            return version
+        live = {"mean": self.policy.mean, "inverse_std": self.policy.inverse_std}
+        return replace(version, tensors={**version.tensors, **live})
+
+    def _mixture(self, buffer: PolicyBuffer, phase: int, record: _Record) -> Tensor:
+        weights = self.lag_model.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
+        versions = [self._as_acted(buffer[v]) for v in sorted(weights)]
+        obs, action = record.obs.flatten(0, 1), record.action.flatten(0, 1)
+        logp = mixture_logp(self.policy, versions, [weights[v] for v in sorted(weights)], obs, action)
+        return logp.view(record.logp.shape)
+
+    def _reset(self, mask: NDArray[np.bool_]) -> None:
+        self.obs, _ = self.env.reset(options={"reset_mask": mask})
+        self.episode_return[mask] = 0.0
+        self.episode_length[mask] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        arrays = {
+            name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")
+        }
+        env_state = self.env.get_state()  # type: ignore[attr-defined]
+        return {key: _tensors(value) for key, value in (("arrays", arrays), ("env", env_state))}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, tensor in state["arrays"].items():
+            setattr(self, name, tensor.numpy())
+        self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
+
+
+class _Record:
+    """Time-major arrays that one phase is written into."""
+
+    def __init__(self, steps: int, envs: int, policy: MLPPolicy) -> None:
+        def empty(*shape: int) -> Tensor:
+            return torch.empty(steps, envs, *shape, device=policy.device)
+
+        self.obs, self.action = empty(policy.obs_dim), empty(policy.act_dim)
+        self.logp, self.mean, self.log_std = empty(), empty(policy.act_dim), empty(policy.act_dim)
+        self.version = np.empty((steps, envs), dtype=np.int64)
+        self.reward = np.empty((steps, envs))
+        self.terminated = np.empty((steps, envs), dtype=bool)
+        self.truncated = np.empty((steps, envs), dtype=bool)
+        self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], int]] = []
+
+    def write(
+        self,
+        t: int,
+        obs: Tensor,
+        action: Tensor,
+        logp: Tensor,
+        mean: Tensor,
+        log_std: Tensor,
+        version: NDArray[np.int64],
+        reward: NDArray[np.float64],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> None:
+        self.obs[t], self.action[t], self.logp[t], self.mean[t], self.log_std[t] = (
+            obs,
+            action,
+            logp,
+            mean,
+            log_std,
+        )
+        self.version[t], self.reward[t], self.terminated[t], self.truncated[t] = (
+            version,
+            reward,
+            terminated,
+            truncated,
+        )
+
+    def write_final(self, t: int, cut: NDArray[np.bool_], next_obs: NDArray[np.float64]) -> None:
+        rows = np.flatnonzero(cut)
+        self.final.append((next_obs[rows].astype(np.float32), rows, t))
+
+    def rollout(self, gradient_steps: dict[int, int], logp: Tensor | None) -> Rollout:
+        device = self.obs.device
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        step_of = np.vectorize(gradient_steps.__getitem__, otypes=[np.int64])
+        by_time = {
+            "obs": self.obs,
+            "action": self.action,
+            "behaviour_logp": self.logp if logp is None else logp,
+            "behaviour_mean": self.mean,
+            "behaviour_log_std": self.log_std,
+            "version": tensor(self.version),
+            "gradient_step": tensor(step_of(self.version)),
+            "reward": tensor(self.reward),
+            "terminated": tensor(self.terminated),
+            "truncated": tensor(self.truncated),
+        }
+        return Rollout(
+            **{name: value.transpose(0, 1).contiguous() for name, value in by_time.items()},
+            final_obs=tensor(np.concatenate([obs for obs, _, _ in self.final])),
+            final_row=tensor(np.concatenate([rows for _, rows, _ in self.final])),
+            final_step=tensor(np.concatenate([np.full(len(rows), t) for _, rows, t in self.final])),
+        )
+
+
+def _tensors(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in arrays.items()}

@@ -1,0 +1,60 @@
+"""Scores: the newest policy with frozen statistics on fixed seeds, acting by sampling and by its mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base.streams import integer, stream
+from ..simulator.buffer import Version
+from ..simulator.phase import Scores
+from ..task import Task
+from .policy import Actors, MLPPolicy
+from .spec import ControlSpec
+from .task import action_bounds
+
+SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
+LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
+
+
+def evaluate(spec: ControlSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
+    """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
+
+    Raises `RuntimeError` for an episode that does not end.
+    """
+    env: Any = task.make(spec.env, 2 * episodes, spec.threads)
+    try:
+        seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
+        obs, _ = env.reset(seed=seeds + seeds)
+        actors = Actors(policy, [version], np.zeros(2 * episodes, dtype=np.int64))
+        rng = stream(SEED, "evaluation")
+        low, high = action_bounds(env)
+        returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
+        alive = np.ones(2 * episodes, dtype=bool)
+        noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
+        while alive.any():
+            if lengths.max() >= LONGEST:
+                raise RuntimeError(
+                    f"an episode of {spec.env} lasts more than {LONGEST:,} steps; give it a time limit"
+                )
+            noise[:episodes] = rng.standard_normal((episodes, policy.act_dim), np.float32)
+            raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
+            with torch.no_grad():
+                action, _, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
+            obs, reward, terminated, truncated, _ = env.step(np.clip(action.cpu().numpy(), low, high))
+            returns[alive] += reward[alive]
+            lengths[alive] += 1
+            done = terminated | truncated
+            alive &= ~done
+            if done.any() and alive.any():
+                obs, _ = env.reset(options={"reset_mask": done})
+    finally:
+        env.close()
+    halves = {"sampled": slice(0, episodes), "deterministic": slice(episodes, None)}
+    return Scores(
+        {how: returns[part].tolist() for how, part in halves.items()},
+        {how: lengths[part].tolist() for how, part in halves.items()},
+        int(lengths.sum()),
+    )

@@ -1,0 +1,1 @@
+"""MuJoCo's robots as gymnasium has them, on threads."""

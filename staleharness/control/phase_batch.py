@@ -1,0 +1,101 @@
+"""One phase's data as the learner reads it: flat decisions, scaled rewards, and what was fixed at phase start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..batch import Rollout, Trajectories
+from .policy import Evaluation, MLPPolicy
+from .spec import ControlSpec
+
+
+@dataclass(frozen=True)
+class PhaseBatch:
+    """B rows of T decisions; flat tensors [N] = [B·T] are in row order."""
+
+    rollout: Rollout
+    shape: tuple[int, int]  # (B, T)
+    obs: Tensor  # [N, D] raw
+    action: Tensor  # [N, A]
+    behaviour_logp: Tensor  # [N] as recorded
+    reward: Tensor  # [B, T] scaled
+    discount: Tensor  # [B, T] γ, and 0 where the world ended
+    continues: Tensor  # [B, T] 1 where the next column is the next decision of the same episode
+    lag: Tensor  # [N] phases, float
+    behaviour_step: Tensor  # [N] gradient steps done when the behaviour version was stored, float
+    start: Evaluation  # the learner at the start of the phase: π_T and its critic
+    gae_lambda: float
+
+    @classmethod
+    def prepare(
+        cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int
+    ) -> PhaseBatch:
+        """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
+        ended = rollout.terminated | rollout.truncated
+        world_ended = rollout.terminated if spec.bootstrap_truncation else ended
+        continues = (~ended).float()
+        continues[:, -1] = 0.0
+        obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
+        return cls(
+            rollout=rollout,
+            shape=(reward.shape[0], reward.shape[1]),
+            obs=obs,
+            action=action,
+            behaviour_logp=rollout.behaviour_logp.flatten(),
+            reward=reward,
+            discount=spec.discount * (~world_ended).float(),
+            continues=continues,
+            lag=(phase - rollout.version).float().flatten(),
+            behaviour_step=rollout.gradient_step.float().flatten(),
+            start=policy.evaluate_now(obs, action),
+            gae_lambda=spec.gae_lambda,
+        )
+
+    def trajectories(
+        self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None
+    ) -> Trajectories:
+        """What `Algorithm.targets` is shown of `rows` [R] (all by default), given the learner's log-probabilities
+        and values [R, T] there. The next observation's value is the next column's, except where the rollout
+        recorded another observation."""
+        rollout = self.rollout
+        if rows is None:
+            index: Tensor | slice = slice(None)
+            obs, row, step = rollout.final_obs, rollout.final_row, rollout.final_step
+        else:
+            index = rows
+            match = (rollout.final_row[:, None] == rows[None, :]).nonzero()
+            obs, row, step = rollout.final_obs[match[:, 0]], match[:, 1], rollout.final_step[match[:, 0]]
+        next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
+        next_value[row, step] = policy.values_now(obs)
+        return Trajectories(
+            reward=self.reward[index],
+            discount=self.discount[index],
+            continues=self.continues[index],
+            value=value,
+            next_value=next_value,
+            behaviour_logp=rollout.behaviour_logp[index],
+            target_logp=logp,
+            lag=self.lag.view(self.shape)[index],
+            mask=torch.ones_like(value),
+            gae_lambda=self.gae_lambda,
+        )
+
+    def minibatches(
+        self, count: int, whole_rows: bool, rng: np.random.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """`count` shuffled parts as (rows [R], flat indices [R, T]); single decisions ([n], [n, 1]) unless
+        `whole_rows`, where time order has to be kept."""
+        rows, steps = self.shape
+        device = self.obs.device
+        total = rows if whole_rows else rows * steps
+        for part in np.array_split(rng.permutation(total), count):
+            chosen = torch.from_numpy(part).to(device)
+            if whole_rows:
+                yield chosen, chosen[:, None] * steps + torch.arange(steps, device=device)
+            else:
+                yield chosen // steps, chosen[:, None]

@@ -1,0 +1,71 @@
+"""Stored data that returns: the second mechanism of staleness, under the same lag models.
+
+The newest policy collects every phase and its rollout is kept for K phases. What the learner consumes is drawn by
+the lag model: `fixed:<l>` is a first-in-first-out delay (PPO-EWMA's artificial staleness), `uniform` is replay in
+which a row may return several times or never. Rows that leave unseen are counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..batch import Rollout
+
+
+class RolloutStore:
+    """The rollouts of the newest `capacity` phases."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.unseen_rows = 0  # rows that left without ever being consumed
+        self._rollouts: dict[int, Rollout] = {}
+        self._seen: dict[int, NDArray[np.bool_]] = {}
+
+    def push(self, phase: int, rollout: Rollout) -> None:
+        self._rollouts[phase] = rollout
+        self._seen[phase] = np.zeros(rollout.reward.shape[0], dtype=bool)
+        while len(self._rollouts) > self.capacity:
+            leaving = min(self._rollouts)
+            self.unseen_rows += int((~self._seen.pop(leaving)).sum())
+            del self._rollouts[leaving]
+
+    def draw(self, phases: NDArray[np.int64]) -> Rollout:
+        """Row b from the rollout of `phases[b]`; rows come sorted by phase, then by slot."""
+        parts = []
+        for phase in np.unique(phases).tolist():
+            rows = np.flatnonzero(phases == phase)
+            self._seen[phase][rows] = True
+            parts.append(
+                self._rollouts[phase].rows(torch.from_numpy(rows).to(self._rollouts[phase].obs.device))
+            )
+        return concatenate(parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        def plain(rollout: Rollout) -> dict[str, Any]:
+            return {f.name: getattr(rollout, f.name) for f in fields(rollout)}
+
+        return {
+            "unseen_rows": self.unseen_rows,
+            "rollouts": {phase: plain(rollout) for phase, rollout in self._rollouts.items()},
+            "seen": {phase: torch.from_numpy(seen) for phase, seen in self._seen.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.unseen_rows = state["unseen_rows"]
+        self._rollouts = {phase: Rollout(**tensors) for phase, tensors in state["rollouts"].items()}
+        self._seen = {phase: seen.numpy() for phase, seen in state["seen"].items()}
+
+
+def concatenate(rollouts: list[Rollout]) -> Rollout:
+    """Rollouts of equal length, one under the other."""
+    offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
+    joined = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
+    joined["final_row"] = torch.cat(
+        [r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)]
+    )
+    return Rollout(**joined)

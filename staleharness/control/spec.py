@@ -1,0 +1,123 @@
+"""What a run on a vector of gymnasium environments is described by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..errors import UserError
+from ..spec import RunSpec
+
+PROBE_STEPS = 4_096  # environment steps
+
+
+@dataclass(frozen=True)
+class ControlSpec(RunSpec):
+    """A run on a vector of gymnasium environments; `steps` counts environment steps."""
+
+    steps: int = 100_352
+
+    # collection
+    num_envs: int = 16
+    num_steps: int = 128  # per environment and phase
+    mechanism: Literal["reexecute", "replay"] = (
+        "reexecute"  # past policies act anew, or their stored data return
+    )
+    assignment: Literal["phase", "episode"] = "phase"  # how long an actor keeps the version it was given
+    density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
+    observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
+    reset_each_phase: bool = False
+
+    # learning
+    epochs: int = 10
+    minibatches: int = 8
+    bootstrap_truncation: bool = True  # False: a time limit counts as a termination (CleanRL)
+    scale_rewards: bool = True  # by the running standard deviation of the discounted return
+    value_coef: float = 0.5
+    value_clip: float = 0.2  # around the learner's value at the start of the phase; 0 is off
+    max_grad_norm: float = 0.5  # actor and critic together
+    hidden: tuple[int, ...] = (64, 64)
+
+    # evaluation: the newest policy, frozen statistics, fixed seeds
+    evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last
+    final_episodes: int = 20  # sampled and as many deterministic, at the end
+
+    unit: ClassVar[str] = "environment steps"
+    alike: ClassVar[tuple[str, ...]] = (
+        *RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches",
+    )  # fmt: skip
+    positive: ClassVar[str] = f"{RunSpec.positive} num_envs num_steps evaluation_episodes final_episodes"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        # a first look: minutes on two cores
+        "quick": {
+            "steps": 92_160,
+            "num_envs": 16,
+            "num_steps": 128,
+            "epochs": 10,
+            "minibatches": 8,
+            "evaluations": 6,
+        },
+        # a study: 488 phases, comparable with 1M-step results elsewhere
+        "standard": {
+            "steps": 999_424,
+            "num_envs": 16,
+            "num_steps": 128,
+            "epochs": 10,
+            "minibatches": 8,
+            "evaluations": 20,
+        },
+        # Table 1 of VACO (arXiv 2603.01365)
+        "paper": {
+            "steps": 100_000_000,
+            "num_envs": 500,
+            "num_steps": 1000,
+            "epochs": 10,
+            "minibatches": 32,
+            "learning_rate": 3e-4,
+            "discount": 0.99,
+            "evaluations": 50,
+            "threads": 2,
+        },
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("value_coef", "value_clip"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if not self.hidden or any(width < 1 for width in self.hidden):
+            raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
+        if self.steps < self.batch_size:
+            raise UserError(
+                f"STEPS={self.steps} is less than one phase: {self.num_envs} environments x {self.num_steps} steps "
+                f"= {self.batch_size}"
+            )
+        if self.minibatches > self.batch_size:
+            raise UserError(
+                f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """Decisions per phase."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def steps_per_phase(self) -> int:
+        return self.batch_size
+
+    @property
+    def size(self) -> str:
+        return (
+            f"{self.phases} phases of {self.num_envs} x {self.num_steps} steps = {self.phases * self.batch_size:,} "
+            f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
+        )
+
+    def probe(self) -> ControlSpec:
+        """Three phases with rows as wide as asked but no longer than needed."""
+        length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
+        small = min(self.minibatches, self.num_envs * length)
+        steps = 3 * self.num_envs * length
+        return dataclasses.replace(self, num_steps=length, steps=steps, minibatches=small, evaluations=1)

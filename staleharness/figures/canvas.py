@@ -1,0 +1,216 @@
+"""Paper and pens: settings, panels, axes and names shared by all figures. No pyplot, no global state.
+
+`width` is in inches: 7 is a printed page, 3.5 a column or a telephone; panels wrap accordingly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ..base.text import printable, shorten
+from ..statistics.table import Table
+from .captions import made
+from .palette import Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PAGE, COLUMN = 7.0, 3.5  # inches
+NARROWEST = 1.6  # inches: the least width of a panel
+INK, FAINT = "#222222", "#6B6B6B"
+SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 7.5, "axes.labelsize": 7.5,
+    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7.5, "text.color": INK,
+    "axes.edgecolor": "#999999", "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.color": "#E4E4E4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
+    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "savefig.dpi": 200,
+    "axes.formatter.use_mathtext": False, "svg.fonttype": "none", "svg.hashsalt": "staleharness",
+    "pdf.fonttype": 42,
+}  # fmt: skip
+METADATA: dict[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Our settings on matplotlib's own defaults, whatever the user has configured; put back afterwards."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(cast(Any, SETTINGS))
+        # A name may hold letters that the font lacks; they print as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
+    """The figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
+
+    `source` stands in the metadata of an SVG or PNG and says what the figure was drawn from.
+    """
+    stream = io.BytesIO()
+    metadata = METADATA[kind] | ({"Source": source} if source else {})
+    with drawing():
+        figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
+
+
+def retitle(figure: Figure, title: str) -> None:
+    """Another title over a finished figure; a long one ends in an ellipsis."""
+    for text in figure.texts:
+        if text.get_gid() == "figure-title":
+            text.set_text(shorten(printable(title), int(figure.get_figwidth() * 13)))
+
+
+def columns_for(width: float, wanted: int) -> int:
+    """How many panels stand side by side: as many as wanted, if they fit."""
+    return max(1, min(wanted, int(width / NARROWEST)))
+
+
+@contextlib.contextmanager
+def panels(
+    title: str, subtitle: str, groups: Sequence[object], *, table: Table, columns: int, height: float,
+    width: float,
+) -> Iterator[tuple[Figure, list[Axes]]]:  # fmt: skip
+    """A figure with one panel of `height` inches per group, in rows of `columns`; title, subtitle and what the runs
+    of the table are at the top left. DRAFT is written across it where runs of the table are missing.
+
+    Panels of an equal group have one y axis, whose labels stand at the left edge only.
+    """
+    rows = math.ceil(len(groups) / columns)
+    wide = int(width * 19)
+    lines = [title, *textwrap.wrap(subtitle, wide), *textwrap.wrap(made(table), wide)]
+    with drawing():
+        figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5))
+        figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
+        axes: list[Axes] = []
+        for i, group in enumerate(groups):
+            same = groups.index(group)
+            axes.append(figure.add_subplot(rows, columns, i + 1, sharey=axes[same] if same < i else None))
+            if i % columns and group == groups[i - 1]:
+                axes[-1].tick_params(labelleft=False)
+        # The layout leaves room for the faint text; the title stands over its first, empty line.
+        figure.suptitle(
+            "\n".join(["", *lines[1:]]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35
+        )
+        top = 1 - 0.03 / figure.get_figheight()
+        figure.text(0.005, top, title, ha="left", va="top", fontsize=9, fontweight="bold", gid="figure-title")
+        yield figure, axes
+        if table.draft:
+            figure.text(
+                0.5, 0.45, "DRAFT", ha="center", va="center", rotation=18, fontsize=12 * width, fontweight="bold",
+                color=INK, alpha=0.1, gid="draft",
+            )  # fmt: skip
+        figure.draw_without_rendering()  # places everything once, for all formats
+        figure.set_layout_engine("none")
+
+
+def label_edges(axes: Sequence[Axes], columns: int, x: str, y: str) -> None:
+    """Name the x axis under the lowest panel of each column and the y axis left of each row."""
+    for i, ax in enumerate(axes):
+        if i + columns >= len(axes):
+            ax.set_xlabel(x)
+        if i % columns == 0:
+            ax.set_ylabel(y)
+
+
+def steps_axis(ax: Axes) -> None:
+    """An x axis of environment steps: 0, 50k, 1.5M."""
+
+    def short(value: float, _: int) -> str:
+        for unit, letter in ((1e6, "M"), (1e3, "k")):
+            if abs(value) >= unit:
+                return f"{value / unit:g}{letter}"
+        return f"{value:g}"
+
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.xaxis.set_major_formatter(FuncFormatter(short))
+    ax.set_xlim(left=0)
+
+
+def shown(label: str, width: float = COLUMN) -> str:
+    """An algorithm's label as a figure of this width can bear it."""
+    return shorten(printable(label), 28 if width < 5 else 40)
+
+
+def gid(look: Style) -> str:
+    """What the report finds a series by (it shows and hides algorithms)."""
+    return f"series-{look.index}"
+
+
+def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
+    """One legend for all panels, below them."""
+    width = figure.get_figwidth()
+    # A leading underscore would hide an entry, hence the space.
+    names = {
+        label: (" " if label.startswith("_") else "") + shown(s.name or label, width)
+        for label, s in looks.items()
+    }
+    lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
+    per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
+    # matplotlib fills columns; people read rows.
+    looks = {label: looks[label] for i in range(per_row) for label in list(looks)[i::per_row]}
+    handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
+    made = figure.legend(
+        handles,
+        [names[label] for label in looks],
+        loc="outside lower left",
+        ncols=per_row,
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.4,
+    )
+    for line, text, look in zip(made.get_lines(), made.get_texts(), looks.values(), strict=True):
+        line.set_gid(gid(look))
+        text.set_gid(gid(look))
+
+
+def names_at_ends(
+    ax: Axes, ends: Sequence[tuple[str, float, float]], looks: Mapping[str, Style], height: float
+) -> None:
+    """Write each algorithm's name right of its last point (x, y), pushed apart where they would overlap.
+
+    `height` of the panel in inches.
+    """
+    low, high = ax.get_ylim()
+    least = 0.15 / height  # a line of text as a share of the panel's height
+    order = sorted(ends, key=lambda e: (e[2], e[0]))
+    heights: list[float] = []
+    for _, _, y in order:
+        wanted = (y - low) / (high - low)
+        heights.append(max(wanted, heights[-1] + least) if heights else wanted)
+    too_high = max(0.0, heights[-1] - 1.0) if heights else 0.0
+    for i in range(len(heights) - 1, -1, -1):
+        above = heights[i + 1] - least if i + 1 < len(heights) else heights[i] - too_high
+        heights[i] = min(heights[i], above)
+    for (label, x, y), at in zip(order, heights, strict=True):
+        look = looks[label]
+        leader = {
+            "arrowstyle": "-",
+            "color": look.colour,
+            "linewidth": 0.5,
+            "shrinkA": 1,
+            "shrinkB": 2,
+            "relpos": (0, 0.5),
+        }
+        note = ax.annotate(
+            shown(look.name or label), xy=(x, y), xytext=(1.025, at), textcoords="axes fraction", va="center",
+            ha="left", color=look.colour, fontweight="bold", arrowprops=leader, annotation_clip=False, gid=gid(look),
+        )  # fmt: skip
+        if note.arrow_patch is not None:
+            note.arrow_patch.set_gid(gid(look))

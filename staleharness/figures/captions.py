@@ -1,0 +1,82 @@
+"""What the second line of a figure says: n, the interval, the score and its scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..base.text import plural
+from ..statistics.table import Table
+from ..store.cells import Grid
+from .palette import Style, styles
+
+
+def labels(table: Table) -> list[str]:
+    """All algorithms of a table, in the order in which figures show them."""
+    return sorted({r["algorithm"] for r in table.rows})
+
+
+def looks_of(table: Table) -> dict[str, Style]:
+    """How each algorithm of a table looks. Where it is a part of a larger one (`series`), as it looks there; `names`
+    are what the figure calls some of them."""
+    whole, names = (
+        styles([*table.settings.get("series", ()), *labels(table)]),
+        table.settings.get("names", {}),
+    )
+    return {label: replace(whole[label], name=names.get(label, "")) for label in labels(table)}
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def seeds(found: Grid) -> str:
+    """How many runs a cell has."""
+    return f"n = {_span([len(rs) for rs in found.cells.values()])}"
+
+
+def size(table: Table) -> str:
+    """How many runs and tasks a row rests on, and whether runs are missing."""
+    there = [r for r in table.rows if r["n_runs"]]
+    runs, tasks = ([r[c] for r in there] for c in ("n_runs", "n_tasks"))
+    missing = sum(r["missing"] for r in table.rows)
+    text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
+    text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
+    return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
+
+
+def made(table: Table) -> str:
+    """How big the runs are and when they were made."""
+    s = table.settings
+    phases, steps = (_span([size[i] for size in s["sizes"]]) for i in (0, 1))
+    days = " to ".join(dict.fromkeys([s["dates"][0], s["dates"][-1]])) if s["dates"] else "no day"
+    where = f"{s['scale']}: " if "scale" in s else ""
+    return f"{where}{phases} phases, {steps} steps per run; runs of {days}"
+
+
+def axis(table: Table) -> str:
+    """The label of an axis of scores: an accuracy is shown as it is, a return normalised."""
+    return str(table.settings["measure"]) if table.settings["normalise"] == "raw" else "normalised score"
+
+
+def band(table: Table) -> str:
+    """What the coloured band around a curve is."""
+    return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
+
+
+def bars(table: Table) -> str:
+    """What the bar around a point is."""
+    return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
+
+
+def iqm_axis(table: Table) -> str:
+    """The label of an axis of interquartile means."""
+    return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
+
+
+def scale(table: Table) -> str:
+    """Which score is shown, and how it is normalised."""
+    s = table.settings
+    scale = "not normalised" if s["normalise"] == "raw" else f"normalised: {s['normalise']}"
+    return f"{s['measure']}, {scale}"

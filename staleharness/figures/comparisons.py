@@ -1,0 +1,153 @@
+"""Algorithms against each other: chance of improvement, performance profiles, differences seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ..errors import UserError, nearest
+from ..statistics.aggregate import improvement
+from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
+from ..statistics.scores import Array, final_score, normaliser_of
+from ..statistics.table import Table
+from ..store.cells import Cell, Grid, grid
+from ..store.store import StoredRun
+from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels
+from .captions import bars, looks_of, scale, seeds
+from .marks import named_rows
+
+REPS = 2000
+POINTS = 101  # of a profile
+
+
+def probability_of_improvement(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
+) -> Figure:
+    """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
+    rows = improvement(runs, baseline, score=table.settings["score"], reps=REPS)
+    subtitle = (
+        f"chance that a run scores higher than a run of {baseline} at the same K, averaged over environments; 0.5 is a "
+        f"draw; {seeds(grid(runs))} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
+    )
+    ks = table.settings["capacities"]
+    looks = {label: look for label, look in looks_of(table).items() if label != baseline}
+    columns = columns_for(width, min(4, len(ks)))
+    with panels(
+        f"Probability of improvement over {baseline}", subtitle, [0] * len(ks), table=table, columns=columns,
+        height=0.5 + 0.17 * len(looks), width=width,
+    ) as (figure, axes):  # fmt: skip
+        for ax, k in zip(axes, ks, strict=True):
+            here = {
+                r["algorithm"]: (r["probability"], r["low"], r["high"]) for r in rows if r["capacity"] == k
+            }
+            named_rows(ax, looks, here, width)
+            ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+            ax.set_xlim(-0.02, 1.02)
+            ax.set_title(f"K = {k}", loc="left")
+        label_edges(axes, columns, "probability", "")
+    return figure
+
+
+def performance_profiles(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
+    """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
+    found, looks, ks = grid(runs), looks_of(table), table.settings["capacities"]
+    subtitle = (
+        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), band: "
+        f"{table.settings['level']:.0%} pointwise stratified bootstrap interval; {scale(table)}"
+    )
+    everything = [
+        x for tasks in all_scores(found, table).values() for x in np.concatenate(list(tasks.values()))
+    ]
+    taus = np.linspace(min(0.0, *everything), max(1.0, *everything), POINTS)
+    columns = columns_for(width, min(4, len(ks)))
+    with panels(
+        "Performance profiles", subtitle, [0] * len(ks), table=table, columns=columns, height=1.9, width=width
+    ) as (figure, axes):
+        for ax, k in zip(axes, ks, strict=True):
+            for label, look in looks.items():
+                tasks = list(all_scores(found, table).get((label, k), {}).values())
+                if not tasks:
+                    continue
+                if min(map(len, tasks)) > 1:
+                    rng = np.random.default_rng(stable_seed("profile", label, k))
+                    low, high = percentiles(profile(resample(tasks, REPS, rng), taus))
+                    ax.fill_between(
+                        taus, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look)
+                    )
+                ax.plot(taus, profile(tasks, taus), color=look.colour, dashes=look.dashes, gid=gid(look))
+            ax.set_title(f"K = {k}", loc="left")
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
+        label_edges(axes, columns, "normalised score τ", "runs above τ")
+        legend(figure, looks)
+    return figure
+
+
+def profile(tasks: Sequence[Array], taus: Array) -> Array:
+    """Share of runs above each τ, averaged over tasks (Agarwal et al., 2021): [..., runs_t] -> [..., points]."""
+    return np.asarray(np.mean([(t[..., :, None] > taus).mean(axis=-2) for t in tasks], axis=0))
+
+
+def paired_differences(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
+) -> Figure:
+    """Score minus the baseline's, seed by seed (common random numbers): dots, and their mean with its interval."""
+    found, ks = grid(runs), table.settings["capacities"]
+    if baseline not in found.labels:
+        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
+    looks = {label: look for label, look in looks_of(table).items() if label != baseline}
+    subtitle = (
+        f"normalised score minus that of {baseline} with the same seed, environment and K: dots; black: mean over "
+        f"environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
+    )
+    columns = columns_for(width, min(4, len(ks)))
+    with panels(
+        f"Differences from {baseline}, seed by seed", subtitle, [0] * len(ks), table=table, columns=columns,
+        height=0.5 + 0.19 * len(looks), width=width,
+    ) as (figure, axes):  # fmt: skip
+        for ax, k in zip(axes, ks, strict=True):
+            rows = {}
+            for at, (label, look) in enumerate(looks.items()):
+                tasks = pairs(found, table, label, baseline, k)
+                if not tasks:
+                    continue
+                low = high = None
+                if min(map(len, tasks)) > 1:
+                    ends = fast_interval(mean_of_tasks, tasks, name=("paired", label, k), reps=REPS)
+                    low, high = (float(e[0]) for e in ends)
+                rows[label] = (float(mean_of_tasks(*tasks)[0]), low, high)
+                dots = np.concatenate(tasks)
+                pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0}
+                ax.plot(dots, np.full(len(dots), at), "o", gid=gid(look), **pen)
+            named_rows(ax, looks, rows, width)
+            ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+            ax.set_title(f"K = {k}", loc="left")
+            ax.xaxis.set_major_locator(MaxNLocator(5))
+        label_edges(axes, columns, "difference of scores", "")
+    return figure
+
+
+def pairs(found: Grid, table: Table, label: str, baseline: str, k: int) -> list[Array]:
+    """Differences of normalised final scores of the seeds that both have: [pairs] per environment."""
+    normalise, score = normaliser_of(table), table.settings["score"]
+    out = []
+    for env in found.envs:
+        a, b = (
+            {r.spec["seed"]: float(normalise(env, final_score(r, score))) for r in members}
+            for members in (found.cells.get(Cell(who, k, env), []) for who in (label, baseline))
+        )
+        if both := sorted(set(a) & set(b)):
+            out.append(np.array([a[s] - b[s] for s in both]))
+    return out
+
+
+def all_scores(found: Grid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
+    """{(algorithm, K): {environment: normalised final scores [runs]}}."""
+    normalise, out = normaliser_of(table), dict[tuple[str, int], dict[str, Array]]()
+    for cell, members in found.cells.items():
+        raw = np.array([final_score(r, table.settings["score"]) for r in members])
+        out.setdefault((cell.label, cell.capacity), {})[cell.env] = normalise(cell.env, raw)
+    return out

@@ -1,0 +1,84 @@
+"""Several columns over training, a row of panels each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from ..statistics.scores import metrics
+from ..statistics.table import Table
+from ..store.cells import grid
+from ..store.store import StoredRun
+from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
+from .captions import looks_of, seeds
+from .over_training import binned, level, members
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECONDS = "seconds/"  # before the name of a column of timing.parquet
+
+
+def rows_over_training(
+    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
+    unit: str = "", note: str = "", logarithmic: bool = False, line: float = math.nan, one_axis: bool = True,
+) -> Figure:  # fmt: skip
+    """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs.
+
+    A column is one of the metrics, or `seconds/<part>` of what a phase's time went to. All panels have one y axis, or
+    each row its own. `line`: a level to compare with, where each row has its own axis in the last row. Algorithms
+    that measure none of a row's columns are left out of it.
+    """
+    found, ks = grid(runs), table.settings["capacities"]
+    frames = {run.id: _frame(run, rows) for run in runs}
+    looks = looks_of(table)
+    subtitle = f"mean over environments and seeds ({seeds(found)}), no interval" + (
+        f"; {note}" if note else ""
+    )
+    if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
+        subtitle += "; on " + ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
+    columns = columns_for(width, min(4, len(ks)))
+    places = [(row, k) for row in rows for k in ks]
+    if columns < len(ks):  # on a narrow page a capacity's panels stand side by side, not a row's
+        columns, places = columns_for(width, len(rows)), [(row, k) for k in ks for row in rows]
+    groups = [0 if one_axis else row for row, _ in places]
+    between = " " if width > 5 else "\n"
+    title = f"{name[0].upper()}{name[1:]} over training"
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.7, width=width) as (
+        figure,
+        axes,
+    ):
+        drawn = set()
+        for ax, (row, k) in zip(axes, places, strict=True):
+            for label, look in looks.items():
+                mine = [frames[r.id] for r in members(found, label, k)]
+                for column in rows[row]:
+                    x, y = binned(mine, column)
+                    if len(x):
+                        ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
+                        drawn.add(label)
+            if one_axis or row == list(rows)[-1]:
+                level(ax, line)
+            if logarithmic:
+                ax.set_yscale("log")
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+            ax.set_title(f"{row},{between}K = {k}", loc="left")
+            steps_axis(ax)
+        label_edges(axes, columns, table.settings["unit"], unit)
+        legend(figure, {label: look for label, look in looks.items() if label in drawn})
+    return figure
+
+
+def _frame(run: StoredRun, rows: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The run's metrics, with the seconds that are asked for beside them."""
+    frame = metrics(run)
+    wanted = [c for columns in rows.values() for c in columns if c.startswith(SECONDS)]
+    if not wanted:
+        return frame
+    timing = run.timing()
+    there = {c: timing[c.removeprefix(SECONDS)] for c in wanted if c.removeprefix(SECONDS) in timing}
+    return frame.assign(**there)

@@ -1,0 +1,259 @@
+"""A causal language model as the policy: one set of weights that trains, past versions of it that act.
+
+A version is a copy of every trainable tensor in host memory: all weights (`full`), or the LoRA matrices alone
+(`lora`), of which several can act in one batch, each row with its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...errors import UserError
+from ...simulator.buffer import Version
+from ...tokens.policy import Entropy, Forward, Scored
+from ..spec import LanguageSpec
+from .quick_pass import QuickPass, suits
+from .scoring import score
+
+ADAPTER = "default"  # PEFT's name for the adapter that trains
+HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+
+
+class CausalLM:
+    """Model, tokenizer and the tensors that train.
+
+    The weights are float32; with `dtype=bfloat16` the arithmetic is autocast. Dropout is off, so that a
+    log-probability depends on weights and tokens alone.
+    """
+
+    def __init__(self, source: str, spec: LanguageSpec) -> None:
+        self.spec, self.device = spec, torch.device(spec.device)
+        self.tokenizer, model = load(source)
+        self.end = end_tokens(model, self.tokenizer)
+        pad = self.tokenizer.pad_token_id
+        self.pad = int(self.end[0] if pad is None else pad)
+        if spec.versions == "lora":
+            model = with_lora(model, spec)
+        self.model: Any = model.to(self.device)
+        self.model.eval()
+        _without_dropout(self.model)
+        if spec.gradient_checkpointing:
+            with warnings.catch_warnings():  # later releases have another name for it, and still this one
+                warnings.simplefilter("ignore", FutureWarning)
+                self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            if spec.versions == "lora":
+                self.model.enable_input_require_grads()
+        trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.parameters = {name: trainable[name] for name in sorted(trainable)}
+        self.slots: list[str] = []  # adapters that versions act through, in `lora`
+        full = {type(layer).__name__ for layer in self.cache().layers} <= {
+            "DynamicLayer"
+        }  # no sliding window
+        self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
+        self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
+        # what follows needs one adapter for all rows, and a cache, which transformers does not allow with checkpointing
+        alike = spec.versions == "full" and not spec.gradient_checkpointing
+        full = {type(layer).__name__ for layer in self.cache().layers} <= {
+            "DynamicLayer"
+        }  # no sliding window
+        self.shares_prompts = alike and full  # a prompt that several rows have is read once
+        self.quick = alike and suits(self.model)
+
+    @property
+    def size(self) -> int:
+        """Trainable numbers."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    def snapshot(self, phase: int, gradient_step: int) -> Version:
+        tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+        return Version(phase, gradient_step, tensors)
+
+    def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Rows that can act in one batch, given each row's first version [B]: all of them with LoRA adapters,
+        otherwise those of one version; by version, then in order."""
+        if self.spec.versions == "lora":
+            return [np.arange(len(versions))]
+        return [np.flatnonzero(versions == v) for v in np.unique(versions)]
+
+    @contextlib.contextmanager
+    def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
+        """A forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
+
+        With full versions there can be one only.
+        """
+        if self.spec.versions == "lora":
+            names = self._load_adapters(versions)
+            each = [names[i] for i in position.tolist()]
+
+            def forward(*given: Any, rows: Sequence[int] | None = None) -> Tensor:
+                return self.forward(*given, adapter_names=each if rows is None else [each[i] for i in rows])
+
+            yield forward
+            return
+        if len(versions) != 1:
+            raise ValueError(f"{len(versions)} full versions cannot act in one batch")
+        learner = {name: p.data for name, p in self.parameters.items()}
+        try:
+            for name, p in self.parameters.items():
+                p.data = versions[0].tensors[name].to(self.device)
+            yield self.passes()
+        finally:
+            for name, p in self.parameters.items():
+                p.data = learner[name]
+
+    def _load_adapters(self, versions: Sequence[Version]) -> list[str]:
+        """Put each version into a slot of its own; returns the slots' names."""
+        from peft import set_peft_model_state_dict
+
+        for i, version in enumerate(versions):
+            if i == len(self.slots):
+                self.slots.append(f"version{i}")
+                self.model.add_adapter(self.slots[i], self.model.peft_config[ADAPTER])
+                self.model.set_adapter(ADAPTER)
+                for name, p in self.model.named_parameters():
+                    p.requires_grad_(name in self.parameters)
+            plain = {name.replace(f".{ADAPTER}", ""): tensor for name, tensor in version.tensors.items()}
+            set_peft_model_state_dict(self.model, plain, adapter_name=self.slots[i])
+        return self.slots[: len(versions)]
+
+    def forward(
+        self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
+    ) -> Tensor:
+        """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
+        # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
+        training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
+        if self.model.training != training:
+            self.model.train(training)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.dtype == "bfloat16"):
+            out = self.model(
+                input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache,
+                use_cache=cache is not None, logits_to_keep=keep, **named,
+            )  # fmt: skip
+        logits: Tensor = out.logits
+        return logits
+
+    def passes(self) -> Forward:
+        """The forward pass with the weights as they are now: the quick one where model and settings allow it."""
+        if self.quick:
+            return QuickPass(self.model, self.precision)
+        return lambda *given, rows=None: self.forward(*given)
+
+    def cache(self, columns: int = 0) -> Any:
+        """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
+        from transformers import DynamicCache
+
+        from .kv_cache import roomy
+
+        empty = DynamicCache(config=self.model.config)
+        return roomy(empty, columns, self.precision) if columns else empty
+
+    def score(
+        self,
+        prompt: Tensor,
+        prompt_mask: Tensor,
+        token: Tensor,
+        mask: Tensor,
+        forward: Forward | None = None,
+        entropy: Entropy = "value",
+        norm: bool = False,
+    ) -> Scored:
+        """Teacher-forced log-probabilities, entropies and, if asked for, the norms of distributions.
+
+        prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
+        forward pass is given.
+        """
+        return score(self, prompt, prompt_mask, token, mask, forward or self.passes(), entropy, norm)
+
+
+def load(source: str) -> tuple[Any, Any]:
+    """(tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
+
+    Raises `UserError` for what is neither, a model that is not causal, and a missing tokenizer.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError(HINT) from error
+    transformers.utils.logging.disable_progress_bar()
+    there = Path(source).is_dir()
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        what = (
+            "has no usable config.json"
+            if there
+            else "is neither a folder nor a model that can be had from the hub"
+        )
+        raise UserError(f"MODEL={source} {what}: {_line(error)}") from error
+    named = config.architectures or []
+    if named and not any("CausalLM" in name or "LMHead" in name for name in named):
+        raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
+    try:
+        tokenizer = _tokenizer_class(source).from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
+        ) from error
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
+    return tokenizer, model
+
+
+def _tokenizer_class(source: str) -> Any:
+    """What a folder's own tokenizer settings name where that is the generic class: `AutoTokenizer` would put the
+    architecture's usual tokenizer in its place, which splits text differently."""
+    import transformers
+
+    settings = Path(source) / "tokenizer_config.json"
+    named = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
+    generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+
+
+def with_lora(model: Any, spec: LanguageSpec) -> Any:
+    """The model with one LoRA adapter on all linear layers but the head; everything else is frozen."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UserError(HINT) from error
+    config = LoraConfig(
+        r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=0.0, target_modules="all-linear"
+    )
+    with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
+        torch.manual_seed(spec.seed)
+        return get_peft_model(model, config)
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Tokens that end a completion: those of the generation settings, then the tokenizer's own."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    listed = [named] if isinstance(named, int) else list(named or [])
+    own = tokenizer.eos_token_id
+    found = list(dict.fromkeys([*listed, *([] if own is None else [own])]))
+    if not found:
+        raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
+    return found
+
+
+def _without_dropout(model: torch.nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (to mypy a module has tensors only)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

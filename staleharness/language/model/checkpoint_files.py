@@ -1,0 +1,115 @@
+"""A language model as files: is it one, and how large are its versions? Asked before anything is loaded or written."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+from ...base.files import user_path
+from ...errors import UserError
+from ..spec import LanguageSpec
+
+HINT = "language tasks need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
+CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+SHARE = 0.8  # of the free memory that policy versions may take
+LONGEST_HEADER = 100_000_000  # bytes; safetensors' own limit
+
+
+def check_model(spec: LanguageSpec) -> None:
+    """Raise `UserError` where `spec.model` is no causal language model with a tokenizer, or its versions do not fit."""
+    folder = user_path(spec.model)
+    if not folder.is_dir():
+        _check_hub(spec.model)
+        return
+    config = _json(folder / "config.json", spec.model)
+    named = config.get("architectures") or []
+    if named and not any(part in name for name in named for part in CAUSAL):
+        raise UserError(f"MODEL={spec.model} is a {named[0]}, which is not a causal language model")
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise UserError(f"MODEL={spec.model} has no tokenizer (none of {', '.join(TOKENIZERS)})")
+    if not any(folder.glob("*.safetensors")):
+        raise UserError(
+            f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded"
+        )
+    numbers = trainable(folder, spec)
+    check_memory(spec, numbers, free_memory())
+
+
+def trainable(folder: Path, spec: LanguageSpec) -> int:
+    """Numbers in one version, from the headers of the weights' files."""
+    shapes = [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
+    if spec.versions == "full":
+        return sum(math.prod(shape) for _, shape in shapes)
+    layers = [s for name, s in shapes if len(s) == 2 and "embed" not in name and "lm_head" not in name]
+    return sum(spec.lora_rank * (rows + columns) for rows, columns in layers)
+
+
+def check_memory(spec: LanguageSpec, numbers: int, free: int | None) -> None:
+    """Raise `UserError` where `spec.capacity` versions of `numbers` float32 do not fit into `free` bytes."""
+    size = 4 * numbers
+    if free is None or spec.capacity * size <= SHARE * free:
+        return
+    most = int(SHARE * free // size)
+    instead = "" if spec.versions == "lora" else ", or keep adapters only: SET=versions=lora"
+    fits = f"give K={most} or less" if most else "not even one fits"
+    raise UserError(
+        f"K={spec.capacity} versions of {size / 1e9:.2g} GB each need {spec.capacity * size / 1e9:.3g} GB of memory, "
+        f"and {free / 1e9:.3g} GB are free; {fits}{instead}"
+    )
+
+
+def free_memory() -> int | None:
+    """Bytes that a process may still take, or None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else None
+
+
+def _check_hub(name: str) -> None:
+    """Ask for the smallest file of a model on the hub: from the cache, or over the network."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return
+        hf_hub_download(name, "config.json")
+    except (OSError, ValueError, HFValidationError) as error:
+        why = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({why}); "
+            "without network give a folder that holds config.json, tokenizer and *.safetensors"
+        ) from error
+
+
+def _shapes(file: Path) -> list[tuple[str, list[int]]]:
+    """(name, shape) of the tensors in a safetensors file, from its header."""
+    with file.open("rb") as stream:
+        head = stream.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else LONGEST_HEADER + 1
+        if length > LONGEST_HEADER:
+            raise UserError(f"{file} is not a safetensors file")
+        try:
+            header = json.loads(stream.read(length))
+        except ValueError as error:
+            raise UserError(f"{file} is not a safetensors file") from error
+    return [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
+
+
+def _json(path: Path, model: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"MODEL={model} has no config.json that can be read") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no settings of a model")
+    return content

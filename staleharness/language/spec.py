@@ -1,0 +1,144 @@
+"""What a run on prompts with verifiable answers is described by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from ..errors import UserError
+from ..spec import Aggregation, RunSpec
+
+
+@dataclass(frozen=True)
+class LanguageSpec(RunSpec):
+    """A run on prompts with verifiable answers; `steps` counts optimiser steps.
+
+    One phase is a generation round: `minibatches` (N, the forward lag) minibatches of `prompts` × `completions`
+    are generated with the versions that the lag model assigns, then trained on one after the other.
+    """
+
+    steps: int = 256
+
+    # the task
+    model: str = ""  # a hub name or a folder; empty: the task's own
+    data: str = ""  # a folder with train.jsonl and test.jsonl; empty: the task's own
+    model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
+    data_digest: str = ""
+    prompt_format: str = ""  # by name; empty: the task's own
+    chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
+    extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
+
+    # generation, at temperature 1 without truncation of the distribution
+    prompts: int = 32  # per minibatch
+    completions: int = 8  # per prompt
+    prompt_tokens: int = 512  # longest prompt
+    long_prompts: Literal["refuse", "drop"] = "refuse"  # drop: the problems are left out, and counted
+    completion_tokens: int = 512  # longest completion
+    versions: Literal["full", "lora"] = "full"  # what a version is: all weights, or a LoRA adapter
+    lora_rank: int = 32
+    lora_alpha: float = 32.0
+    kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
+
+    # advantage and loss
+    baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
+    dynamic_sampling: bool = False  # only groups with some but not all correct (DAPO); others are counted
+    aggregation: Aggregation = "token-mean"
+    mask_truncated: bool = False  # completions cut at the limit teach nothing; otherwise graded as they are
+    weight_decay: float = 0.0
+
+    # learning
+    learning_rate: float = 1e-6
+    anneal_learning_rate: bool = False
+    adam_epsilon: float = 1e-8
+    discount: float = 1.0
+    gae_lambda: float = 1.0
+    normalise_advantage: bool = False  # the baseline has done it
+    max_grad_norm: float = 1.0
+
+    # evaluation: greedy completions of test problems
+    evaluations: int = 8
+    evaluation_problems: int = 0  # the first so many of the test split; 0: all
+
+    # machine
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
+    gradient_checkpointing: bool = False
+    micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
+
+    unit: ClassVar[str] = "optimiser steps"
+    alike: ClassVar[tuple[str, ...]] = (
+        *RunSpec.alike, "model", "prompts", "completions", "completion_tokens", "minibatches", "dtype", "versions",
+    )  # fmt: skip
+    positive: ClassVar[str] = (
+        f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha"
+    )
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quick": {},
+        "standard": {"evaluations": 16},
+        # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
+        "paper": {
+            "steps": 256,
+            "prompts": 32,
+            "completions": 8,
+            "prompt_tokens": 512,
+            "completion_tokens": 512,
+            "learning_rate": 1e-6,
+            "hyper": {"ppo_clip": {"clip": 0.2, "clip_high": 0.272}, "vaco": {"delta": 0.05}},
+            "dtype": "bfloat16",
+            "gradient_checkpointing": True,
+        },
+        # Setup 1 of A-3PO (arXiv 2512.06547): Qwen2.5-1.5B-Instruct on GSM8K, 4 minibatches of 256 prompts in all
+        "a3po": {
+            "steps": 256,
+            "minibatches": 4,
+            "prompts": 64,
+            "completions": 4,
+            "completion_tokens": 1024,
+            "learning_rate": 8.5e-6,
+            "chat_template": True,
+            "dtype": "bfloat16",
+            "gradient_checkpointing": True,
+        },
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("weight_decay", "evaluation_problems", "micro_batch"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if self.steps % self.steps_per_phase:
+            n = self.steps_per_phase
+            below = self.steps // n * n
+            near = f"{below} or {below + n}" if below else f"{n}"
+            raise UserError(
+                f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}"
+            )
+        if self.completions == 1 and self.baseline != "none":
+            raise UserError(
+                f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "
+                "give at least 2, or baseline=none"
+            )
+        if self.dynamic_sampling and self.completions == 1:
+            raise UserError("dynamic_sampling needs groups: completions must be at least 2")
+
+    @property
+    def steps_per_phase(self) -> int:
+        return self.minibatches * self.epochs
+
+    @property
+    def sequences(self) -> int:
+        """Completions per minibatch."""
+        return self.prompts * self.completions
+
+    @property
+    def size(self) -> str:
+        return (
+            f"{self.steps} optimiser steps of {self.prompts} prompts x {self.completions} completions, "
+            f"{self.steps_per_phase} per generation round"
+        )
+
+    def probe(self) -> LanguageSpec:
+        return dataclasses.replace(
+            self, steps=3 * self.steps_per_phase, evaluations=1, evaluation_problems=self.sequences
+        )

@@ -1,0 +1,195 @@
+"""What the report's template is given: rows of text and numbers, from runs, table and failures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.text import duration, number
+from ..figures.palette import Style
+from ..statistics.table import Table, count, raw_digits
+from ..store.cells import cell_of
+from ..store.store import StoredRun
+
+COLUMNS = (  # key of a row, heading, what it is
+    ("algorithm", "algorithm", ""),
+    ("capacity", "K", "capacity of the policy buffer"),
+    ("iqm", "IQM", "interquartile mean of normalised scores, more is better"),
+    ("median", "median", "median over environments of mean normalised scores"),
+    ("mean", "mean", "mean over environments of mean normalised scores"),
+    ("optimality_gap", "gap", "optimality gap, less is better"),
+    ("auc", "AUC", "area under the normalised learning curve"),
+    ("raw_mean", "return", "mean raw return"),
+    ("lag_mean", "lag", "mean realised lag in phases"),
+    ("tv", "TV", "total variation between the newest policy and those that acted"),
+    ("ess", "ESS", "effective sample size as a share of the data"),
+    ("clipped", "clipped", "share of decisions whose gradient the method removed"),
+    ("n_runs", "n", "runs × environments"),
+    ("seconds", "time", "mean wall-clock time of a run"),
+)
+RUN_COLUMNS = (
+    "algorithm",
+    "environment",
+    "K",
+    "seed",
+    "sampled",
+    "deterministic",
+    "steps",
+    "evaluation steps",
+    "time",
+    "evaluation time",
+    "status",
+    "run",
+)
+NUMBERS = frozenset(
+    {"K", "seed", "sampled", "deterministic", "steps", "evaluation steps", "time", "evaluation time"}
+)  # of the list of runs
+AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
+
+
+def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, Any]:
+    cells = []
+    for key, _, _ in COLUMNS:
+        value = row[key]
+        cell: dict[str, Any] = {
+            "value": "" if value is None else value,
+            "text": value,
+            "interval": "",
+            "bar": None,
+        }
+        if key == "n_runs":
+            cell["text"] = count(row)
+        elif key == "seconds":
+            cell["text"] = duration(value)
+        elif key == "clipped":
+            cell["text"] = number(None if value is None else 100 * value, 1) + ("" if value is None else "%")
+        elif key not in ("algorithm", "capacity"):
+            cell["text"] = number(value, {"raw_mean": raw_digits(table), "tv": 3}.get(key, 2))
+        if f"{key}_low" in row and value is not None:
+            low, high = row[f"{key}_low"], row[f"{key}_high"]
+            cell["interval"] = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
+        if key == "iqm" and value is not None:
+            cell["bar"] = _bar(row, table)
+        cells.append(cell)
+    return {"index": look.index, "colour": look.colour, "cells": cells}
+
+
+def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
+    """Where the IQM and its interval lie between the least and greatest end of all rows, in percent."""
+    ends = [r[k] for r in table.rows for k in ("iqm", "iqm_low", "iqm_high") if r[k] is not None]
+    low, span = min(ends), (max(ends) - min(ends)) or 1.0
+
+    def at(value: float) -> float:
+        return float(round(100 * (value - low) / span, 2))
+
+    bar: dict[str, float | None] = {"at": at(row["iqm"]), "low": None, "width": None}
+    if row["iqm_low"] is not None:
+        bar |= {"low": at(row["iqm_low"]), "width": round(at(row["iqm_high"]) - at(row["iqm_low"]), 2)}
+    return bar
+
+
+def run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One flat record per run and per failure: what the list of runs and `runs.csv` show."""
+    records = []
+    for run in runs:
+        r, cell = run.record, cell_of(run)
+        records.append({
+            "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": r["spec"]["seed"],
+            **_scores(r["scores"]),
+            "steps": r["steps"], "evaluation steps": r["evaluation_steps"], "time": r["seconds"]["total"],
+            "evaluation time": r["seconds"]["evaluate"], "status": "done", "run": run.id,
+        })  # fmt: skip
+    for f in failures:
+        records.append({
+            "algorithm": f.get("label", ""), "environment": f.get("env", ""), "K": f.get("capacity"),
+            "seed": f.get("seed"), "status": f.get("class", "failed"), "run": f.get("id", ""),
+        })  # fmt: skip
+    return records
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean and deviation of each way of acting that was evaluated; of answers, accuracy with Wilson interval."""
+    found: dict[str, Any] = {}
+    for way, score in scores.items():
+        found |= {way: score["mean"], f"{way}_std": score["std"]}
+        if "wilson" in score:
+            low, high = score["wilson"]
+            n = len(score["returns"])
+            counts = f"n={n}, {score['unparsed']} unparsed, {score['truncated']} truncated"
+            found["accuracy"] = f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] ({counts})"
+    return found
+
+
+def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str]) -> dict[str, Any]:
+    look, env = looks.get(record["algorithm"]), record["environment"]
+    cells = []
+    for name in RUN_COLUMNS:
+        value = record.get(name)
+        text = "–" if value is None else str(value)
+        if name == "deterministic" and "accuracy" in record:
+            text = record["accuracy"]
+        elif name in ("sampled", "deterministic") and value is not None:
+            text = f"{value:.1f} ± {record[f'{name}_std']:.1f}"
+        elif name in ("time", "evaluation time"):
+            text = duration(value)
+        elif name in ("steps", "evaluation steps") and value is not None:
+            text = f"{value:,}"
+        cells.append({"value": "" if value is None else value, "text": text, "number": name in NUMBERS})
+    return {
+        "cells": cells,
+        "failed": record["status"] != "done",
+        "index": look.index if look else None,
+        "colour": look.colour if look else "transparent",
+        "panel": envs.index(env) if env in envs else None,
+    }
+
+
+def failure(record: Mapping[str, Any]) -> dict[str, Any]:
+    place = [str(record["label"])] if record.get("label") else []
+    place += [
+        f"{word}{record[key]}"
+        for key, word in (("env", "on "), ("capacity", "K="), ("seed", "seed "))
+        if key in record
+    ]
+    return {
+        "where": " ".join(place) or "a run",
+        "kind": record.get("class", "failed"),
+        "message": clean(str(record.get("message", ""))),
+        "phase": record.get("phase"),
+        "log": clean(str(record.get("log_tail", ""))),
+    }
+
+
+def clean(text: str) -> str:
+    """A log as it looked at the end: without terminal escapes, overwritten lines and control characters."""
+    text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", "", text)
+    lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+    return "\n".join("".join(c for c in line if c == "\t" or c.isprintable()) for line in lines)
+
+
+# --- how it was made
+
+
+def entries(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
+    """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
+    found = []
+    for name in sorted({k for r in records for k in r}):
+        counts = Counter(_word(r[name]) for r in records if name in r)
+        found.append((name, sorted(counts.items(), key=_natural)))
+    return found
+
+
+def _natural(item: tuple[str, int]) -> tuple[float, str]:
+    """Numbers in their order, before words."""
+    try:
+        return float(item[0]), ""
+    except ValueError:
+        return math.inf, item[0]
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

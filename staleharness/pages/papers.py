@@ -1,0 +1,125 @@
+"""The figures of papers: what each asks, whose runs fill it, how it is drawn, what the paper claims, what we saw.
+
+experiments/<study>.toml            a study: a grid of runs (`study.Question`)
+experiments/<paper>/paper.toml      a paper: title, link, what it is about (`Paper`)
+experiments/<paper>/<figure>.toml   a figure of it (`Entry`); fig3.toml is Figure 3
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ..base.parsing import build, read_toml
+from ..base.plugins import builtin_folder
+from ..errors import UserError, nearest
+from ..store.study import Question, read_study
+
+Verdict = Literal["", "agree", "disagree", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    title: str
+    link: str
+    about: str  # one or two sentences, in our words
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One figure, as its file describes it."""
+
+    title: str
+    question: str
+    study: str  # whose runs: experiments/<study>.toml, results/reference/<study>/
+    draw: str  # name of the drawing function
+    claim: str  # what the paper shows and says, in our words; empty where the figure is ours
+    asked: str = ""  # who asked for it, where no paper shows it
+    saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
+    verdict: Verdict = ""
+    only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
+    names: Mapping[str, str] = field(default_factory=dict)  # what the figure calls an algorithm, by its label
+    normalise: str = "auto"  # as the kind of task is usually reported
+    score: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure with its place: its paper, its name, its study."""
+
+    paper: str  # folder
+    name: str  # file, without .toml
+    entry: Entry
+    question: Question  # of the study, at the small scale; `at` gives the paper's
+
+    @property
+    def number(self) -> str:
+        """`3` of fig3, `5b` of fig5b; empty where the figure is not one of the paper's own."""
+        match = re.fullmatch(r"fig(\d+[a-z]?)", self.name)
+        return match[1] if match else ""
+
+    @property
+    def heading(self) -> str:
+        return f"Figure {self.number}: {self.entry.title}" if self.number else self.entry.title
+
+
+def experiments() -> Path:
+    """Where studies and figures lie: in the checkout, or inside the wheel."""
+    return builtin_folder("experiments")
+
+
+def read_paper(name: str, folder: Path | None = None) -> tuple[Paper, list[PaperFigure]]:
+    """A paper and its figures: those with a number first, in order. Raises `UserError` naming file, key and remedy."""
+    root = experiments() if folder is None else folder
+    known = sorted(path.parent.name for path in root.glob("*/paper.toml"))
+    if name not in known:
+        raise UserError(f"PAPER={name!r} is unknown; {nearest(name, known)}")
+    path = root / name / "paper.toml"
+    paper = build_from(Paper, path)
+    figures = []
+    for file in sorted((root / name).glob("*.toml")):
+        if file != path:
+            entry = build_from(Entry, file)
+            figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
+    return paper, sorted(figures, key=lambda f: (not f.number, int(re.sub(r"\D", "", f.number) or 0), f.name))
+
+
+def build_from(kind: type[Any], file: Path) -> Any:
+    """A file of one of the two kinds; what it lacks is said like what it has too much."""
+    content = read_toml(file)
+    try:
+        return build(kind, content, f"spec file {file}")
+    except TypeError:
+        absent = [f.name for f in fields(kind) if f.name not in content and _required(f)]
+        raise UserError(f"spec file {file} lacks {', '.join(absent)}") from None
+
+
+def _required(found: Any) -> bool:
+    return found.default is MISSING and found.default_factory is MISSING
+
+
+def _study(root: Path, name: str, asked_by: Path) -> Question:
+    known = [path.stem for path in root.glob("*.toml")]
+    if name not in known:
+        raise UserError(f"spec file {asked_by}: study={name!r} is not in {root}; {nearest(name, known)}")
+    return read_study(root / f"{name}.toml")
+
+
+def chosen(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigure]:
+    """The figure called `3`, `fig3` or `components`; all where none or `all` is named. Raises `UserError`."""
+    if wanted in (None, "all"):
+        return list(figures)
+    found = [f for f in figures if wanted in (f.name, f.number)]
+    if not found:
+        names = [f.number or f.name for f in figures]
+        raise UserError(
+            f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none"
+        )
+    return found
+
+
+# --- bundles

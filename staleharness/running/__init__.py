@@ -1,0 +1,1 @@
+"""From a question to published runs: plan, workers, checkpoints."""

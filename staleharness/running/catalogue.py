@@ -1,0 +1,100 @@
+"""`staleharness list`: what can be run, as plain data and as text. Loads plugin files, not torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..algorithm import ALGORITHMS, Algorithm
+from ..base.plugins import source_file, summary
+from ..simulator.methods import OTHER, families, passes_of, place_of
+from ..task import all_families
+
+
+def catalogue() -> dict[str, list[dict[str, Any]]]:
+    """{"algorithms": [...], "envs": [...]}, each entry {name, summary, paper, hyper-parameters, file, ...}."""
+    algorithms = [_algorithm(ALGORITHMS[name]) for name in ALGORITHMS]
+    envs = [
+        {
+            "name": env,
+            "summary": line,
+            "paper": family.paper,
+            "hyper_parameters": {},
+            "file": source_file(family),
+            "family": family.name,
+            "aliases": sorted(alias for alias, target in family.aliases.items() if target == env),
+        }
+        for family in all_families()
+        for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
+    ]
+    return {"algorithms": algorithms, "envs": envs}
+
+
+def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
+    place = place_of(cls)
+    return {
+        "name": cls.name,
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "hyper_parameters": cls.hyper_parameters(),
+        "file": source_file(cls),
+        "core": cls.core,
+        "family": place.family,
+        "does": families(cls).get(place.family, ""),
+        "level": place.level,
+        "transform": place.transform,
+        "trust_region": place.trust_region,
+        "anchor": place.anchor,
+        "passes": str(passes_of(cls())),
+        "needs": sorted(cls.needs),
+    }
+
+
+def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
+    lines = [
+        "algorithms (ALGO=name or name[option=value,...]), by what becomes of a stale decision",
+        "* in a sweep that names none; passes: beyond those that any method needs, on tokens",
+    ]
+    for family, does, members in _by_family(content["algorithms"]):
+        lines += ["", f"{family}: {does}" if does else family]
+        for entry in members:
+            lines += ["", f"  {entry['name']}: {entry['summary']}{' *' if entry['core'] else ''}"]
+            options = ", ".join(f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items())
+            for what, value in (
+                ("ratio", _ratio(entry)),
+                ("passes", entry["passes"]),
+                ("needs", ", ".join(entry["needs"])),
+                ("paper", entry["paper"]),
+                ("options", options),
+                ("file", entry["file"]),
+            ):
+                if value:
+                    lines.append(f"      {what + ':':9}{value}")
+    lines += ["", "environments (ENV=name)", ""]
+    width = max(len(entry["name"]) for entry in content["envs"])
+    for entry in content["envs"]:
+        alias = f" (or {', '.join(entry['aliases'])})" if entry["aliases"] else ""
+        lines.append(f"  {entry['name']:{width}}  {entry['summary']}{alias}")
+    lines += [""] + [f"  file: {file}" for file in dict.fromkeys(entry["file"] for entry in content["envs"])]
+    return "\n".join(lines)
+
+
+def _by_family(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """(family, what it does, its methods): families in the order of the files that name them, then the rest."""
+    named = dict.fromkeys(key for entry in entries for key in families(ALGORITHMS[entry["name"]]))
+    order = [*named, OTHER]
+    grouped = [(key, [e for e in entries if e["family"] == key]) for key in order]
+    return [(key, members[0]["does"], members) for key, members in grouped if members]
+
+
+def _ratio(entry: dict[str, Any]) -> str:
+    """`token; weight: cut to 2; trust region: none; anchor: μ`, of what is known."""
+    parts = [entry["level"]] + [
+        f"{words} {entry[key]}"
+        for key, words in (("transform", "weight"), ("trust_region", "trust region"), ("anchor", "anchor"))
+        if entry[key]
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,114 @@
+"""The process behind one run. Forked from a server that has everything heavy loaded already, then on its own."""
+
+from __future__ import annotations
+
+import errno
+import io
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import gymnasium  # noqa: F401 (loaded in the fork server, so that a run costs no start-up)
+import torch
+import torch._dynamo  # every optimiser loads it: a second, paid once in the server
+
+from ..algorithm import ALGORITHMS
+from ..base.files import write_json
+from ..base.plugins import PATH_VARIABLE, source_file, source_hash
+from ..errors import Changed, Interrupted
+from ..store.store import Store, log_tail
+from ..task import find_env
+from . import run
+from .job import Job
+
+
+def main(job: Job, plugin_path: str, channel: Connection) -> None:
+    """Run `job`, tell `channel` about every phase, and end with `done`, `failed` or `interrupted`.
+
+    The process ends itself at the next phase boundary when the sweep that started it is gone.
+    """
+    orders: list[str] = []  # reasons to stop after this phase
+    for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
+        signal.signal(name, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda signum, frame: orders.append("SIGTERM"))
+    if plugin_path:
+        os.environ[PATH_VARIABLE] = plugin_path
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    attempt.mkdir(parents=True, exist_ok=True)
+    _log_to(attempt / "log.txt")
+    torch.set_num_threads(int(job.spec["threads"]))
+    torch.use_deterministic_algorithms(True)
+    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
+    parent = multiprocessing.parent_process()
+
+    def should_stop() -> bool:
+        if parent is not None and not parent.is_alive():
+            return True
+        try:
+            while channel.poll():
+                orders.append(channel.recv())
+        except (EOFError, OSError):
+            return True
+        return bool(orders)
+
+    def tell(message: dict[str, Any]) -> None:
+        try:
+            channel.send(message)
+        except OSError:
+            orders.append("the sweep is gone")
+
+    try:
+        check_plugins(job)
+        path = run.execute(job, tell, should_stop)
+        tell({"event": "done", "path": str(path)})
+    except Interrupted as stop:
+        tell({"event": "interrupted", "message": str(stop)})
+    except BaseException as error:  # every failure is told: class, message, log tail
+        traceback.print_exc()
+        sys.stderr.flush()
+        failure = describe(error, attempt)
+        try:
+            write_json(attempt / "failure.json", failure)
+        except OSError as unwritable:
+            failure["message"] += f" (and the failure could not be written down: {unwritable})"
+        tell({"event": "failed", **failure})
+
+
+def check_plugins(job: Job) -> None:
+    """Raise `Changed` when a plugin file was edited since the sweep was planned: the id names what it was then."""
+    _, family = find_env(str(job.spec["env"]))
+    spec = family.settings.from_dict(job.spec)
+    algorithm = ALGORITHMS[spec.algorithm]
+    if spec.run_id(source_hash(algorithm), source_hash(family)) != job.run_id:
+        raise Changed(
+            f"{source_file(algorithm)} or {source_file(family)} was edited since the sweep began; start it again"
+        )
+
+
+def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
+    """A failure as plain data: its class as users know it, one line, and the end of the log."""
+    kind = type(error).__name__
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        kind = "OOM"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        kind = "DiskFull"
+    return {"class": kind, "message": " ".join(str(error).split()), "log_tail": log_tail(attempt)}
+
+
+def _log_to(path: Path) -> None:
+    """Standard output and error go to the run's log, also those of libraries in C; stray files go beside it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
+    os.chdir(path.parent)

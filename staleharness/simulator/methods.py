@@ -1,0 +1,136 @@
+"""What a method is among the others: its place (`methods.toml` beside its file), what it costs, where it cannot act."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..algorithm import Algorithm
+from ..base.parsing import build
+from ..base.plugins import source_file, summary
+from ..control.spec import ControlSpec
+from ..errors import UserError
+from ..spec import RunSpec
+
+OTHER = "other"  # the family of methods that no `methods.toml` places
+ANCHORS = {
+    "behaviour": "the policy that acted",
+    "recompute": "the learner at the start of the phase",
+    "ewma": "a moving average of the learner",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A method's entry in `methods.toml`, which explains the fields."""
+
+    family: str = OTHER
+    level: str = ""
+    transform: str = ""
+    trust_region: str = ""
+    anchor: str = ""
+    touches: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    traps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Forward passes over the data beside those that any method needs."""
+
+    per_phase: int  # over all data of the phase
+    per_step: int  # over a minibatch, at every gradient step
+    by_row: bool  # whether completions go through one by one
+
+    def __str__(self) -> str:
+        parts = [f"{n} forward per {what}" for n, what in self.counts if n]
+        return ", ".join(parts + ["completions one by one"] * self.by_row) or "none"
+
+    @property
+    def counts(self) -> tuple[tuple[int, str], ...]:
+        return (self.per_phase, "phase"), (self.per_step, "gradient step")
+
+
+def families(cls: type[Algorithm]) -> dict[str, str]:
+    """Family -> what it does with a stale decision, of the folder that the method's file lies in."""
+    return dict(_read(_file(cls)).get("families", {}))
+
+
+def place_of(cls: type[Algorithm]) -> Place:
+    """The method's entry; without one, the family `other` and what can be derived. Raises `UserError` for a bad one."""
+    file = _file(cls)
+    entry = dict(_read(file).get("methods", {})).get(cls.name)
+    if entry is None:
+        proximal = cls().proximal
+        return Place(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
+    words = {
+        key: text
+        for key, text in dict(_read(file).get("options", {})).items()
+        if key in cls.hyper_parameters()
+    }
+    place = build(
+        Place, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
+    )
+    if place.family not in families(cls):
+        known = ", ".join(families(cls)) or "none"
+        raise UserError(
+            f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}"
+        )
+    return place
+
+
+def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
+    """What the method asks of the learner beyond the pass through which its gradient goes; on tokens, with several
+    gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
+    its start whatever the method is."""
+    own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
+    several = spec is None or spec.epochs * spec.minibatches > 1
+    start = algorithm.proximal == "recompute" or (own_targets and several)
+    return Passes(
+        per_phase=int(start and not isinstance(spec, ControlSpec)),
+        per_step=int(algorithm.proximal == "ewma") + int("reference" in algorithm.needs),
+        by_row=algorithm.optimal_baseline,
+    )
+
+
+def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
+    """What a run must say of a mechanism that cannot act under its settings although the data are stale."""
+    updates = spec.epochs * spec.minibatches
+    if spec.capacity == 1 and updates == 1:
+        return []  # nothing is stale: there is nothing to act on
+    line = algorithm.inactive(updates)
+    return [] if line is None else [line]
+
+
+def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
+    """What a reader of results is told, without the plugin at hand: plain data for `run.json`."""
+    cls, place = type(algorithm), place_of(type(algorithm))
+    return {
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "family": place.family,
+        "level": place.level,
+        "transform": place.transform,
+        "trust_region": place.trust_region,
+        "anchor": place.anchor,
+        "proximal": "" if algorithm.proximal == "behaviour" else ANCHORS[algorithm.proximal],
+        "passes": str(passes_of(algorithm, spec)),
+        "needs": sorted(cls.needs),
+        "touches": dict(place.touches),
+    }
+
+
+def _file(cls: type[Algorithm]) -> Path:
+    return Path(source_file(cls)).with_name("methods.toml")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # of TOML, of UTF-8
+        raise UserError(f"{file} cannot be read: {error}") from error

@@ -1,0 +1,72 @@
+"""What a simulation says of each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The newest policy's evaluation, per way of acting: `sampled`, `deterministic` (greedy on tokens)."""
+
+    returns: dict[str, list[float]]  # one undiscounted raw return per episode; 1 or 0 per test problem
+    lengths: dict[str, list[int]]  # decisions per episode or completion
+    steps: int  # decisions that belonged to an episode
+    counts: dict[str, int] = field(default_factory=dict)  # of language: unparsed, truncated
+
+    def mean(self, how: str) -> float:
+        return float(np.mean(self.returns[how]))
+
+
+def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
+    """The Wilson score interval of a proportion (Wilson 1927), 95 % by default."""
+    share, square = right / count, z * z
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = z / (1 + square / count) * (share * (1 - share) / count + square / (4 * count**2)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(frozen=True)
+class PhaseRecord:
+    """What one phase leaves behind: deterministic metrics, wall-clock seconds, and scores if it was evaluated."""
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    scores: Scores | None
+
+
+class Simulated(Protocol):
+    """One run, phase by phase; everything that a phase hands to the next is in `state_dict`."""
+
+    @property
+    def spec(self) -> RunSpec: ...
+
+    @property
+    def gradient_steps(self) -> int: ...
+
+    @property
+    def method(self) -> Mapping[str, Any]:
+        """What the method is, as plain data: who reads the results has no plugin at hand."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a reader of the results must know of these settings."""
+
+    phase: int
+    evaluation_steps: int
+
+    def __iter__(self) -> Iterator[PhaseRecord]: ...
+
+    def advance(self) -> PhaseRecord: ...
+
+    def close(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,1 @@
+"""From stored runs to numbers with intervals."""

@@ -1,0 +1,222 @@
+"""The table: aggregate scores with intervals, per algorithm and buffer capacity. Reads stored runs, trains
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..base.files import tree_digest, write_json
+from ..errors import UserError, nearest
+from ..store.cells import Cell, Grid, cell_of, grid
+from ..store.store import StoredRun
+from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, iqm
+from .bootstrap import improvement as improvement_of
+from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
+from .scores import AUTO, Array, Normaliser, final_score, learning_curve, measure, normaliser, unit, usual
+from .table import COLUMNS, Table, plain, render, to_csv
+
+__all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
+
+PACKAGE = Path(__file__).parents[1]
+MAKERS = [
+    PACKAGE / room for room in ("base", "store", "statistics")
+]  # a table is made anew when these change
+
+
+def table(
+    runs: Sequence[StoredRun],
+    expected: Sequence[Mapping[str, Any]] = (),
+    *,
+    score: str = AUTO,
+    normalise: str = AUTO,
+    reps: int = 2000,
+    engine: str = "rliable",
+) -> Table:
+    """Aggregate runs over environments and seeds: one row per (algorithm, capacity), sorted by capacity and
+    name.
+
+    `expected` lists the runs that were asked for, each {label, capacity, env, seed, problem (a word or
+    None)}, so that what is missing can be said. `score` is `sampled` or `deterministic`; `normalise` is
+    `minmax`, `ppo`, `frozen` or `raw` (see `scores.normaliser`); `auto` is what the kind of task is reported
+    by. `engine` makes the intervals: `rliable`, or
+    `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown
+    option, or a normalisation without runs. The result does not depend on the order of the runs.
+    """
+    if engine not in ENGINES:
+        raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
+    if reps < 10:
+        raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
+    score, normalise = usual(runs, score, normalise)
+    found = grid(runs)
+    scale = normaliser(normalise, found, score)
+    missing = missing_runs(found, expected)
+    keys = sorted({(k, label) for label, k in found.rows} | {(c.capacity, c.label) for c, _, _ in missing})
+    envs = sorted({*found.envs, *(c.env for c, _, _ in missing)})
+    absent = Counter((c.label, c.capacity) for c, _, _ in missing)
+    rows = [_row(found, label, k, scale, score, ENGINES[engine], reps, absent[label, k]) for k, label in keys]
+    ks = sorted({k for k, _ in keys})
+    settings = {
+        "score": score,
+        "measure": measure(runs, score),
+        "unit": unit(runs),
+        "normalise": normalise,
+        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
+        "constants_note": scale.note,
+        "reps": reps,
+        "engine": engine,
+        "level": LEVEL,
+        "envs": envs,
+        "capacities": ks,
+        "dates": sorted({str(r.record["date"]) for r in runs}),
+        "sizes": [list(size) for size in sorted({(r.record["phases"], r.record["steps"]) for r in runs})],
+    }
+    notes = [
+        *on_missing(missing, len(runs) + len(missing), envs, ks),
+        *on_counts(found, envs),
+        *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
+        *on_warnings(runs),
+        *on_mixtures(runs),
+    ]
+    return Table(rows, notes, settings)
+
+
+def cached_table(
+    folder: Path, runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]] = (), **options: Any
+) -> Table:
+    """`table(...)`, kept in `folder/table.json` and read back from there, without rliable or pandas, while
+    the runs, what was expected and the options are the same.
+    """
+    path = folder / "table.json"
+    key = _key(runs, expected, options)
+    try:
+        held = json.loads(path.read_text())
+        if held["key"] == key:
+            return Table(**held["table"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # absent or of another make: computed again below
+    made = table(runs, expected, **options)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"key": key, "table": made.to_json()})
+    return made
+
+
+def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
+    content = {
+        "code": [__version__, tree_digest(*MAKERS)],
+        "runs": sorted([r.id, r.seal] for r in runs),
+        "expected": sorted(json.dumps(dict(e), sort_keys=True) for e in expected),
+        "options": dict(options),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def improvement(
+    runs: Sequence[StoredRun], baseline: str, *, score: str = "sampled", reps: int = 2000
+) -> list[dict[str, Any]]:
+    """Chance that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with its
+    interval.
+
+    Averaged over the environments that both have; 0.5 is a draw. One record {algorithm, baseline, capacity,
+    n_tasks, probability, low, high} per algorithm and capacity; needs no normalisation. Raises `UserError`
+    where the baseline has no run.
+    """
+    found = grid(runs)
+    if baseline not in found.labels:
+        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
+    records: list[dict[str, Any]] = []
+    for label, k in found.rows:
+        pairs = [
+            (found.cells.get(Cell(label, k, e)), found.cells.get(Cell(baseline, k, e))) for e in found.envs
+        ]
+        both = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
+        if label == baseline or not both:
+            continue
+        x, y = [b[0] for b in both], [b[1] for b in both]
+
+        def chance(*columns: Array, tasks: int = len(x)) -> Array:
+            return improvement_of(columns[:tasks], columns[tasks:])[..., None]
+
+        ends = _interval(
+            ("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), ENGINES["rliable"], reps
+        )
+        records.append({
+            "algorithm": label, "baseline": baseline, "capacity": k, "n_tasks": len(x),
+            "probability": float(improvement_of(x, y)),
+            "low": ends.get("improvement_low"), "high": ends.get("improvement_high"),
+        })  # fmt: skip
+    return records
+
+
+def _row(
+    found: Grid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
+) -> dict[str, Any]:
+    members = {c.env: rs for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k)}
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {"algorithm": label, "capacity": k, "n_runs": 0, "n_tasks": len(members), "missing": missing}
+    row["env"] = next(iter(members)) if len(members) == 1 else f"{len(members)} envs"
+    if not members:
+        return row
+    row["n_runs"] = min(len(rs) for rs in members.values())
+
+    scores = [np.array([scale(env, final_score(r, score)) for r in rs]) for env, rs in members.items()]
+    row |= dict(zip(AGGREGATES, engine.points(*scores).tolist(), strict=True))
+    row |= _interval(AGGREGATES, aggregates, scores, (label, k), engine, reps)
+    areas = [np.array([area(r, scale, score) for r in rs]) for rs in members.values()]
+    if np.isfinite(np.concatenate(areas)).all():
+        row["auc"] = float(iqm(np.concatenate(areas)))
+        row |= _interval(("auc",), _pooled_iqm, areas, (label, k), engine, reps)
+
+    runs = [r for rs in members.values() for r in rs]
+    row["raw_mean"] = _mean([final_score(r, score) for r in runs])
+    for name, source in (
+        ("lag_mean", "lag_mean"),
+        ("tv", "tv_data"),
+        ("ess", "ess_data"),
+        ("clipped", "clipped"),
+    ):
+        row[name] = _mean([r.record["summary"].get(source) for r in runs])
+    row["seconds"] = _mean([r.record["seconds"]["total"] for r in runs])
+    return row
+
+
+def _pooled_iqm(*columns: Array) -> Array:
+    return iqm(np.concatenate(columns, axis=-1))[..., None]
+
+
+def _interval(
+    names: Sequence[str], statistic: Callable[..., Array], columns: Sequence[Array], cell: tuple[str, int],
+    engine: Engine, reps: int,
+) -> dict[str, float]:  # fmt: skip
+    """{name_low, name_high} of each name; nothing where a task has one run only, for then there is none."""
+    if min(len(c) for c in columns) < 2:
+        return {}
+    low, high = engine.interval(statistic, columns, name=(names[0], *cell), reps=reps)
+    ends: dict[str, float] = {}
+    for i, name in enumerate(names):
+        ends |= {f"{name}_low": float(low[i]), f"{name}_high": float(high[i])}
+    return ends
+
+
+def area(run: StoredRun, scale: Normaliser, score: str) -> float:
+    """Mean height of a run's normalised learning curve (trapezoid rule); NaN with fewer than two evaluations.
+
+    One number per run, before any resampling: a bootstrap over checkpoints would break each curve apart.
+    """
+    steps, returns = learning_curve(run, score)
+    if len(steps) < 2:
+        return float("nan")
+    return float(np.trapezoid(scale(cell_of(run).env, returns), steps) / (steps[-1] - steps[0]))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [v for v in values if v is not None]
+    return float(np.mean(there)) if there else None

@@ -1,0 +1,168 @@
+"""Two sets of runs side by side: the cells they share, the runs to compare in each, and how they were made apart."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..base.parsing import canonical_json
+from ..base.text import plural
+from ..errors import UserError
+from ..store.cells import Cell, cell_of, flat, grid, where
+from ..store.store import StoredRun
+from .scores import in_updates
+
+MOST = 12  # names in one note
+Pair = tuple[list[StoredRun], list[StoredRun]]  # of one cell: A and B, each sorted by seed
+
+
+@dataclass(frozen=True)
+class Match:
+    """Shared cells in the order of a table, and what a reader must know about the rest."""
+
+    shared: dict[Cell, Pair]
+    notes: list[str]
+
+
+def match(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> Match:
+    """Put the runs of two sides into the cells (algorithm, K, environment) that both have.
+
+    Where a side holds a cell with several settings, those that the other side has too are compared, and a note
+    says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
+    """
+    left, right = _cells(a, named := _names_n([*a, *b])), _cells(b, named)
+    both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
+    if not both:
+        raise UserError(f"A and B share no cell: A has {holdings(left)}; B has {holdings(right)}")
+    shared: dict[Cell, Pair] = {}
+    notes = [_only("A", set(left) - set(right)), _only("B", set(right) - set(left))]
+    for cell in both:
+        mine, theirs = _alike(left[cell], right[cell])
+        for side, taken, held in (("A", mine, left[cell]), ("B", theirs, right[cell])):
+            if len(taken) < len(held):
+                count = plural(len(held) - len(taken), "run")
+                notes.append(
+                    f"{side} has {count} of {where(cell)} with settings that the other lacks: left out"
+                )
+        shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
+    return Match(shared, [*filter(None, notes), *differences(shared)])
+
+
+def is_paired(pair: Pair) -> bool:
+    """Whether seed s of A belongs to seed s of B: the same seeds, and one setting throughout each side, so that
+    within every pair the same thing differs. The harness draws the same random numbers for the same seed."""
+    a, b = pair
+    return [_seed(r) for r in a] == [_seed(r) for r in b] and all(len(_by_settings(s)) == 1 for s in pair)
+
+
+def identical(pair: Pair) -> int:
+    """Seeds whose runs are the same bit for bit, by the checksum of their metrics."""
+    other = {_seed(r): r.record["metrics_sha256"] for r in pair[1]}
+    return sum(other.get(_seed(r)) == r.record["metrics_sha256"] for r in pair[0])
+
+
+def differences(shared: Mapping[Cell, Pair]) -> list[str]:
+    """A line per setting and per entry of the fingerprint whose values in A and B are not the same in every cell."""
+    notes = []
+    for words, read in (("set", _settings), ("made", _fingerprint)):
+        found: dict[str, tuple[Counter[str], Counter[str]]] = {}
+        for pair in shared.values():
+            held = [[read(run) for run in side] for side in pair]
+            for name in sorted({n for side in held for values in side for n in values}):
+                mine, theirs = (Counter(_word(v.get(name)) for v in side) for side in held)
+                if set(mine) != set(theirs):
+                    total = found.setdefault(name, (Counter(), Counter()))
+                    total[0].update(mine)
+                    total[1].update(theirs)
+        for name, (mine, theirs) in sorted(found.items()):
+            notes.append(f"{words} differently: {name} = {_shares(mine)} in A, {_shares(theirs)} in B")
+    return notes
+
+
+def holdings(cells: Iterable[Cell]) -> str:
+    """What a side has, in words."""
+    cells = list(cells)
+    axes = (
+        {c.label for c in cells},
+        {c.env for c in cells},
+        {f"K={k}" for k in sorted({c.capacity for c in cells})},
+    )
+    return " × ".join(
+        _listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes
+    )
+
+
+def _names_n(runs: Sequence[StoredRun]) -> bool:
+    """Whether any label says N: then all that have an N must, for one side may have swept it and the other not."""
+    return any(" N=" in r.record["label"] for r in runs)
+
+
+def _cells(runs: Sequence[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun]]:
+    cells: dict[Cell, list[StoredRun]] = {}
+    for run in sorted(runs, key=lambda r: r.id):
+        label = run.record["label"]
+        if with_n and in_updates(run) and " N=" not in label:
+            run = replace(run, record={**run.record, "label": f"{label} N={run.spec['minibatches']}"})
+        cells.setdefault(cell_of(run), []).append(run)
+    return cells
+
+
+def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
+    """All runs of a cell, or where a side mixes settings those with the one setting that both sides have."""
+    mine, theirs = _by_settings(a), _by_settings(b)
+    common = set(mine) & set(theirs)
+    if max(len(mine), len(theirs)) > 1 and len(common) == 1:
+        (key,) = common
+        return mine[key], theirs[key]
+    return a, b
+
+
+def _by_settings(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(canonical_json({**run.spec, "seed": None}), []).append(run)
+    return groups
+
+
+def _in_order(side: str, cell: Cell, runs: list[StoredRun]) -> list[StoredRun]:
+    try:
+        return grid(runs).cells[cell]
+    except UserError as error:
+        raise UserError(f"{side}: {error}") from error
+
+
+def _only(side: str, cells: set[Cell]) -> str:
+    names = [where(c) for c in sorted(cells, key=lambda c: (c.capacity, c.label, c.env))]
+    return f"only {side} has {_listed(names)}" if names else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
+
+
+def _seed(run: StoredRun) -> int:
+    return int(run.record["spec"]["seed"])
+
+
+def _settings(run: StoredRun) -> dict[str, Any]:
+    """All settings that a shared cell and a seed leave open, hyper-parameters under their method's name."""
+    return {k: v for k, v in flat(run.spec).items() if k not in ("algorithm", "capacity", "env", "seed")}
+
+
+def _fingerprint(run: StoredRun) -> dict[str, Any]:
+    return {k: v for k, v in run.record["fingerprint"].items() if k not in run.spec}
+
+
+def _word(value: Any) -> str:
+    return "not recorded" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _shares(counts: Counter[str]) -> str:
+    """`0.1`, or `0.1 (3 runs) or 0.2 (6 runs)`."""
+    if len(counts) == 1:
+        return next(iter(counts))
+    return " or ".join(f"{value} ({plural(n, 'run')})" for value, n in sorted(counts.items()))

@@ -1,0 +1,197 @@
+"""How far apart two result sets are: B − A in every shared cell and over environments, with bootstrap intervals.
+
+Seeds that belong together are resampled together (`matching.is_paired`); otherwise A and B are resampled
+independently. Both within each environment (stratified).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.text import plural
+from ..errors import UserError, nearest
+from ..store.cells import Cell, Grid
+from ..store.store import StoredRun
+from .bootstrap import ENGINES, LEVEL, Engine, improvement, iqm
+from .matching import Pair, identical, is_paired, match
+from .scores import AUTO, Array, Normaliser, final_score, measure, normaliser, usual
+
+COLUMNS = (
+    "algorithm", "env", "capacity", "scale", "n_a", "n_b", "n_envs", "seeds", "identical", "a", "b",
+    "difference", "difference_low", "difference_high", "probability", "probability_low", "probability_high",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`cells`: mean raw scores of each shared cell; `rows`: IQM of normalised scores of each (algorithm, K) over the
+    shared environments. Both hold the keys of `COLUMNS`: `difference` is B − A, `probability` that a run of B
+    scores higher than a run of A (ties half), `seeds` how they were resampled, `identical` the number of seeds whose
+    runs are equal bit for bit. An end of an interval that does not exist is None.
+    """
+
+    cells: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    settings: dict[
+        str, Any
+    ]  # score, measure, normalise, constants, constants_note, reps, engine, level, envs
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare_runs(
+    a: Sequence[StoredRun],
+    b: Sequence[StoredRun],
+    *,
+    score: str = AUTO,
+    normalise: str = AUTO,
+    reps: int = 2000,
+    engine: str = "rliable",
+) -> Comparison:
+    """Compare two sets of runs cell by cell. The options are those of `stats.table`; normalisation is over the
+    shared cells of both sides together. Raises `UserError` where nothing is shared or an option is unknown.
+    """
+    if engine not in ENGINES:
+        raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
+    matched = match(a, b)
+    shared = matched.shared
+    everyone = [run for pair in shared.values() for side in pair for run in side]
+    score, normalise = usual(everyone, score, normalise)
+    scale = normaliser(normalise, Grid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
+    raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
+
+    def row(
+        cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str
+    ) -> dict[str, Any]:
+        return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}
+
+    cells = [row({cell: pair}, raw, _mean, "mean") for cell, pair in shared.items()]
+    kinds = list(dict.fromkeys((c.label, c.capacity) for c in shared))
+    members = [{c: p for c, p in shared.items() if (c.label, c.capacity) == kind} for kind in kinds]
+    rows = [row(of_kind, scale, _pooled_iqm, f"IQM, {normalise}") for of_kind in members]
+    settings = {
+        "score": score,
+        "measure": measure(everyone, score),
+        "normalise": normalise,
+        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
+        "constants_note": scale.note,
+        "reps": reps,
+        "engine": engine,
+        "level": LEVEL,
+        "envs": sorted({c.env for c in shared}),
+    }
+    notes = [
+        *matched.notes,
+        *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
+        *_on_intervals(cells),
+    ]
+    return Comparison(cells, rows, notes, settings)
+
+
+def _row(
+    cells: Mapping[Cell, Pair],
+    scale: Normaliser,
+    of: Callable[..., Array],
+    score: str,
+    engine: Engine,
+    reps: int,
+) -> dict[str, Any]:
+    first = next(iter(cells))
+    a, b = (
+        [
+            scale(cell.env, np.array([final_score(r, score) for r in pair[side]]))
+            for cell, pair in cells.items()
+        ]
+        for side in (0, 1)
+    )
+    paired = [is_paired(pair) for pair in cells.values()]
+    same = [identical(pair) for pair in cells.values()]
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {
+        "algorithm": first.label,
+        "capacity": first.capacity,
+        "env": first.env if len(cells) == 1 else f"{len(cells)} envs",
+        "n_envs": len(cells),
+        "n_a": min(map(len, a)),
+        "n_b": min(map(len, b)),
+        "seeds": "paired" if all(paired) else "partly paired" if any(paired) else "independent",
+        "identical": sum(same),
+        "a": float(of(*a)),
+        "b": float(of(*b)),
+        "probability": float(improvement(b, a)),
+    }
+    row["difference"] = row["b"] - row["a"]
+    if min(map(len, (*a, *b))) < 2:
+        return row  # one run has no spread
+    name = ("comparison", *first, len(cells))
+    low, high = difference_interval(a, b, paired, of, engine=engine, name=name, reps=reps)
+    for i, key in enumerate(("difference", "probability")):
+        row |= {f"{key}_low": float(low[i]), f"{key}_high": float(high[i])}
+    return row
+
+
+def difference_interval(
+    a: Sequence[Array],
+    b: Sequence[Array],
+    paired: Sequence[bool],
+    of: Callable[..., Array],
+    *,
+    engine: Engine,
+    name: tuple[Any, ...],
+    reps: int,
+) -> tuple[Array, Array]:
+    """Low and high ends [2] of of(*b) − of(*a) and of P(b > a), for columns [runs_t] of each environment t.
+
+    What is resampled are places in the columns: where `paired[t]` one draw of places serves both sides, otherwise
+    each side has its own. `of` takes columns [..., runs_t] and reduces the last axis.
+    """
+    places: list[Array] = []
+    for x, y, together in zip(a, b, paired, strict=True):
+        places += [np.arange(len(x), dtype=np.float64)]
+        places += [] if together else [np.arange(len(y), dtype=np.float64)]
+
+    def statistic(*drawn: Array) -> Array:
+        rest = iter(drawn)
+        left, right = [], []
+        for x, y, together in zip(a, b, paired, strict=True):
+            i = next(rest).astype(np.intp)
+            j = i if together else next(rest).astype(np.intp)
+            left.append(x[i])
+            right.append(y[j])
+        return np.stack([of(*right) - of(*left), improvement(right, left)], axis=-1)
+
+    return engine.interval(statistic, places, name=name, reps=reps)
+
+
+def _mean(column: Array) -> Array:
+    return np.asarray(column.mean(axis=-1))
+
+
+def _pooled_iqm(*columns: Array) -> Array:
+    return iqm(np.concatenate(columns, axis=-1))
+
+
+def _on_intervals(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the cells say together, and how far their intervals can be trusted."""
+    notes = []
+    same = sum(c["identical"] for c in cells)
+    if same:
+        total = sum(min(c["n_a"], c["n_b"]) for c in cells)
+        notes.append(f"{same} of {plural(total, 'pair')} of runs are identical bit for bit")
+    judged = [c for c in cells if c["difference_low"] is not None]
+    apart = sum(not c["difference_low"] <= 0 <= c["difference_high"] for c in judged)
+    if judged:
+        verb = "excludes" if apart == 1 else "exclude"
+        chance = "; by chance alone 1 in 20 would, more often with few seeds" if len(judged) > 1 else ""
+        notes.append(f"{apart} of {plural(len(judged), 'interval')} of cells {verb} 0{chance}")
+    if single := len(cells) - len(judged):
+        notes.append(f"no interval where a side has one run only: {plural(single, 'cell')}")
+    if small := sum(min(c["n_a"], c["n_b"]) < 4 for c in judged):
+        notes.append(f"fewer than 4 seeds on a side, so intervals are rough: {plural(small, 'cell')}")
+    return notes

@@ -1,0 +1,126 @@
+"""The table of results as data, as text, as CSV. Imports nothing heavy: a cached table shows at once."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
+
+if TYPE_CHECKING:
+    import rich.table
+
+COLUMNS = (
+    "algorithm", "env", "capacity", "n_runs", "n_tasks",
+    "iqm", "iqm_low", "iqm_high", "median", "median_low", "median_high", "mean", "mean_low", "mean_high",
+    "optimality_gap", "optimality_gap_low", "optimality_gap_high",
+    "raw_mean", "auc", "auc_low", "auc_high", "lag_mean", "tv", "ess", "clipped", "seconds", "missing",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """One row per (algorithm, capacity), aggregated over environments; every row has the keys of `COLUMNS`.
+
+    A number that does not exist (an interval from one run, a score of no run) is None.
+    """
+
+    rows: list[dict[str, Any]]
+    notes: list[str]  # what a reader must know: missing runs, unequal seeds, mixed versions
+    settings: dict[
+        str, Any
+    ]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
+
+    @property
+    def draft(self) -> bool:
+        """Whether runs are missing that were asked for."""
+        return any(row["missing"] for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def headline(self) -> str:
+        """What the numbers are, in one line."""
+        s = self.settings
+        scale = f"normalised: {s['normalise']} ({s['constants_note']})"
+        ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
+        return f"{', '.join(s['envs'])} | {s['measure']} | {scale} | {ends}"
+
+
+def render(table: Table, width: int = 120) -> rich.table.Table:
+    """The table for a terminal of `width` columns, by rich. Where not all columns fit, the least telling go first
+    and the caption says which.
+    """
+    headers, lines, hidden = _fitted(table, width - 2)  # rich draws an edge on either side
+    return in_rich(headers, lines, _no_room(hidden))
+
+
+def plain(table: Table, width: int = 120) -> str:
+    """The table as fixed-width text, headline above and notes below; no line is over `width` columns."""
+    headers, lines, hidden = _fitted(table, width)
+    text = [*textwrap.wrap(table.headline, width), *fixed_width(headers, lines)]
+    text += wrapped([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
+    return "\n".join(map(printable, text))
+
+
+def _no_room(hidden: Sequence[str]) -> str:
+    return f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else ""
+
+
+def to_csv(table: Table) -> str:
+    """All columns, full precision, empty where there is no number."""
+    return rows_to_csv(table.rows, COLUMNS)
+
+
+def interval(row: Mapping[str, Any], name: str) -> str:
+    """`0.83 [0.71, 0.90]`; the bracket is a dash where the interval is undefined."""
+    if row[name] is None:
+        return "–"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{number(row[name])} " + ("[–]" if low is None else f"[{number(low)}, {number(high)}]")
+
+
+def count(row: Mapping[str, Any]) -> str:
+    """Runs × tasks; `*` where runs are missing."""
+    return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
+
+
+def raw_digits(table: Table) -> int:
+    """Digits of a raw score: an accuracy needs more than a return."""
+    return 3 if table.settings["normalise"] == "raw" else 1
+
+
+def _fitted(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
+    return fit(*_cells(table), width, ("clip%", "raw", "gap", "ESS", "time", "median", "TV"))
+
+
+def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    low_high = f"IQM [{table.settings['level']:.0%} CI]"
+    headers = [
+        "algorithm",
+        "K",
+        low_high,
+        "median",
+        "mean",
+        "gap",
+        "raw",
+        "lag",
+        "TV",
+        "ESS",
+        "clip%",
+        "n",
+        "time",
+    ]
+    lines = []
+    for row in table.rows:
+        clipped = None if row["clipped"] is None else 100 * row["clipped"]
+        lines.append([
+            printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]),
+            number(row["mean"]), number(row["optimality_gap"]), number(row["raw_mean"], raw_digits(table)),
+            number(row["lag_mean"]), number(row["tv"], 3), number(row["ess"]), number(clipped, 1),
+            count(row), duration(row["seconds"]),
+        ])  # fmt: skip
+    return headers, lines

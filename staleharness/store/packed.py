@@ -1,0 +1,73 @@
+"""Published results in few files: the runs of many directories as three tables. No torch, no simulator, no plugin.
+
+<root>/staleharness.json   marks the folder as ours
+<root>/manifest.json       sha256 of the tables; command, study and what the runs were made with
+<root>/runs.parquet        a row per run: id, run.json and job.json as they were, digest of its own manifest
+<root>/metrics.parquet     a row per run and phase: what the runs' metrics.parquet held, no digit lost
+<root>/timing.parquet      likewise the seconds
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..base.files import digest
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLES = ("metrics", "timing")  # with a column `run`
+RUNS = "runs.parquet"
+FILES = (RUNS, *(f"{name}.parquet" for name in TABLES))
+
+
+def is_packed(root: Path) -> bool:
+    return (root / RUNS).is_file()
+
+
+def check(root: Path) -> None:
+    """Raise `UserError` where a file is not the one that the manifest vouches for."""
+    try:
+        held = json.loads((root / "manifest.json").read_text())["files"]
+        wrong = [name for name in FILES if held.get(name) != digest(root / name)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}"
+        ) from None
+    if wrong:
+        raise UserError(
+            f"the packed results in {root} are damaged: {wrong[0]} differs from the manifest; get them again"
+        )
+
+
+def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
+    """(id, run.json, job.json, digest of the run's own manifest), sorted by id. Raises `UserError`."""
+    import pandas as pd
+
+    check(root)
+    for row in pd.read_parquet(root / RUNS).itertuples():
+        yield str(row.id), json.loads(str(row.record)), json.loads(str(row.job)), str(row.seal)
+
+
+def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
+    """One of `TABLES` for one run, as its own file held it but for columns without any value."""
+    path = root / f"{name}.parquet"
+    tables = _by_run(path, path.stat().st_mtime_ns)
+    return tables[run_id].drop(columns="run").dropna(axis=1, how="all").reset_index(drop=True)
+
+
+@functools.lru_cache(maxsize=8)
+def _by_run(path: Path, _: int) -> dict[str, pd.DataFrame]:
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    # By way of Arrow slices: integers stay integers where other runs lack the column.
+    whole = pq.read_table(path)
+    counts = pd.Series(whole["run"].to_pandas().astype(str)).value_counts(sort=False)
+    starts = counts.cumsum() - counts
+    return {str(run): whole.slice(starts[run], counts[run]).to_pandas() for run in counts.index}

@@ -1,0 +1,77 @@
+"""`staleharness status`: every run of a results folder and how it stands. Read from the files, never remembered."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..base.text import printable
+from .store import Store
+
+
+def status(store: Store) -> dict[str, Any]:
+    """{"runs": [{id, label, env, capacity, seed, state, phase, phases, ...}], "counts": {...}}.
+
+    state: done | running (its process holds the lock) | stopped (goes on from its checkpoint) | failed.
+    """
+    rows = []
+    for run in store.read_all():
+        spec, phases = run.spec, run.record["phases"]
+        row = _row(run.id, run.record["label"], spec, "done", phases, phases)
+        rows.append({**row, "seconds": run.record["seconds"]["total"]})
+    attempts = store.root / "attempts"
+    for path in sorted(attempts.iterdir()) if attempts.is_dir() else []:
+        with contextlib.suppress(OSError, ValueError):  # one that is being published right now
+            rows.append(_attempt(store, path))
+    counts = {
+        state: sum(row["state"] == state for row in rows)
+        for state in ("done", "running", "stopped", "failed")
+    }
+    return {"runs": rows, "counts": counts}
+
+
+def _row(
+    run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int
+) -> dict[str, Any]:
+    place = {key: spec[key] for key in ("env", "capacity", "seed")}
+    return {"id": run_id, "label": label, **place, "state": state, "phase": phase, "phases": phases}
+
+
+def _attempt(store: Store, path: Path) -> dict[str, Any]:
+    job = json.loads((path / "job.json").read_text())
+    spec = job["spec"]
+    log = path / "metrics.jsonl"
+    phase = log.read_bytes().count(b"\n") if log.is_file() else 0
+    failure = store.failure(path.name)
+    state = "running" if _held(path / ".lock") else "failed" if failure else "stopped"
+    row = _row(path.name, job["label"], spec, state, phase, int(job.get("phases", 0)))
+    return {**row, "failure": failure} if state == "failed" else row
+
+
+def _held(path: Path) -> bool:
+    """Whether a living process holds the lock; the kernel lets go of a dead one's."""
+    if not path.exists():
+        return False
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def as_text(content: dict[str, Any]) -> str:
+    lines = [", ".join(f"{count} {state}" for state, count in content["counts"].items())]
+    for row in content["runs"]:
+        name = f"{row['label']} {row['env']} K={row['capacity']} seed {row['seed']}"
+        line = f"{row['id']}  {row['state']:8} {row['phase']:>5}/{row['phases']:<5} {name}"
+        if "failure" in row:
+            line += f": {row['failure']['class']}: {row['failure']['message']}"
+        lines.append(printable(line))
+    return "\n".join(lines)

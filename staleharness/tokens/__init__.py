@@ -1,0 +1,1 @@
+"""Learning from rows of tokens, whatever the policy behind them."""

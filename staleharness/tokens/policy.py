@@ -1,0 +1,62 @@
+"""What the learner of tokens asks of a policy, and what it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..simulator.buffer import Version
+
+
+# of a language model: (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) ->
+# logits [B, keep, V]
+Forward = Callable[..., Tensor]
+
+
+Entropy = Literal["none", "value", "gradient"]
+
+
+class Scored(NamedTuple):
+    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
+
+    logp: Tensor
+    entropy: Tensor | None  # nats
+    norm: Tensor | None  # Σ_v π(v)²
+
+
+class TokenPolicy(Protocol):
+    """What the learner of tokens asks of a policy."""
+
+    device: torch.device
+    micro_batch: int  # completions in one forward pass; 0: all
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """What trains, by name."""
+
+    def snapshot(self, phase: int, gradient_step: int) -> Version: ...
+
+    def acting(
+        self, versions: Sequence[Version], position: NDArray[np.int64]
+    ) -> AbstractContextManager[Forward]:
+        """A forward pass in which row i is computed by `versions[position[i]]`."""
+
+    def score(
+        self,
+        prompt: Tensor,
+        prompt_mask: Tensor,
+        token: Tensor,
+        mask: Tensor,
+        forward: Forward | None = None,
+        entropy: Entropy = "value",
+        norm: bool = False,
+    ) -> Scored:
+        """By the learner unless another forward pass is given."""

@@ -1,0 +1,244 @@
+"""The contract suite over every registered algorithm, and over plugins that break it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from staleharness import testing
+from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, check, unmet
+from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
+from staleharness.commands import scaffold
+from staleharness.errors import UserError
+from staleharness.objectives import gae, importance_ratio
+from staleharness.spec import RunSpec
+from staleharness.testing import CHECKS, check_algorithm, parametrize_with_checks
+
+SEVEN = ["a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco"]
+
+
+@parametrize_with_checks([ALGORITHMS[name] for name in ALGORITHMS])
+def test_every_registered_algorithm_keeps_the_contract(algorithm: Algorithm, check: testing.Check) -> None:
+    check(algorithm)
+
+
+def test_the_seven_algorithms_are_registered() -> None:
+    assert set(SEVEN) <= set(ALGORITHMS)
+
+
+def test_listing_the_algorithms_needs_no_torch() -> None:
+    code = (
+        "import sys; from staleharness.algorithm import ALGORITHMS as a; [*a]; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("ppo_clip", {"clip": 0.0}, "ppo_clip: clip must be above 0, not 0.0"),
+        ("ppo_clip", {"clip": "wide"}, "ppo_clip: clip must be a number, not 'wide'"),
+        ("ppo_clip", {"clip": True}, "ppo_clip: clip must be a number, not True"),
+        ("ppo_clip", {"clp": 0.1}, "ppo_clip has no hyper-parameter 'clp'; did you mean 'clip'?"),
+        ("ppo_clip", {"anchor": "old"}, "anchor must be one of behaviour, proximal, decoupled, not 'old'"),
+        ("ppo_kl", {"clip": -0.1}, "clip must be 0 (no clip) or above"),
+        ("ppo_kl", {"kl_coef": -1.0}, "kl_coef must be 0 or above"),
+        ("ppo_kl", {"target": 0.0}, "target must be above 0"),
+        ("ppo_kl", {"adaptive": 1}, "adaptive must be of type bool, not 1"),
+        ("spo", {"epsilon": -1.0}, "epsilon must be above 0"),
+        ("impala", {"pg_rho_bar": 0.0}, "pg_rho_bar must be above 0"),
+        ("vaco", {"delta": 0.0}, "delta must be above 0"),
+        ("vaco", {"c_bar": -1.0}, "c_bar must be above 0"),
+        ("vaco", {"entropy_coef": -0.1}, "entropy_coef must be 0 or above"),
+        ("decoupled_ppo", {"ewma_decay": 1.0}, "ewma_decay must be at least 0 and below 1"),
+        ("decoupled_ppo", {"weight_cap": 0.5}, "weight_cap must be 0 (no cap) or at least 1"),
+        ("a3po", {"weight_cap": 0.0}, "weight_cap must be above 0"),
+        ("a3po", {"clip": float("nan")}, "clip must be a number, not nan"),
+    ],
+)
+def test_a_bad_hyper_parameter_is_one_line(name: str, options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ALGORITHMS[name].from_options(options)
+    assert complaint in str(caught.value)
+
+
+def test_an_integer_will_do_for_a_number() -> None:
+    assert ALGORITHMS["vaco"].from_options({"rho_bar": 2}) == ALGORITHMS["vaco"](rho_bar=2.0)
+
+
+@dataclass(frozen=True)
+class Needy(Algorithm):
+    name = "needy"
+    needs = frozenset({"groups", "reference"})
+
+
+def test_a_method_that_needs_what_a_task_has_not_is_refused_in_one_line() -> None:
+    everything, spec = frozenset(NEEDS), RunSpec(env="Hopper-v5", algorithm="needy")
+    assert unmet(Needy(), everything) is None and unmet(Algorithm(), frozenset()) is None
+    assert unmet(Needy(), everything - {"groups"}) == "needy needs groups of completions of one prompt"
+    assert (
+        unmet(Needy(), frozenset())
+        == "needy needs groups of completions of one prompt and a reference policy"
+    )
+    check(Needy(), spec, everything)
+    with pytest.raises(UserError, match="and a reference policy, which Hopper-v5 does not have"):
+        check(Needy(), spec)
+
+
+def test_an_anchor_recomputed_before_the_only_step_of_a_phase_is_said_to_be_idle() -> None:
+    decoupled = ALGORITHMS["decoupled_ppo"]
+    line = decoupled().inactive(1)
+    assert (
+        line is not None and line.startswith("decoupled_ppo: ") and "ever acts" in line and "\n" not in line
+    )
+    assert decoupled().inactive(2) is None
+    assert decoupled(proximal="ewma").inactive(1) is None
+    assert ALGORITHMS["ppo_clip"]().inactive(1) is None
+    assert ALGORITHMS["ppo_clip"](anchor="proximal").inactive(1) is not None
+
+
+# The contract must also be able to fail. Each plugin below breaks one promise.
+
+
+@dataclass(frozen=True)
+class Honest(Algorithm):
+    """Importance weighting."""
+
+    paper = "none"
+    scale: float = 1.0
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-self.scale * importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A private copy of the registry, so that broken plugins are seen by nobody else."""
+    list(ALGORITHMS)
+    monkeypatch.setattr(ALGORITHMS, "_classes", dict(ALGORITHMS._classes))
+
+
+def test_an_honest_plugin_passes(registry: None) -> None:
+    check_algorithm(ALGORITHMS.register("honest")(Honest))
+
+
+def test_a_freshly_written_plugin_passes(registry: None, tmp_path: Path) -> None:
+    ALGORITHMS.load_file(scaffold.write("algorithm", "my_idea", str(tmp_path)))
+    check_algorithm(ALGORITHMS["my_idea"])
+
+
+class Unnamed(Honest):
+    pass
+
+
+class Averages(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(super().policy_loss(d).loss.mean())
+
+
+class CountsPadding(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(super().policy_loss(replace(d, advantage=d.advantage - d.advantage.mean())).loss)
+
+
+class Draws(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(super().policy_loss(d).loss * (torch.rand(()) < 2))
+
+
+class Writes(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        d.advantage.mul_(2.0)
+        return super().policy_loss(d)
+
+
+class Detached(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return super().policy_loss(replace(d, target_logp=d.target_logp.detach() + 0.0 * d.target_logp))
+
+
+class LostWithoutAClosedForm(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        unknown = float("nan") if d.analytic_kl is None else 1.0
+        return PolicyLoss(unknown * super().policy_loss(d).loss)
+
+
+class Halves(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(0.5 * super().policy_loss(d).loss)
+
+
+class Overflows(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-(20 * (d.target_logp - d.behaviour_logp)).exp() * d.advantage / 20)
+
+
+class SortsRows(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        by_place = torch.arange(len(d.mask)).exp2()[:, None]
+        return PolicyLoss(super().policy_loss(d).loss * by_place)
+
+
+class CrossesEnds(Honest):
+    def targets(self, t: Trajectories) -> Targets:
+        return gae(replace(t, continues=torch.ones_like(t.continues)))
+
+
+class RowlessTargets(Honest):
+    def targets(self, t: Trajectories) -> Targets:
+        return Targets(gae(t).advantage.sum(1), t.value)
+
+
+class IntegerState(Honest):
+    def init_state(self) -> dict[str, float]:
+        return {"steps": 0}
+
+
+class AnswersNonsense(Honest):
+    realign_every = "sometimes"  # type: ignore[assignment]
+
+
+class Careless(Honest):
+    def __post_init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (Unnamed, "is_named_and_explained"),
+        (Averages, "has_a_loss_per_decision"),
+        (CountsPadding, "ignores_padding"),
+        (Draws, "is_deterministic_and_draws_nothing"),
+        (Writes, "leaves_its_inputs_alone"),
+        (Detached, "pulls_on_the_policy"),
+        (LostWithoutAClosedForm, "answers_for_tokens"),
+        (Halves, "is_a_policy_gradient_on_policy"),
+        (Overflows, "survives_extreme_ratios"),
+        (SortsRows, "does_not_see_the_order_of_rows"),
+        (CrossesEnds, "does_not_look_across_an_end"),
+        (RowlessTargets, "has_targets_per_decision"),
+        (IntegerState, "keeps_its_state_in_floats"),
+        (AnswersNonsense, "answers_the_learner"),
+        (Careless, "has_checked_hyper_parameters"),
+    ],
+)
+def test_a_broken_promise_is_caught(registry: None, broken: type[Algorithm], check: str) -> None:
+    if broken is not Unnamed:
+        ALGORITHMS.register(broken.__name__)(broken)
+    checks = {c.__name__: c for c in CHECKS}
+    with pytest.raises(AssertionError):
+        checks[check](broken())
+    with pytest.raises(AssertionError):
+        check_algorithm(broken)
+
+
+def test_every_check_is_seen_to_fail_once() -> None:
+    marker = next(m for m in test_a_broken_promise_is_caught.pytestmark if m.name == "parametrize")
+    assert {check for _, check in marker.args[1]} == {check.__name__ for check in CHECKS}

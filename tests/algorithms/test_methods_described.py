@@ -1,0 +1,280 @@
+"""What a method is said to be: its place among the others, what it costs, where it cannot act; and its card."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+
+from staleharness.algorithm import ALGORITHMS
+from staleharness.base.plugins import PATH_VARIABLE, builtin_folder, source_file
+from staleharness.control.simulation import Simulation
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import Interrupted, UserError
+from staleharness.figures.palette import styles
+from staleharness.language.spec import LanguageSpec
+from staleharness.pages.cards import MECHANISMS, cards, percent
+from staleharness.running.catalogue import as_text, catalogue
+from staleharness.running.job import Job
+from staleharness.running.run import execute
+from staleharness.simulator.methods import OTHER, Place, describe, families, passes_of, place_of, warnings_of
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics.notes import on_warnings
+from staleharness.store.store import Store
+from staleharness.testing import example_decisions
+
+BUILT_IN = [
+    name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")
+]
+HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
+TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="decoupled_ppo", capacity=2, steps=64, num_envs=2, num_steps=16, epochs=1,
+    minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+# --- its place ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_method_has_a_place(name: str) -> None:
+    place = place_of(ALGORITHMS[name])
+    assert place.family in families(ALGORITHMS[name])
+    assert all((place.level, place.transform, place.trust_region, place.anchor, place.traps))
+
+
+def test_no_place_is_kept_for_a_method_that_is_gone() -> None:
+    import tomllib
+
+    held = tomllib.loads((builtin_folder("algorithms") / "methods.toml").read_text())
+    assert set(held["methods"]) == set(BUILT_IN)
+    assert set(held["families"]) == {place_of(ALGORITHMS[name]).family for name in BUILT_IN}
+
+
+def variants(name: str) -> list[Any]:
+    """The method at its defaults and with each choice of each option that has choices."""
+    from typing import Literal, get_args, get_origin
+
+    cls = ALGORITHMS[name]
+    made = [cls()]
+    for key, hint in cls.hyper_parameter_types().items():
+        if get_origin(hint) is Literal:
+            made += [cls.from_options({key: choice}) for choice in get_args(hint)]
+    return made
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_a_method_reports_is_explained_and_nothing_else_is(name: str) -> None:
+    reported: set[str] = set()
+    for algorithm in variants(name):
+        record = replace(example_decisions(), state=algorithm.init_state())
+        reported |= set(algorithm.policy_loss(record).diagnostics)
+    assert set(place_of(ALGORITHMS[name]).touches) == reported
+
+
+IDEA = '''
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+@ALGORITHMS.register("my_idea")
+@dataclass(frozen=True)
+class Idea(Algorithm):
+    """One line."""
+    @property
+    def proximal(self):
+        return "recompute"
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], type[Any]]:
+    """`my_idea`, with the text given as the `methods.toml` beside it."""
+    from staleharness.base.plugins import Registry
+
+    fresh: Registry[Any] = Registry("algorithms")
+    monkeypatch.setattr("staleharness.algorithm.ALGORITHMS", fresh)
+    monkeypatch.setattr("staleharness.running.catalogue.ALGORITHMS", fresh)
+
+    def make(places: str) -> type[Any]:
+        (tmp_path / "idea.py").write_text(IDEA)
+        if places:
+            (tmp_path / "methods.toml").write_text(places)
+        monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "idea.py"))
+        return fresh["my_idea"]
+
+    return make
+
+
+def test_a_plugin_without_a_place_is_listed_under_other_with_what_can_be_derived(plugin: Any) -> None:
+    assert place_of(plugin("")) == Place(anchor="π_prox, the learner at the start of the phase")
+    text = as_text(catalogue())
+    assert re.search(
+        r"\nother\b.*\n\n  my_idea: One line\. \*\n.*anchor π_prox.*\n.*1 forward per phase", text
+    )
+    assert text.index("\nother") > text.index("\nbaseline")
+
+
+def test_a_plugin_may_bring_its_place_and_a_family_of_its_own(plugin: Any) -> None:
+    cls = plugin('[families]\nnew = "does a new thing"\n[methods.my_idea]\nfamily = "new"\nlevel = "token"\n')
+    assert place_of(cls) == Place(family="new", level="token")
+    assert "\nnew: does a new thing\n" in as_text(catalogue())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[methods.my_idea]\nlevels = "token"', "methods.my_idea: unknown option 'levels'"),
+        ("[methods.my_idea]\nlevel = 3", "methods.my_idea: level=3 is not of type str"),
+        ('[methods.my_idea]\nfamily = "clip"', "family 'clip'; the file has: none"),
+        ("[methods", "cannot be read"),
+    ],
+)
+def test_a_place_that_cannot_be_read_is_said_with_its_file(plugin: Any, text: str, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        place_of(plugin(text))
+    assert words in str(error.value) and "methods.toml" in str(error.value)
+
+
+def test_the_list_shows_every_method_once_under_its_family() -> None:
+    content = catalogue()
+    assert json.loads(json.dumps(content)) == content
+    text = as_text(content)
+    for entry in content["algorithms"]:
+        assert text.count(f"\n  {entry['name']}: ") == 1
+        if entry["name"] in BUILT_IN:
+            above = text[: text.index(f"\n  {entry['name']}: ")]
+            heads = re.findall(r"^(\w+): ", above, re.MULTILINE)
+            assert heads[-1] == entry["family"] == place_of(ALGORITHMS[entry["name"]]).family
+
+
+# --- what it costs, and where it cannot act -----------------------------------------------------------------------
+
+
+def test_passes_depend_on_the_kind_of_run() -> None:
+    vaco, decoupled = ALGORITHMS["vaco"](), ALGORITHMS["decoupled_ppo"]()
+    two = replace(TOKENS, minibatches=2)
+    assert [passes_of(vaco, s).per_phase for s in (HERE, TOKENS, two)] == [0, 0, 1]
+    assert [passes_of(decoupled, s).per_phase for s in (HERE, TOKENS, two)] == [0, 1, 1]
+    assert str(passes_of(ALGORITHMS["ppo_clip"]())) == "none"
+    assert str(passes_of(ALGORITHMS["tba"]())) == "1 forward per gradient step"
+    assert str(passes_of(ALGORITHMS["vcpo"]())) == "completions one by one"
+
+
+def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> None:
+    decoupled = ALGORITHMS["decoupled_ppo"]()
+    (line,) = warnings_of(decoupled, TOKENS)
+    assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
+    assert warnings_of(decoupled, replace(TOKENS, capacity=1)) == []
+    assert warnings_of(decoupled, replace(TOKENS, minibatches=4)) == []
+    assert warnings_of(decoupled, HERE) == []  # 80 gradient steps a phase
+    assert len(warnings_of(decoupled, replace(HERE, epochs=1, minibatches=1))) == 1
+    assert warnings_of(ALGORITHMS["ppo_clip"](), TOKENS) == []
+
+
+def test_the_simulation_of_control_knows_what_it_must_say() -> None:
+    simulation = Simulation(SMALL)
+    simulation.close()
+    assert simulation.warnings == warnings_of(ALGORITHMS["decoupled_ppo"](), SMALL) != []
+    assert simulation.method == describe(ALGORITHMS["decoupled_ppo"](), SMALL)
+    assert simulation.method["passes"] == "none"
+    assert json.loads(json.dumps(simulation.method)) == simulation.method
+
+
+def test_a_run_says_it_once_in_its_log_and_for_good_in_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In two sittings: the second goes on after a checkpoint and does not say it again."""
+    spec = replace(SMALL, steps=64 * 3)
+    job = Job("0" * 12, "decoupled_ppo", spec.to_dict(), str(tmp_path))
+    Store(tmp_path).open_for_writing()
+    with pytest.raises(Interrupted):
+        execute(job, lambda told: None, lambda: True)
+    path = execute(job, lambda told: None, lambda: False)
+    decoupled = ALGORITHMS["decoupled_ppo"]()
+    printed = capsys.readouterr().out
+    assert printed.count(f"warning: {warnings_of(decoupled, spec)[0]}\n") == 1 and "resumed after" in printed
+    record = json.loads((path / "run.json").read_text())
+    assert record["warnings"] == warnings_of(decoupled, spec)
+    assert record["method"] == describe(decoupled, spec)
+
+
+# --- notes and cards ----------------------------------------------------------------------------------------------
+
+
+def test_a_warning_is_noted_once_with_who_and_where(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path, label, seed, capacity=k, said={"warnings": [f"tis: {what}"] if k > 1 else []})
+        for label, what in (("tis", "it is idle"), ("tis[cap=3]", "it is idle"))
+        for k in (1, 4, 8)
+        for seed in (0, 1)
+    ]
+    runs.append(write_run(tmp_path, "vaco", 0, capacity=4, said={"warnings": ["something else"]}))
+    runs.append(write_run(tmp_path, "spo", 0, capacity=4))  # of before runs said anything
+    assert on_warnings(runs) == ["tis, tis[cap=3] (K = 4, 8): it is idle", "vaco (K = 4): something else"]
+    assert on_warnings(runs)[0] in stats.table(runs, reps=50).notes
+    assert on_warnings([r for r in runs if r.record["label"] == "vaco"]) == ["vaco: something else"]
+
+
+METHOD = {
+    "summary": "Cuts.", "paper": "Someone 2026", "family": "weight", "level": "token", "transform": "cut to 2",
+    "trust_region": "none", "anchor": "μ", "proximal": "", "passes": "none", "needs": [],
+    "touches": {"truncated": "weight above the cap"},
+}  # fmt: skip
+
+
+def test_a_card_shows_what_each_mechanism_touched_over_all_phases_and_in_the_last(tmp_path: Path) -> None:
+    runs = [
+        write_run(
+            tmp_path, "tis", seed, capacity=k, phases=4, said={"method": METHOD, "warnings": []},
+            settings={"hyper": {"cap": 2.0, "normalise": False}},
+            columns={"algorithm/truncated": [0.0, 0.0, 0.0, last], "truncated": [1.0] * 4},
+        )
+        for k, last in ((1, 0.0), (8, 0.4))
+        for seed in (0, 1)
+    ]  # fmt: skip
+    (card,) = cards(runs, styles(["tis"]))
+    assert (card["summary"], card["paper"], card["capacities"]) == ("Cuts.", "Someone 2026", [1, 8])
+    assert card["options"] == [("cap", "2"), ("normalise", "false")]
+    assert ("trust region", "none") in card["facts"] and "needs" not in dict(card["facts"])
+    rows = {row["name"]: row for row in card["mechanisms"]}
+    assert set(rows) == {"no gradient", "truncated"}  # `truncated` alone is of completions, not of weights
+    assert rows["truncated"]["help"] == "weight above the cap"
+    assert rows["truncated"]["cells"] == [{"mean": "0%", "last": "0%"}, {"mean": "10.0%", "last": "40.0%"}]
+
+
+def test_a_run_of_before_methods_said_what_they_are_has_a_card_of_its_mechanisms(tmp_path: Path) -> None:
+    (card,) = cards([write_run(tmp_path, "vaco", 0)], styles(["vaco"]))
+    assert (card["summary"], card["facts"], card["options"]) == ("", [], [])
+    assert [row["name"] for row in card["mechanisms"]] == ["no gradient"]
+
+
+def test_a_mechanism_measured_at_one_capacity_only_leaves_a_dash_at_the_other(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path, "x", 0, capacity=1),
+        write_run(tmp_path, "x", 0, capacity=4, phases=2, columns={"algorithm/masked": [0.5, 0.25]}),
+    ]
+    (card,) = cards(runs, styles(["x"]))
+    assert card["mechanisms"][-1]["cells"] == [{"mean": "–", "last": ""}, {"mean": "37.5%", "last": "25.0%"}]
+
+
+def test_every_mechanism_that_a_built_in_method_reports_has_a_row() -> None:
+    shares = {"clipped", "masked", "vetoed", "truncated", "rho_truncated", "filter_active"}
+    reported = {d for name in BUILT_IN for d in place_of(ALGORITHMS[name]).touches}
+    assert shares <= reported and {f"algorithm/{s}" for s in shares} <= set(MECHANISMS)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0%"), (0.1234, "12.3%"), (0.0004, "0.04%"), (1.0, "100.0%"), (0.001, "0.1%")]
+)
+def test_small_shares_are_not_rounded_to_nothing(value: float, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_the_family_of_a_method_without_a_place_is_other() -> None:
+    assert Place().family == OTHER

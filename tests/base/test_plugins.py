@@ -1,0 +1,335 @@
+"""A plugin is one file (or one package) and nothing else has to be edited; what is wrong with it is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from staleharness import cli
+from staleharness.algorithm import ALGORITHMS
+from staleharness.base.plugins import PATH_VARIABLE, add_user_path
+from staleharness.commands import scaffold
+from staleharness.control.simulation import Simulation
+from staleharness.errors import UserError
+from staleharness.running.catalogue import catalogue
+from staleharness.running.plan import plan
+from staleharness.store.study import ask
+from staleharness.task import ENVS, find_env
+from staleharness.testing import check_algorithm
+
+TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
+
+IDEA = '''
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+from staleharness.objectives import importance_ratio
+
+@ALGORITHMS.register("{name}")
+@dataclass(frozen=True)
+class Idea(Algorithm):
+    """One line about {name}."""
+    paper = "Nobody 2026"
+    scale: float = 1.0
+    def policy_loss(self, d):
+        return PolicyLoss(-self.scale * importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage)
+'''
+
+WORLD = '''
+from staleharness.task import ENVS, Task
+
+@ENVS.register("{name}")
+class World(Task):
+    """One line about {name}."""
+    paper = "Nobody 2026"
+    ids = {{"{id}": "one line about {id}"}}
+'''
+METADATA = "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Registries that look for plugins again and are put back afterwards; an empty working folder."""
+    monkeypatch.setenv(PATH_VARIABLE, "")
+    for registry in (ALGORITHMS, ENVS):
+        list(registry)
+        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+        monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+        monkeypatch.setattr(registry, "_complete", None)
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+
+
+def write(path: Path, text: str, **names: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.format(**names) if names else text)
+    return path
+
+
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, points: str) -> Path:
+    """An installed distribution `nobody` with one module and these entry points."""
+    write(
+        tmp_path / "site" / "nobody-1.0.dist-info" / "METADATA",
+        "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n",
+    )
+    write(tmp_path / "site" / "nobody-1.0.dist-info" / "entry_points.txt", textwrap.dedent(points))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "nobody", raising=False)
+    return write(tmp_path / "site" / "nobody.py", code)
+
+
+@pytest.fixture(params=["file", "folder", "folder of both kinds", "flag", "entry point"])
+def idea_and_world(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Path]:
+    """The algorithm `my_idea` and the environment `Mine-v0`, brought in by each of the ways there are."""
+    idea, world = IDEA.format(name="my_idea"), WORLD.format(name="mine", id="Mine-v0")
+    if request.param == "entry point":
+        points = "[staleharness.algorithms]\nidea = nobody:Idea\n[staleharness.envs]\nworld = nobody:World\n"
+        return dict.fromkeys(("algorithms", "envs"), package(tmp_path, monkeypatch, idea + world, points))
+    if request.param == "folder of both kinds":
+        files = {
+            "algorithms": write(tmp_path / "p" / "algorithms" / "idea.py", idea),
+            "envs": write(tmp_path / "p" / "envs" / "world.py", world),
+        }
+    else:
+        files = dict.fromkeys(("algorithms", "envs"), write(tmp_path / "p" / "both.py", idea + world))
+    if request.param == "flag":
+        add_user_path(str(files["envs"]))
+    else:
+        monkeypatch.setenv(PATH_VARIABLE, str(files["envs"] if request.param == "file" else tmp_path / "p"))
+    return files
+
+
+def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict[str, Path]) -> None:
+    found = json.loads(json.dumps(catalogue()))
+    (idea,) = [entry for entry in found["algorithms"] if entry["name"] == "my_idea"]
+    assert idea == {
+        "name": "my_idea", "summary": "One line about my_idea.", "paper": "Nobody 2026",
+        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()), "core": True,
+        "family": "other", "does": "", "level": "", "transform": "", "trust_region": "", "anchor": "",
+        "passes": "none", "needs": [],
+    }  # fmt: skip
+    (world,) = [entry for entry in found["envs"] if entry["name"] == "Mine-v0"]
+    assert (world["summary"], world["paper"]) == ("one line about Mine-v0", "Nobody 2026")
+    assert world["file"] == str(idea_and_world["envs"].resolve())
+    for kind, entries in found.items():
+        for entry in entries:
+            assert {"name", "summary", "paper", "hyper_parameters", "file"} <= set(entry), kind
+            assert Path(entry["file"]).is_file()
+    runs = plan(ask(env="Mine-v0,Hopper", algo="my_idea,my_idea[scale=2],spo", seeds="1")).runs
+    assert len({run.run_id for run in runs}) == 6
+    assert [run.label for run in runs][:3] == ["my_idea", "my_idea[scale=2.0]", "spo"]
+
+
+def ids_of(env: str, algo: str) -> dict[str, str]:
+    planned = plan(ask(env=env, algo=algo, seeds="1"))
+    return {f"{run.label} {run.spec.env}": run.run_id for run in planned.runs}
+
+
+def test_editing_a_plugin_changes_the_ids_of_its_runs_and_of_no_others(
+    idea_and_world: dict[str, Path],
+) -> None:
+    before = ids_of("Mine-v0,Hopper", "my_idea,spo")
+    file = idea_and_world["algorithms"]
+    file.write_text(file.read_text() + "\n# a thought\n")
+    after = ids_of("Mine-v0,Hopper", "my_idea,spo")
+    changed = {name for name in before if before[name] != after[name]}
+    both = idea_and_world["envs"] == file  # one file that holds both
+    assert changed == {"my_idea Mine-v0", "my_idea Hopper-v5"} | ({"spo Mine-v0"} if both else set())
+
+
+@pytest.mark.parametrize("kind", ["algorithm", "env"])
+def test_a_file_dropped_into_the_built_in_folder_is_found(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = scaffold.TEMPLATES[kind][0]
+    template, name = (IDEA, "my_idea") if kind == "algorithm" else (WORLD, "mine")
+    file = write(tmp_path / folder / "dropped.py", template, name=name, id="Mine-v0")
+    from staleharness.base import plugins
+
+    monkeypatch.setattr(plugins, "builtin_folder", lambda kind: tmp_path / kind)
+    entries = catalogue()[folder]
+    assert [entry["file"] for entry in entries if entry["name"] in ("my_idea", "Mine-v0")] == [str(file)]
+
+
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    monkeypatch.setenv(PATH_VARIABLE, str(write(tmp_path / "broken.py", text)))
+    with pytest.raises(UserError) as error:
+        list(ALGORITHMS), catalogue()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("def (", "SyntaxError"),
+        ("raise ValueError('two\\nlines')", "ValueError: two lines"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("\0", "null bytes"),
+    ],
+)
+def test_a_plugin_that_does_not_import_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    line = broken(tmp_path, monkeypatch, text)
+    assert str(tmp_path / "broken.py") in line and "does not import" in line and words in line
+
+
+def test_an_installed_plugin_that_does_not_import_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(
+        tmp_path, monkeypatch, "import nothing_of_this_name", "[staleharness.envs]\nworld = nobody:World\n"
+    )
+    with pytest.raises(UserError, match=r"world \(nobody:World\) does not import: ModuleNotFoundError"):
+        list(ENVS)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "holder"),
+    [
+        (IDEA, "spo", "algorithms/spo.py"),
+        (WORLD, "mujoco", "envs/mujoco.py"),
+        (WORLD, "other", "envs/mujoco.py"),
+    ],
+    ids=["algorithm", "family", "environment id"],
+)
+def test_a_plugin_that_claims_a_taken_name_is_told_both_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, holder: str
+) -> None:
+    line = broken(tmp_path, monkeypatch, text.format(name=name, id="hopper"))
+    assert "claimed twice" in line
+    assert str(tmp_path / "broken.py") in line and holder in line
+
+
+def test_two_classes_of_one_file_may_not_share_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = IDEA.format(name="my_idea")
+    line = broken(tmp_path, monkeypatch, first + first.replace("class Idea", "class Better"))
+    assert "by Idea in" in line and "by Better in" in line
+
+
+@pytest.mark.parametrize(("path", "words"), [("nowhere.py", "does not exist"), ("empty", "holds no plugin")])
+def test_a_plugin_path_without_plugins_is_said(tmp_path: Path, path: str, words: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_private.py").touch()
+    with pytest.raises(UserError, match=words):
+        add_user_path(str(tmp_path / path))
+
+
+def test_what_a_plugin_prints_while_it_loads_stays_out_of_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, str(write(tmp_path / "chatty.py", "print('hello from a plugin')")))
+    catalogue()
+    captured = capsys.readouterr()
+    assert captured.out == "" and "hello from a plugin" in captured.err
+
+
+def test_a_path_with_spaces_commas_and_brackets_is_one_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "my, [best] idea.py", IDEA, name="my_idea")
+    monkeypatch.setattr(sys, "argv", ["staleharness", "list", "--json", "--plugin", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert "my_idea" in {entry["name"] for entry in json.loads(capsys.readouterr().out)["algorithms"]}
+
+
+def new(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[Any, str, str]:
+    monkeypatch.setattr(sys, "argv", ["staleharness", "new", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def test_a_new_algorithm_keeps_the_contract_and_is_planned_as_the_hint_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my plugins"
+    code, out, _ = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
+    assert code == 0
+    assert out == (
+        f"wrote {folder}/my_idea.py\n"
+        f"try: staleharness sweep --env Hopper --algo my_idea --k 8 --plugin '{folder}/my_idea.py'\n"
+    )
+    add_user_path(str(folder / "my_idea.py"))
+    check_algorithm(ALGORITHMS["my_idea"])
+    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == [
+        "my_idea"
+    ]
+    before = (folder / "my_idea.py").read_bytes()
+    code, _, err = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
+    assert code == 2 and "exists already" in err
+    assert (folder / "my_idea.py").read_bytes() == before
+
+
+def test_a_new_environment_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = new(monkeypatch, capsys, "env", "my_world", "--folder", str(tmp_path / "p"))
+    assert code == 0 and "--env MyWorld" in out
+    add_user_path(str(tmp_path / "p"))
+    assert find_env("myworld")[0] == "MyWorld-v0"
+    (planned,) = plan(ask(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
+    simulation = Simulation(planned.spec)
+    records = list(simulation)
+    simulation.close()
+    assert len(records) == 2 and records[-1].scores is not None
+    assert records[-1].metrics["lag_max"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("algorithm", "spo", "spo.py"), ("algorithm", "none", "None"), ("algorithm", "policy_loss", "PolicyLoss"),
+        ("algorithm", "", "not a plugin name"), ("algorithm", "a" * 300, "not a plugin name"),
+        ("algorithm", "ünïcode", "not a plugin name"), ("algorithm", "../x", "not a plugin name"),
+        ("env", "hopper", "mujoco.py"), ("env", "mujoco", "mujoco.py"), ("env", "lambda", "not a plugin name"),
+    ],
+)  # fmt: skip
+def test_a_name_that_cannot_be_had_is_refused_and_nothing_is_written(
+    kind: str, name: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=words):
+        scaffold.write(kind, name, str(tmp_path / "p"))
+    assert not (tmp_path / "p").exists()
+
+
+def test_listing_and_asking_for_help_load_neither_torch_nor_a_simulator() -> None:
+    code = """
+import sys, contextlib, io
+from staleharness import cli
+for words in (["list", "--json"], ["--help"], ["status", "--out", "nowhere"], ["sweep", "--env", "Hoper"]):
+    sys.argv = ["staleharness", *words]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        cli.main()
+heavy = {"torch", "mujoco", "matplotlib", "rliable", "pandas", "scipy", "pyarrow"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), PATH_VARIABLE: ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+    light = "import staleharness, sys; print(len(set(sys.modules) & {'numpy', 'tyro', 'rich', 'torch', 'gymnasium'}))"
+    done = subprocess.run(
+        [sys.executable, "-c", light], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "0\n"

@@ -1,0 +1,51 @@
+"""The benchmarks that need a machine or time of their own: what of them can be seen on any machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+FOLDER = ROOT / "tests" / "benchmarks"
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu() -> None:
+    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+    done = run(str(FOLDER / "gpu.py"), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and "no CUDA device" in done.stderr
+
+
+def test_the_gpu_benchmark_walks_its_way_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+    done = run(
+        str(FOLDER / "gpu.py"), "--tiny", "--rounds", "1", "--micro-batch", "4", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "cpu_tiny.json").read_text())
+    assert (
+        record["command"]
+        == f"python tests/benchmarks/gpu.py --rounds 1 --micro-batch 4 --out {tmp_path} --tiny"
+    )
+    assert record["micro_batch"] == 4
+    assert record["finite"]
+    assert record["generated_tokens_per_second"] > 0 < record["trained_tokens_per_second"]
+    assert 0 < record["share_of_matrix_peak"] < 1
+    # 2 layers of 16: q 16x16, k and v 16x8, o 16x16, three matrices of 16x32; 12 prompt tokens read once, 30 new ones
+    inside = 2 * (256 + 128 + 128 + 256 + 3 * 512)
+    context = 12 * 3 + 30 * (6 + 2.5)
+    wanted = 3 * (2 * inside * 42 + 2 * 16 * 60 * 30 + 4 * 16 * 2 * context)
+    seconds = record["seconds_per_round"]["train"]
+    assert record["training_tflops"] == pytest.approx(wanted / seconds / 1e12, rel=0.05, abs=1e-6)

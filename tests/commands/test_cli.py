@@ -1,0 +1,427 @@
+"""The command line as scripts and people meet it: exit codes, streams, JSON, and whatever they may type."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from staleharness import cli
+from staleharness.commands import execute
+from staleharness.pages import report
+from staleharness.store.store import Store
+
+TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
+ASKED = ["--env", "Pendulum", "--k", "2", "--set", TINY, "--steps", "128", "--seeds", "1"]
+
+Call = Callable[..., tuple[Any, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Runs the command line in this process: (exit code, standard output, standard error)."""
+    monkeypatch.setenv("STALEHARNESS_PLUGINS", "")
+    monkeypatch.setenv("NO_COLOR", "1")
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+
+    def run(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A results folder with a space in its name after a first sweep of two algorithms, and what that printed."""
+    out = tmp_path_factory.mktemp("sweep") / "my results"
+    words = ["sweep", *ASKED, "--algo", "ppo_clip,spo", "--out", str(out), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "staleharness", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1  # everything for people is on stderr
+    assert "ppo_clip" in done.stderr and "report: " in done.stderr
+    return out, json.loads(done.stdout)
+
+
+ROW = set(
+    "algorithm env capacity n_runs n_tasks iqm iqm_low iqm_high median mean optimality_gap lag_mean tv ess clipped "
+    "seconds".split()
+)
+
+
+def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path, dict[str, Any]]) -> None:
+    out, content = swept
+    assert set(content["runs"]) == {"done", "failed", "skipped"}
+    assert (
+        len(content["runs"]["done"]) == 2 and not content["runs"]["failed"] and not content["runs"]["skipped"]
+    )
+    assert [(row["algorithm"], row["capacity"]) for row in content["table"]] == [("ppo_clip", 2), ("spo", 2)]
+    assert all(set(row) >= ROW and row["env"] == "Pendulum-v1" for row in content["table"])
+    page = Path(content["report"])
+    assert page.is_file() and page.is_relative_to(out)
+
+
+def test_the_same_sweep_again_runs_nothing_and_writes_no_report_anew(
+    swept: tuple[Path, dict[str, Any]], call: Call
+) -> None:
+    out, content = swept
+    page = Path(content["report"])
+    before = page.stat().st_mtime_ns
+    code, text, errors = call("sweep", *ASKED, "--algo", "ppo_clip,spo", "--out", str(out))
+    assert code == 0 and errors == ""
+    assert text.splitlines()[-1] == f"report: {page}" and "ppo_clip" in text
+    code, text, _ = call(
+        "sweep", *ASKED, "--algo", "spo,ppo_clip[clip=0.2]", "--out", str(out), "--json", "--jobs=1"
+    )
+    again = json.loads(text)
+    assert code == 0 and again["table"] == content["table"]
+    assert sorted(again["runs"]["skipped"]) == sorted(content["runs"]["done"]) and not again["runs"]["done"]
+    assert page.stat().st_mtime_ns == before
+
+
+def test_dry_says_what_is_done_and_what_is_to_do_and_writes_nothing(
+    swept: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path
+) -> None:
+    out, _ = swept
+    before = sorted((str(p), p.stat().st_mtime_ns) for p in out.rglob("*"))
+    words = ["sweep", *ASKED, "--algo", "spo,vaco", "--dry", "--out"]
+    code, text, errors = call(*words, str(out))
+    assert code == 0
+    assert [line.split()[1] for line in text.splitlines()[:2]] == ["done", "to"]
+    assert "of disk" in text.splitlines()[-1] and "1 of 2 runs to do" in errors
+    code, text, _ = call(*words, str(out), "--json")
+    content = json.loads(text)
+    assert code == 0 and content["dry"] is True
+    assert [cell["done"] for cell in content["plan"]] == [True, False]
+    assert content["seconds"] > 0 and content["bytes"] > 0
+    assert sorted((str(p), p.stat().st_mtime_ns) for p in out.rglob("*")) == before
+    assert call(*words, "fresh")[0] == 0
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp_path: Path) -> None:
+    plugin = tmp_path / "fails.py"
+    plugin.write_text(
+        "from staleharness.task import ENVS, Task\n"
+        "@ENVS.register('fails')\nclass Fails(Task):\n    ids = {'Fails-v0': 'fails'}\n"
+    )
+    code, text, _ = call("sweep", "--env", "Fails-v0", "--algo", "spo", "--dry", "--plugin", str(plugin))
+    assert code == 0
+    assert "no estimate of the time: a probe of Fails-v0 failed: NotImplementedError" in text
+
+
+def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        execute, "execute", lambda command, planned, store, jobs: seen.append(store.root) or 0
+    )
+    assert call("sweep", *ASKED)[0] == 0
+    assert seen == [Path("results")]
+
+
+def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(execute, "execute", lambda command, planned, store, jobs: seen.append(planned) or 0)
+    words = ["--env", "Pendulum", "--algo", "vaco[delta=0.1]", "--seed", "123456789"]
+    assert call("run", *words)[0] == 0
+    (planned,) = seen
+    assert [(run.label, run.spec.seed) for run in planned.runs] == [("vaco[delta=0.1]", 123456789)]
+    assert (
+        planned.name.replace("+", "")
+        .replace("-", "")
+        .replace("=", "")
+        .replace("_", "")
+        .replace(".", "")
+        .isalnum()
+    )
+    code, _, errors = call("run", "--env", "Pendulum")
+    assert code == 2 and "takes one environment, algorithm and capacity; this names 7" in errors
+    code, _, errors = call("run", *words, "--seeds", "3")
+    assert code == 2 and "use sweep" in errors
+
+
+def test_list_is_text_for_people_and_json_for_scripts(call: Call) -> None:
+    code, text, errors = call("list")
+    assert code == 0 and errors == ""
+    assert "ppo_clip: " in text and "Hopper-v5" in text
+    code, text, errors = call("list", "--json")
+    content = json.loads(text)
+    assert code == 0 and errors == "" and set(content) == {"algorithms", "envs"}
+    for entry in [*content["algorithms"], *content["envs"]]:
+        assert {"name", "summary", "paper", "hyper_parameters", "file"} <= set(entry)
+        assert entry["summary"] and Path(entry["file"]).is_file()
+
+
+def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
+    out = shutil.copytree(swept[0], tmp_path / "copy")
+    attempt = out / "attempts" / "0123456789ab"
+    attempt.mkdir(parents=True)
+    job = next((out / "runs").iterdir()) / "job.json"
+    shutil.copy(job, attempt / "job.json")
+    code, text, _ = call("status", "--out", str(out))
+    assert code == 0 and text.splitlines()[0] == "2 done, 0 running, 1 stopped, 0 failed"
+    (attempt / "failure.json").write_text(
+        json.dumps({"class": "Diverged", "message": "a\x1b[31mloss", "log_tail": ""})
+    )
+    code, text, _ = call("status", "--out", str(out))
+    assert "1 failed" in text and "Diverged: a?[31mloss" in text
+    code, text, _ = call("status", "--out", str(out), "--json")
+    content = json.loads(text)
+    assert code == 0 and content["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 1}
+    assert {"id", "label", "env", "capacity", "seed", "state", "phase", "phases"} <= set(content["runs"][0])
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithms"),
+    [
+        ([], ["ppo_clip", "spo"]), (["--algo", "spo"], ["spo"]),
+        (["--env", "pendulum", "--k", "2"], ["ppo_clip", "spo"]),
+        (["--env", "Pendulum-v1", "--algo", "spo,ppo_clip"], ["ppo_clip", "spo"]),
+        (["--algo", "vaco"], None), (["--env", "Ant"], None), (["--k", "3"], None),
+    ],
+)  # fmt: skip
+def test_report_takes_what_matches_and_needs_no_plugin(
+    swept: tuple[Path, dict[str, Any]], call: Call, monkeypatch: pytest.MonkeyPatch,
+    words: list[str], algorithms: list[str] | None,
+) -> None:  # fmt: skip
+    pages = []
+    monkeypatch.setattr(report, "write", lambda folder, *what: pages.append(folder) or folder / "index.html")
+    monkeypatch.delitem(sys.modules, "staleharness.task", raising=False)
+    code, text, errors = call("report", "--out", str(swept[0]), "--json", *words)
+    if algorithms is None:
+        assert code == 2 and errors.endswith("holds no finished run that matches\n")
+    else:
+        assert code == 0
+        assert [row["algorithm"] for row in json.loads(text)["table"]] == algorithms
+        assert pages[0].parent == swept[0] / "reports"
+    assert "staleharness.task" not in sys.modules
+
+
+def test_reports_of_different_filters_have_different_folders() -> None:
+    asked = [
+        ("report", "vaco[delta=0.1]"),
+        ("report", "vaco[delta=0,1]"),
+        ("report", "../x"),
+        ("report", "a" * 300),
+    ]
+    names = [cli._folder_name(*parts) for parts in asked]
+    assert len(set(names)) == 4 and not any("/" in name or len(name) > 110 for name in names)
+    assert cli._folder_name("report", "all") == "report-all"
+
+
+def test_runs_that_are_not_ours_are_left_alone(call: Call, tmp_path: Path) -> None:
+    theirs = tmp_path / "cwd" / "runs" / "Nov20_tensorboard"
+    theirs.mkdir(parents=True)
+    (theirs / "events.out").write_text("theirs")
+    for words in (["report"], ["status"], ["sweep", *ASKED, "--dry"]):
+        code, _, errors = call(*words, "--out", ".")
+        assert code == 2 and errors.count("\n") == 1, errors
+    assert (theirs / "events.out").read_text() == "theirs"
+    assert [p.name for p in Path.cwd().iterdir()] == ["runs"]
+
+
+def test_a_report_that_cannot_be_written_is_one_line(
+    swept: tuple[Path, dict[str, Any]], call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(self: Path, *arguments: Any, **options: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    code, text, errors = call("report", "--out", str(swept[0]))
+    assert (code, text) == (2, "")
+    assert (
+        errors.startswith("staleharness: ")
+        and errors.endswith(": Permission denied\n")
+        and errors.count("\n") == 1
+    )
+
+
+HELP = [
+    [],
+    ["--help"],
+    ["-h"],
+    *([name, "--help"] for name in "sweep run list status report figures reproduce new".split()),
+]
+
+
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_help_is_on_standard_output_and_speaks_of_no_none(call: Call, words: list[str]) -> None:
+    code, text, errors = call(*words)
+    assert code == 0 and errors == ""
+    assert "staleharness" in text and "None" not in text and "STR" not in text
+
+
+def test_the_version_is_told(call: Call) -> None:
+    code, text, _ = call("--version")
+    assert code == 0 and text.strip()[0].isdigit()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    words = f"{sys.executable} -m staleharness list | head -n 1; exit ${{PIPESTATUS[0]}}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
+    done = subprocess.run(["bash", "-c", words], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_terminal_without_our_signs_gets_others(call: Call) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONIOENCODING": "ascii",
+        "STALEHARNESS_PLUGINS": "",
+    }
+    words = [sys.executable, "-m", "staleharness", "list"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+LONG = "9" * 5000
+H = ["sweep", "--env", "Hopper"]
+ODD: dict[str, list[str]] = {
+    "no environment": ["sweep"],
+    "an empty environment": ["sweep", "--env", ""],
+    "commas for an environment": ["sweep", "--env", " , "],
+    "a NUL in an environment": ["sweep", "--env", "Hopper\0"],
+    "a long environment": ["sweep", "--env", "H" * 300],
+    "bytes that are no text": ["sweep", "--env", "\udcff"],
+    "a module for an environment": ["sweep", "--env", "os:Hopper"],
+    "an environment that gymnasium has retired": ["sweep", "--env", "Hopper-v2"],
+    "an environment that lacks a library": ["sweep", "--env", "phys2d/CartPole-v1"],
+    "an environment of pictures or tuples": ["sweep", "--env", "Blackjack-v1"],
+    "a comma for a capacity": [*H, "--k", ","],
+    "an empty capacity": [*H, "--k", ""],
+    "a negative capacity": [*H, "--k", "-1"],
+    "a capacity of 5000 digits": [*H, "--k", LONG],
+    "a capacity of 31 digits": [*H, "--k", "1" + "0" * 30],
+    "half a capacity": [*H, "--k", "1e-1"],
+    "a thousand million seeds": [*H, "--seeds", "1000000000"],
+    "no number for seeds": [*H, "--seeds", ""],
+    "steps with a comma": [*H, "--steps", "1,000"],
+    "steps in millions": [*H, "--steps", "1M"],
+    "steps of 31 digits": [*H, "--steps", "1" + "0" * 30],
+    "an empty algorithm": [*H, "--algo", ""],
+    "all and more": [*H, "--algo", "all,spo"],
+    "brackets the wrong way": [*H, "--algo", "a]b[c"],
+    "brackets in brackets": [*H, "--algo", "spo[[x=1]]"],
+    "a date for a number": [*H, "--algo", "vaco[delta=2020-01-01]"],
+    "no number for a number": [*H, "--algo", "vaco[delta=nan]"],
+    "infinity for a number": [*H, "--algo", "vaco[delta=inf]"],
+    "an option twice": [*H, "--algo", "vaco[delta=0.1,delta=0.2]"],
+    "one method under two names": [*H, "--algo", "ppo_clip,ppo_clip[clip=0.2]"],
+    "an escape sequence": [*H, "--algo", "spo\x1b[31m]"],
+    "a Cyrillic letter": [*H, "--algo", "пpo"],
+    "a path for an algorithm": [*H, "--algo", "../spo"],
+    "infinity for a setting": [*H, "--set", "learning_rate=inf"],
+    "no layers": [*H, "--set", "hidden=[]"],
+    "a number for a list": [*H, "--set", "hidden=64"],
+    "a setting that has its own flag": [*H, "--set", "seed=3"],
+    "a setting without a value": [*H, "--set", "epochs="],
+    "a value without a setting": [*H, "--set", "=3"],
+    "a setting twice": [*H, "--set", "epochs=2,epochs=3"],
+    "more environments than steps": [*H, "--set", "num_envs=1000000000000"],
+    "more threads than any machine": [*H, "--set", "threads=100000"],
+    "an empty lag": [*H, "--lag", ""],
+    "a lag of 5000 digits": [*H, "--lag", f"fixed:{LONG}"],
+    "an empty device": [*H, "--device", ""],
+    "a GPU of 20 digits": [*H, "--device", "cuda:99999999999999999999"],
+    "an empty preset": [*H, "--preset", ""],
+    "an empty folder name": [*H, "--out", ""],
+    "a long folder name": [*H, "--out", "x" * 300],
+    "a NUL in a folder name": [*H, "--out", "a\0b"],
+    "a folder of nobody": [*H, "--out", "~nobody-of-this-name/x"],
+    "a device for a folder": [*H, "--out", "/dev/null"],
+    "steering in a folder name": [*H, "--out", "/dev/null/\x1b[31m\n"],
+    "minus three jobs": [*H, "--jobs", "-3"],
+    "a million jobs": [*H, "--jobs", "1000000"],
+    "a folder without plugins": [*H, "--plugin", "."],
+    "a plugin of nobody": [*H, "--plugin", "~nobody-of-this-name/x.py"],
+    "a plugin that is not there": [*H, "--plugin", "a b.py"],
+    "a folder for a spec": [*H, "--spec", "."],
+    "an empty spec": [*H, "--spec", ""],
+    "a long spec": [*H, "--spec", "x" * 300],
+    "an empty normalisation": [*H, "--normalise", ""],
+    "a word too many": [*H, "extra"],
+    "one dash": [*H, "-k", "8"],
+    "a flag without its value": [*H, "--k"],
+    "a flag for a value": [*H, "--k", "--dry"],
+    "a list with spaces": [*H, "--k", "4", "8"],
+    "a flag twice": [*H, "--k=8", "--k=4"],
+    "a switch with a value": [*H, "--json=yes"],
+    "a switch and a word": [*H, "--json", "maybe"],
+    "a switch that is no flag": [*H, "--no-json"],
+    "a capital flag": [*H, "--K", "8"],
+    "two dashes": [*H, "--"],
+    "an empty command": [""],
+    "a flag for a command": ["--json"],
+    "a seed of 31 digits": ["run", "--env", "Hopper", "--algo", "spo", "--seed", "1" + "0" * 30],
+    "a negative seed": ["run", "--env", "Hopper", "--algo", "spo", "--seed=-1"],
+    "no results to report": ["report", "--out", "nowhere"],
+    "no results to count": ["status", "--out", "nowhere"],
+    "a word for status": ["status", "x"],
+    "an unknown flag of list": ["list", "--jsn"],
+    "nothing new": ["new"],
+    "new without a name": ["new", "algorithm"],
+    "new without a name but a folder": ["new", "algorithm", "--folder", "."],
+    "new with a name too many": ["new", "algorithm", "x", "y"],
+    "a keyword for a name": ["new", "algorithm", "class"],
+    "a folder that cannot be made": ["new", "algorithm", "ok_name", "--folder", "/dev/null/x"],
+    "a NUL in a folder": ["new", "algorithm", "ok_name", "--folder", "a\0b"],
+}
+
+
+@pytest.mark.parametrize("oddity", ODD)
+def test_an_oddity_is_one_line_and_writes_nothing(oddity: str, call: Call) -> None:
+    code, text, errors = call(*ODD[oddity])
+    assert (code, text) == (2, ""), errors
+    assert errors.startswith("staleharness: ") and errors.count("\n") == 1
+    assert errors.rstrip("\n").isprintable()
+    assert len(errors) < 700
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def note(command: Any, planned: Any, store: Store, jobs: int) -> int:
+        seen.append((planned.runs[0].spec, store.root))
+        return 0
+
+    monkeypatch.setattr(execute, "execute", note)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for words in (
+        ["--env", "hopper\n", "--k", " 8 ", "--steps", "1e6", "--out", "~/a b"],
+        ["--env=Hopper-v5", "--k=8", "--set", "steps=1e6", "--out", str(tmp_path / "a b")],
+        [
+            "--env",
+            "HOPPER",
+            "--k",
+            "8",
+            "--steps",
+            "1_000_000",
+            "--algo",
+            "a3po[]",
+            "--out",
+            str(tmp_path / "link"),
+        ],
+    ):
+        assert call("sweep", *words)[0] == 0
+    assert len({spec.to_json() for spec, _ in seen}) == 1
+    assert [root for _, root in seen] == [tmp_path / "a b", tmp_path / "a b", tmp_path / "link"]

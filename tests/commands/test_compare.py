@@ -1,0 +1,437 @@
+"""Two results folders side by side: what is matched, what the numbers are, and what a mistake gets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from places import ROOT
+from results_helper import write_run
+from rliable import metrics
+from scipy import stats as scipy_stats
+
+from staleharness import cli
+from staleharness.commands import compare
+from staleharness.commands.arguments import Compare
+from staleharness.errors import UserError
+from staleharness.statistics import bootstrap, matching, side_by_side
+from staleharness.store.cells import Cell
+from staleharness.store.store import StoredRun
+
+BUNDLE = ROOT / "results" / "reference" / "staleness_halfcheetah"
+ACCURACY: dict[str, Any] = {"completions": 8, "minibatches": 4}  # what makes a synthetic run one of language
+
+
+def side(
+    root: Path, values: list[float], label: str = "vaco", first_seed: int = 0, **given: Any
+) -> list[StoredRun]:
+    return [
+        write_run(root, label, first_seed + i, sampled=v, phases=3, **given) for i, v in enumerate(values)
+    ]
+
+
+def run_cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[Any, str, str]:
+    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+# --- which cells, which runs
+
+
+def test_cells_are_matched_by_algorithm_capacity_and_environment_and_the_rest_is_listed(tmp_path: Path):
+    a = [
+        *side(tmp_path / "a", [1.0]),
+        *side(tmp_path / "a", [1.0], "spo"),
+        *side(tmp_path / "a", [1.0], capacity=1),
+    ]
+    b = [*side(tmp_path / "b", [2.0]), *side(tmp_path / "b", [2.0], "spo", env="Ant-v5")]
+    found = matching.match(a, b)
+    assert list(found.shared) == [Cell("vaco", 8, "Hopper-v5")]
+    assert found.notes[:2] == [
+        "only A has vaco on Hopper-v5 at K=1, spo on Hopper-v5 at K=8",
+        "only B has spo on Ant-v5 at K=8",
+    ]
+
+
+def test_a_long_list_of_lonely_cells_is_cut(tmp_path: Path):
+    a = [run for k in range(1, 17) for run in side(tmp_path / "a", [1.0], capacity=k)]
+    (note,) = matching.match(a, side(tmp_path / "b", [1.0], capacity=16)).notes
+    assert note.endswith("at K=12 and 3 more")
+
+
+def test_without_a_shared_cell_the_error_says_what_each_side_has(tmp_path: Path):
+    a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo", capacity=16)]
+    with pytest.raises(UserError) as error:
+        matching.match(a, side(tmp_path / "b", [1.0], "impala", env="Ant-v5", capacity=1))
+    assert str(error.value) == (
+        "A and B share no cell: A has spo, vaco × Hopper-v5 × K=8, K=16; B has impala × Ant-v5 × K=1"
+    )
+
+
+def test_of_several_settings_of_a_cell_those_that_both_sides_have_are_compared(tmp_path: Path):
+    mine = side(tmp_path / "a", [1.0, 2.0], settings={"num_steps": 64})
+    other = side(tmp_path / "a", [7.0, 8.0], settings={"num_steps": 256})
+    found = matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
+    ((a, _),) = found.shared.values()
+    assert [r.id for r in a] == [r.id for r in mine]
+    assert found.notes == [
+        "A has 2 runs of vaco on Hopper-v5 at K=8 with settings that the other lacks: left out"
+    ]
+
+
+def test_two_settings_that_the_other_side_cannot_tell_apart_are_an_error_that_names_the_side(tmp_path: Path):
+    b = [r for n in (64, 256) for r in side(tmp_path / "b", [1.0], settings={"num_steps": n})]
+    with pytest.raises(UserError, match=r"^B: two runs are vaco on Hopper-v5 at K=8, seed 0 .*num_steps"):
+        matching.match(side(tmp_path / "a", [1.0]), b)
+
+
+def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_path: Path):
+    swept = [
+        write_run(tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, settings={**ACCURACY, "minibatches": n})
+        for n in (1, 4)
+    ]
+    (single,) = side(tmp_path / "b", [0.5], "grpo", settings=ACCURACY)
+    found = matching.match(swept, [single])
+    assert list(found.shared) == [Cell("grpo N=4", 8, "Hopper-v5")]
+    assert found.notes[0] == "only A has grpo N=1 on Hopper-v5 at K=8"
+    assert list(matching.match([single], [single]).shared) == [Cell("grpo", 8, "Hopper-v5")]
+
+
+def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(tmp_path: Path):
+    a = side(tmp_path / "a", [1.0, 2.0], settings={"learning_rate": 3e-4, "hyper": {"delta": 0.1}})
+    b = side(tmp_path / "b", [1.0], settings={"learning_rate": 1e-4, "hyper": {"delta": 0.1, "kl": "auto"}})
+    b += side(
+        tmp_path / "b", [2.0], first_seed=1, settings={"learning_rate": 3e-4}, fingerprint={"torch": "2.14.0"}
+    )
+    assert matching.match(a, b).notes == [
+        "set differently: learning_rate = 0.0003 in A, 0.0001 (1 run) or 0.0003 (1 run) in B",
+        "set differently: vaco.delta = 0.1 in A, 0.1 (1 run) or not recorded (1 run) in B",
+        "set differently: vaco.kl = not recorded in A, auto (1 run) or not recorded (1 run) in B",
+        "made differently: torch = 2.13.0 in A, 2.13.0 (1 run) or 2.14.0 (1 run) in B",
+    ]
+
+
+def test_values_that_are_swapped_between_cells_are_a_difference_too(tmp_path: Path):
+    a, b = (
+        [
+            r
+            for env, lr in zip("EF", rates, strict=True)
+            for r in side(root, [1.0], env=env, settings={"lr": lr})
+        ]
+        for root, rates in ((tmp_path / "a", (1, 2)), (tmp_path / "b", (2, 1)))
+    )
+    assert matching.match(a, b).notes == [
+        "set differently: lr = 1 (1 run) or 2 (1 run) in A, 1 (1 run) or 2 (1 run) in B"
+    ]
+    assert matching.match(a, a).notes == []
+
+
+def test_what_is_in_spec_and_fingerprint_is_said_once_and_numbers_of_seeds_are_no_difference(tmp_path: Path):
+    a = side(tmp_path / "a", [1.0, 2.0, 3.0], settings={"threads": 1}, fingerprint={"threads": 1})
+    b = side(tmp_path / "b", [1.0, 2.0], settings={"threads": 2}, fingerprint={"threads": 2})
+    assert matching.match(a, b).notes == ["set differently: threads = 1 in A, 2 in B"]
+    assert matching.match(a, a[:2]).notes == []
+
+
+def test_runs_are_paired_where_the_seeds_agree_and_each_side_has_one_setting(tmp_path: Path):
+    a = side(tmp_path / "a", [1.0, 2.0])
+    for name, b, paired in (
+        ("other settings throughout", side(tmp_path / "b", [3.0, 4.0], settings={"lr": 1}), True),
+        ("other seeds", side(tmp_path / "c", [3.0, 4.0], first_seed=1), False),
+        ("more seeds", side(tmp_path / "d", [3.0, 4.0, 5.0]), False),
+        (
+            "mixed settings",
+            side(tmp_path / "e", [3.0]) + side(tmp_path / "e", [4.0], first_seed=1, settings={"lr": 1}),
+            False,
+        ),
+    ):
+        assert matching.is_paired((a, b)) == paired, name
+
+
+# --- the numbers
+
+
+def exact_interval(values: list[float]) -> tuple[float, float]:
+    """The two percentiles of a bootstrap distribution given as all its equally likely values."""
+    low, high = np.percentile(values, [2.5, 97.5], method="inverted_cdf")
+    return float(low), float(high)
+
+
+def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path):
+    x, y = [1.0, 50.0, 7.0], [2.0, 55.0, 4.0]
+    (cell,) = side_by_side.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    differences = np.subtract(y, x)
+    every = [float(np.mean(d)) for d in itertools.product(differences, repeat=3)]  # 27, slowly on purpose
+    assert cell["seeds"] == "paired" and cell["difference"] == pytest.approx(np.mean(differences))
+    assert (cell["difference_low"], cell["difference_high"]) == pytest.approx(exact_interval(every))
+
+
+def test_an_independent_interval_is_that_of_all_resamples_of_both_sides(tmp_path: Path):
+    x, y = [1.0, 9.0, 7.0, 3.0], [12.0, 5.0, 8.0]
+    (cell,) = side_by_side.compare_runs(
+        side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000, engine="quick"
+    ).cells
+    means = [[float(np.mean(d)) for d in itertools.product(v, repeat=len(v))] for v in (x, y)]
+    every = [q - p for p in means[0] for q in means[1]]
+    assert cell["seeds"] == "independent"
+    assert (cell["difference_low"], cell["difference_high"]) == pytest.approx(exact_interval(every), abs=0.25)
+
+
+def test_a_constant_gain_per_seed_is_certain_when_paired_and_uncertain_when_not(tmp_path: Path):
+    x = [10.0, 20.0, 30.0, 40.0, 50.0]
+    a = side(tmp_path / "a", x)
+    (paired,) = side_by_side.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
+    (free,) = side_by_side.compare_runs(a, side(tmp_path / "c", [v + 1 for v in x], first_seed=5)).cells
+    assert paired["difference_low"] == paired["difference_high"] == pytest.approx(1.0)
+    assert free["difference"] == pytest.approx(1.0) and free["difference_low"] < 0 < free["difference_high"]
+
+
+def test_the_probability_is_that_of_mann_and_whitney_and_is_of_b_over_a(tmp_path: Path):
+    x, y = [1.0, 4.0, 4.0, 9.0], [4.0, 8.0, 9.0]
+    (cell,) = side_by_side.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    u = scipy_stats.mannwhitneyu(y, x).statistic
+    assert cell["probability"] == pytest.approx(u / (len(x) * len(y)))
+    assert cell["probability"] > 0.5 and cell["difference"] > 0
+
+
+def test_rows_are_iqms_over_environments_on_one_scale_for_both_sides(tmp_path: Path):
+    # On E the two sides span 0 to 100, on F 10 to 30.
+    a = side(tmp_path / "a", [0.0, 50.0], env="E") + side(tmp_path / "a", [10.0, 20.0], env="F")
+    b = side(tmp_path / "b", [100.0, 75.0], env="E") + side(tmp_path / "b", [30.0, 15.0], env="F")
+    found = side_by_side.compare_runs(a, b)
+    (row,) = found.rows
+    assert found.settings["constants"] == {"E": [0.0, 100.0], "F": [10.0, 30.0]}
+    assert (row["env"], row["n_envs"], row["n_a"], row["scale"]) == ("2 envs", 2, 2, "IQM, minmax")
+    assert row["a"] == pytest.approx(np.mean([0.0, 0.5]))  # the middle two of 0, 0.5, 0, 0.5
+    assert row["b"] == pytest.approx(np.mean([0.75, 1.0]))  # of 1, 0.75, 1, 0.25
+    matrices = np.array([[1.0, 1.0], [0.75, 0.25]]), np.array([[0.0, 0.0], [0.5, 0.5]])
+    assert row["probability"] == pytest.approx(metrics.probability_of_improvement(*matrices))
+    assert row["difference"] == pytest.approx(row["b"] - row["a"])
+
+
+def test_the_interval_over_environments_agrees_with_a_slow_bootstrap_by_hand(tmp_path: Path):
+    rng = np.random.default_rng(3)
+    x = {"E": rng.normal(0, 1, 5), "F": rng.normal(0, 1, 4)}
+    y = {"E": x["E"] + rng.normal(0.5, 0.3, 5), "F": rng.normal(0.5, 1, 6)}  # paired on E, not on F
+    a, b = (
+        [r for env, v in s.items() for r in side(root, v.tolist(), env=env)]
+        for s, root in ((x, tmp_path / "a"), (y, tmp_path / "b"))
+    )
+    (row,) = side_by_side.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
+    draws = []
+    for _ in range(4000):
+        e = rng.integers(5, size=5)
+        left = np.concatenate([x["E"][e], x["F"][rng.integers(4, size=4)]])
+        right = np.concatenate([y["E"][e], y["F"][rng.integers(6, size=6)]])
+        draws.append(scipy_stats.trim_mean(right, 0.25) - scipy_stats.trim_mean(left, 0.25))
+    assert row["seeds"] == "partly paired"
+    assert (row["difference_low"], row["difference_high"]) == pytest.approx(exact_interval(draws), abs=0.06)
+
+
+def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    a, b = (side(tmp_path / n, rng.normal(m, 1, 8).tolist()) for n, m in (("a", 0.0), ("b", 1.0)))
+    full, quick = (
+        side_by_side.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick")
+    )
+    for key in ("difference", "probability"):
+        assert full[key] == quick[key]
+        for end in ("low", "high"):
+            assert full[f"{key}_{end}"] == pytest.approx(quick[f"{key}_{end}"], abs=0.1)
+
+
+def test_places_are_drawn_once_for_a_pair_and_within_each_environment():
+    seen = []
+
+    def interval(statistic: Any, columns: Any, *, name: Any, reps: int) -> tuple[Any, Any]:
+        seen.append([len(c) for c in columns])
+        point = statistic(*columns)  # every place once: the estimates themselves
+        return point, point
+
+    engine = bootstrap.Engine(bootstrap.aggregates, interval)
+    a, b = [np.array([1.0, 2.0]), np.array([3.0])], [np.array([5.0, 5.0]), np.array([3.0, 4.0])]
+    low, _ = side_by_side.difference_interval(
+        a, b, [True, False], side_by_side._pooled_iqm, engine=engine, name=("x",), reps=1
+    )
+    assert seen == [[2, 1, 2]]
+    assert low == pytest.approx([np.mean([4.0, 5.0]) - 2.0, (1.0 + 0.75) / 2])  # of 3, 4, 5, 5 the middle two
+
+
+def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
+    found = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0]), side(tmp_path / "b", [3.0]))
+    (cell,) = found.cells
+    assert cell["difference"] == 1.5 and cell["difference_low"] is None and cell["probability_high"] is None
+    assert (cell["n_a"], cell["n_b"]) == (2, 1)
+    assert "no interval where a side has one run only: 1 cell" in found.notes
+    assert "+1.5 [–]" in compare.as_text(found, "") and "2/1" in compare.as_text(found, "")
+
+
+def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
+    found = side_by_side.compare_runs(
+        side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0])
+    )
+    assert found.cells[0]["identical"] == 2
+    assert "2 of 3 pairs of runs are identical bit for bit" in found.notes
+    assert "paired" in compare.as_text(found, "")
+    same = side_by_side.compare_runs(
+        side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0])
+    )
+    assert compare.as_text(same, "").count(" identical\n") == 2 and same.cells[0]["difference_high"] == 0.0
+
+
+def test_accuracies_are_compared_as_they_are(tmp_path: Path):
+    a, b = (
+        [
+            write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, settings=ACCURACY)
+            for s in (0, 1)
+        ]
+        for n, base in (("a", 0.30), ("b", 0.41))
+    )
+    found = side_by_side.compare_runs(a, b)
+    assert found.settings["normalise"] == "raw" and found.settings["score"] == "deterministic"
+    assert found.rows[0]["a"] == found.cells[0]["a"] == pytest.approx(0.305)
+    text = compare.as_text(found, compare.headline(found))
+    assert text.startswith("greedy accuracy") and "+0.110 [+0.110, +0.110]" in text
+
+
+def test_the_result_does_not_depend_on_the_order_of_the_runs(tmp_path: Path):
+    a, b = side(tmp_path / "a", [1.0, 2.0, 5.0]), side(tmp_path / "b", [2.0, 2.5, 3.0])
+    assert side_by_side.compare_runs(a, b, reps=50) == side_by_side.compare_runs(a[::-1], b[::-1], reps=50)
+
+
+# --- what is shown
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[str, str]:
+    for name, shift in (("a", 0.0), ("b", 20.0)):
+        for label in ("spo", "vaco[delta=0.1,trust_region=clip,rho_bar=2.0,realign_every=epoch]"):
+            for env in ("Hopper-v5", "InvertedDoublePendulum-v5"):
+                side(tmp_path / name, [100 + shift, 130, 80 + 2 * shift], label, env=env)
+    return str(tmp_path / "a"), str(tmp_path / "b")
+
+
+def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
+    command = Compare(a=two[0], b=two[1])
+    found = side_by_side.compare_runs(
+        *(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1])))
+    )
+    wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
+    assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "no room for seeds, n, P(B > A)" in narrow and ": --json and --out have them" in narrow
+
+
+def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_numbers(
+    two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    target = tmp_path / "comparison.csv"
+    code, out, err = run_cli(
+        monkeypatch, capsys, "compare", *two, "--json", "--env", "Hopper", "--out", str(target)
+    )
+    content = json.loads(out)
+    assert code == 0 and out.count("\n") == 1 and "B − A" in err
+    assert [(c["algorithm"].split("[")[0], c["env"]) for c in content["cells"]] == [
+        ("spo", "Hopper-v5"), ("vaco", "Hopper-v5"),
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(target.read_text())))
+    assert [r["scale"] for r in rows] == ["mean", "mean", "IQM, minmax", "IQM, minmax"]
+    for row, held in zip(rows, [*content["cells"], *content["rows"]], strict=True):
+        assert tuple(row) == side_by_side.COLUMNS == tuple(sorted(held, key=side_by_side.COLUMNS.index))
+        assert all(row[k] == str(held[k]) for k in held)
+
+
+def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path: Path, capsys: Any):
+    a, b = (side(tmp_path / n, [1.0, 2.0], "=evil\x1b[2J[bold]") for n in "ab")
+    found = side_by_side.compare_runs(a, b)
+    compare._show(found, "head\x1b[2J")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in compare.as_text(found, "head\x1b[2J") and "\x1b[2J" not in shown
+    assert "[bold]" in shown
+    assert "'=evil" in compare.to_csv(found)
+
+
+def test_a_published_bundle_is_identical_to_a_copy_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(BUNDLE, copy)
+    code, out, _ = run_cli(
+        monkeypatch, capsys, "compare", str(BUNDLE), str(copy), "--k", "16", "--algo", "spo,vaco"
+    )
+    assert code == 0 and "10 of 10 pairs of runs are identical bit for bit" in out
+    assert "spo" in out and "ppo_clip" not in out and "differently" not in out
+
+
+def test_comparing_needs_neither_torch_nor_a_simulator_nor_pandas_frames_of_runs(two: tuple[str, str]):
+    program = (
+        "import sys; from staleharness import cli; from staleharness.commands import compare\n"
+        "from staleharness.commands.arguments import Compare\n"
+        "compare.compare(Compare(a=sys.argv[1], b=sys.argv[2], env='Hopper', algo='spo', json=True))\n"
+        "print(sorted({'torch', 'gymnasium', 'mujoco', 'matplotlib.pyplot', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *two], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_on_a_terminal_the_same_cells_are_shown(
+    two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "130")
+    assert compare.compare(Compare(a=two[0], b=two[1], env="Hopper", algo="spo")) == 0
+    out = capsys.readouterr().out
+    assert "paired" in out and "note: fewer than 4 seeds" in out and "per cell" in out
+
+
+# --- mistakes
+
+
+def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
+    two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    a, b = two
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    alone = tmp_path / "alone"
+    side(alone, [1.0], "impala", env="Ant-v5")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    for arguments, words in (
+        ([], ["needs A and B"]),
+        ([a], ["needs B"]),
+        (["", b], ["A is empty"]),
+        ([a, a], ["same folder"]),
+        ([a, f"{a}/../a"], ["same folder"]),
+        (["nowhere", b], ["A=nowhere", "not a folder of results"]),
+        ([a, "file"], ["B=file", "not a folder of results"]),
+        ([a, "empty"], ["B=empty", "holds no results"]),
+        ([str(tmp_path), b], ["holds no results", "a, alone, b"]),
+        ([a, b, "--env", "Ant"], [f"A={a}", "no finished run that matches"]),
+        ([a, str(alone)], ["share no cell", "impala × Ant-v5 × K=8"]),
+        ([a, b, "--k", "eight"], ["K='eight'"]),
+        ([a, b, "--normalise", "minmx"], ["'minmax'"]),
+        ([a, b, "--normalise", "ppo"], ["ppo_clip at K=1"]),
+        ([a, b, "--out", "here"], ["here", ".csv"]),
+        ([a, b, "--out", "no/where.csv"], ["no folder", "no"]),
+        ([a, b, "--ouput", "x.csv"], ["--out"]),
+    ):
+        code, out, err = run_cli(monkeypatch, capsys, "compare", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert err.startswith("staleharness: ") and err.count("\n") == 1, err
+        assert all(word in err for word in words), err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,243 @@
+"""What the learner hands to a method, and what it does with the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.control.evaluation import evaluate
+from staleharness.control.learner import normalise
+from staleharness.control.moments import RewardScale
+from staleharness.control.phase_batch import PhaseBatch
+from staleharness.control.simulation import Simulation
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
+
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=4 * 6 * 40, num_envs=6, num_steps=40, epochs=2,
+    minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+def one_batch(spec: ControlSpec) -> tuple[Simulation, PhaseBatch]:
+    simulation = Simulation(spec)
+    simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(1, simulation.learner.gradient_steps))
+    rollout, _ = simulation.collector.collect(simulation.buffer, 1)
+    reward = simulation.reward_scale(rollout.reward)
+    return simulation, PhaseBatch.prepare(spec, simulation.policy, rollout, reward, 1)
+
+
+@pytest.mark.parametrize("rows", [None, [4, 0, 3]])
+def test_the_next_value_is_that_of_the_true_next_observation(rows: list[int] | None) -> None:
+    simulation, batch = one_batch(SMALL)
+    index = torch.tensor(rows) if rows is not None else None
+    chosen = rows if rows is not None else range(6)
+    value = batch.start.value.view(batch.shape)
+    logp = batch.start.logp.view(batch.shape)
+    shown = batch.trajectories(
+        simulation.policy,
+        logp if index is None else logp[index],
+        value if index is None else value[index],
+        index,
+    )
+    rollout, ends = batch.rollout, 0
+    last = {
+        (int(b), int(t)): o
+        for b, t, o in zip(rollout.final_row, rollout.final_step, rollout.final_obs, strict=True)
+    }
+    for place, b in enumerate(chosen):
+        for t in range(40):
+            following = last.get((b, t))
+            if following is None:
+                following = rollout.obs[b, t + 1]
+            elif t < 39:
+                ends += 1
+            expected = simulation.policy.values_now(torch.stack([following] * 2))[0]
+            torch.testing.assert_close(shown.next_value[place, t], expected, atol=1e-5, rtol=1e-5)
+            done = bool(rollout.terminated[b, t] | rollout.truncated[b, t])
+            assert float(shown.continues[place, t]) == float(not done and t < 39)
+            assert float(shown.discount[place, t]) == pytest.approx(0.0 if rollout.terminated[b, t] else 0.99)
+    assert ends > 3
+
+
+def test_a_time_limit_is_a_termination_only_where_asked() -> None:
+    spec = replace(SMALL, env="Pendulum-v1", num_steps=250, steps=3 * 6 * 250)
+    for bootstrap in (True, False):
+        _, batch = one_batch(replace(spec, bootstrap_truncation=bootstrap))
+        truncated = batch.rollout.truncated
+        assert int(truncated.sum()) == 6 and not bool(batch.rollout.terminated.any())
+        assert bool((batch.discount[truncated] == (0.99 if bootstrap else 0.0)).all())
+        assert bool((batch.discount[~truncated] == 0.99).all())
+        assert bool((batch.continues[truncated] == 0.0).all())
+
+
+@pytest.mark.parametrize("whole_rows", [False, True])
+def test_every_epoch_visits_every_decision_once(whole_rows: bool) -> None:
+    _, batch = one_batch(SMALL)
+    seen = []
+    for rows, index in batch.minibatches(4, whole_rows, np.random.default_rng(0)):
+        seen += index.flatten().tolist()
+        assert torch.equal(rows, index[:, 0] // 40)
+        if whole_rows:
+            assert bool((index.diff(dim=1) == 1).all()) and index.shape[1] == 40
+    assert sorted(seen) == list(range(240))
+
+
+def test_the_shadow_is_the_weighted_mean_of_every_step() -> None:
+    spec = replace(SMALL, algorithm="decoupled_ppo", hyper={"proximal": "ewma", "ewma_decay": 0.8})
+    simulation = Simulation(spec)
+    learner = simulation.learner
+    history = [simulation.policy.actor_flat.detach().clone()]
+    optimise = learner._optimise
+
+    def watched(rate: float) -> torch.Tensor:
+        norm = optimise(rate)
+        history.append(simulation.policy.actor_flat.detach().clone())
+        return norm
+
+    learner._optimise = watched  # type: ignore[method-assign]
+    simulation.advance()
+    weights = torch.tensor([0.8 ** (len(history) - 1 - i) for i in range(len(history))], dtype=torch.float64)
+    expected = (torch.stack(history).double() * weights[:, None]).sum(0) / weights.sum()
+    torch.testing.assert_close(learner.shadow.double(), expected, atol=1e-6, rtol=1e-5)
+    assert len(history) == 7
+
+
+def test_the_gradient_lag_counts_optimiser_steps_up_to_now() -> None:
+    simulation = Simulation(replace(SMALL, lag="fixed:2"))
+    told: list[tuple[float, float]] = []
+    algorithm = simulation.learner.algorithm
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            return getattr(algorithm, name)
+
+        def policy_loss(self, d: Decisions) -> PolicyLoss:
+            assert d.gradient_lag.min() == d.gradient_lag.max()
+            told.append((float(d.lag[0, 0]), float(d.gradient_lag[0, 0])))
+            return algorithm.policy_loss(d)
+
+    simulation.learner.algorithm = Watching()  # type: ignore[assignment]
+    for _ in simulation:
+        pass
+    # six gradient steps a phase; within a phase the learner moves away by one with every step
+    assert told == [(float(lag), float(6 * lag + step)) for lag in (0, 1, 2, 2) for step in range(6)]
+
+
+def test_the_learning_rate_goes_linearly_to_zero() -> None:
+    rates = [record.metrics["learning_rate"] for record in Simulation(SMALL)]
+    assert rates == pytest.approx([3e-4, 2.25e-4, 1.5e-4, 0.75e-4])
+    assert {r.metrics["learning_rate"] for r in Simulation(replace(SMALL, anneal_learning_rate=False))} == {
+        3e-4
+    }
+
+
+def test_the_value_loss_is_clipped_around_the_value_at_phase_start() -> None:
+    learner = Simulation(SMALL).learner
+    start, value = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.5, 1.1, 0.0])
+    target = torch.tensor([2.0, 1.0, 0.5])
+    # by hand: max((1.5-2)², (1.2-2)²) = .64; max(.1², .1²) = .01; max((0-.5)², (.8-.5)²) = .25; half the mean is .15
+    assert float(learner._value_loss(value, target, start)) == pytest.approx(0.15)
+    learner.spec = replace(SMALL, value_clip=0.0)
+    assert float(learner._value_loss(value, target, start)) == pytest.approx((0.25 + 0.01 + 0.25) / 6)
+
+
+def test_normalised_advantages_ignore_padding() -> None:
+    mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    advantage = torch.tensor([[1.0, 2.0, 100.0], [3.0, 6.0, -100.0]])
+    flat = advantage[mask == 1]
+    expected = (flat - flat.mean()) / (flat.std() + 1e-8)
+    torch.testing.assert_close(normalise(advantage, mask)[mask == 1], expected)
+
+
+def test_evaluating_more_often_trains_the_same_policy() -> None:
+    policies = []
+    for evaluations in (1, 4):
+        simulation = Simulation(replace(SMALL, evaluations=evaluations))
+        scored = [record.scores is not None for record in simulation]
+        policies.append(simulation.policy.flat.clone())
+        assert sum(scored) == evaluations and scored[-1]
+    assert torch.equal(*policies)
+
+
+def test_scores_are_those_of_one_environment_played_by_hand() -> None:
+    import gymnasium
+
+    simulation = Simulation(SMALL)
+    for _ in simulation:
+        pass
+    newest = simulation.policy.snapshot(4, 0)
+    scores = evaluate(SMALL, simulation.task, simulation.policy, newest, episodes=3)
+    again = evaluate(SMALL, simulation.task, simulation.policy, newest, episodes=3)
+    assert scores == again
+    from staleharness.base.streams import integer
+    from staleharness.control.evaluation import SEED
+
+    for i in range(3):
+        env = gymnasium.make("Hopper-v5")
+        obs, _ = env.reset(seed=integer(SEED, "evaluation", i))
+        total, done, length = 0.0, False, 0
+        while not done:
+            with torch.no_grad():
+                x = simulation.policy.normalise(torch.from_numpy(np.stack([obs.astype(np.float32)] * 16)))
+                action, _ = simulation.policy.actor(simulation.policy.parameters[:7], x)
+            obs, reward, terminated, truncated, _ = env.step(action[0].numpy().clip(-1, 1))
+            total, length, done = total + float(reward), length + 1, terminated or truncated
+        assert scores.returns["deterministic"][i] == pytest.approx(total, rel=1e-12)
+        assert scores.lengths["deterministic"][i] == length
+    assert scores.steps == sum(scores.lengths["sampled"]) + sum(scores.lengths["deterministic"])
+    assert scores.returns["sampled"] != scores.returns["deterministic"]
+
+
+def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scale = RewardScale(2, 0.9)
+    samples: list[float] = []
+    carry = [0.0, 0.0]
+    for _ in range(3):
+        reward = torch.randn(2, 7, generator=generator).double()
+        done = torch.rand(2, 7, generator=generator) < 0.3
+        scale.update(reward, done)
+        for b in range(2):
+            for t in range(7):
+                carry[b] = 0.9 * carry[b] + float(reward[b, t])
+                samples.append(carry[b])
+                carry[b] *= not done[b, t]
+    deviation = float(np.sqrt(np.var(samples) + 1e-8))
+    torch.testing.assert_close(scale(torch.tensor([1.0, -50.0])), torch.tensor([1.0 / deviation, -10.0]))
+
+
+@pytest.mark.parametrize("rule", ["constant", "inverse_lag", "ess"])
+def test_a_step_size_rule_scales_the_step_of_any_method(rule: Any) -> None:
+    """Two phases behind, the law 1/lag halves the rate; Adam's first step is as long as its rate."""
+    spec = replace(SMALL, lag="fixed:2", step_size=rule, anneal_learning_rate=False, epochs=1, minibatches=1)
+    simulation = Simulation(spec)
+    rates = [simulation.learner.optimizer.param_groups[0]["lr"] / spec.learning_rate for _ in simulation]
+    expected = {"constant": [1.0] * 4, "inverse_lag": [1.0, 1.0, 0.5, 0.5]}
+    if rule == "ess":
+        assert rates[0] == pytest.approx(1.0) and all(0.5 < x < 1.0 for x in rates[1:])
+    else:
+        assert rates == pytest.approx(expected[rule])
+
+
+@pytest.mark.parametrize("name", ["appo", "geppo", "icepop", "m2po", "p3o", "seq_is"])
+def test_methods_made_for_tokens_or_reuse_train_on_control(name: str) -> None:
+    """On a shuffled minibatch a row is one decision; with stale data the numbers stay finite and something moves."""
+    simulation = Simulation(replace(SMALL, algorithm=name, capacity=3))
+    before = simulation.policy.flat.detach().clone()
+    records = list(simulation)
+    assert not torch.equal(before, simulation.policy.flat.detach())
+    assert all(0.0 <= record.metrics["clipped"] <= 1.0 for record in records)
+
+
+def test_a_method_for_groups_is_refused_on_control() -> None:
+    with pytest.raises(
+        UserError, match="tba needs groups of completions of one prompt and a reference policy, which"
+    ):
+        Simulation(replace(SMALL, algorithm="tba"))

@@ -1,0 +1,398 @@
+"""Stored runs for other tools: what is written is what was measured, whole or not at all, and once."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from results_helper import write_run
+
+from staleharness import cli
+from staleharness.exporters import event_files, long_csv, series, wandb_runs
+from staleharness.store.store import Store, StoredRun
+
+HOSTILE = "../../=up[\x1b]<b>"
+needs_tensorboard = pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is None,
+    reason="the extra tensorboard is not installed: event files are neither written nor read back",
+)
+needs_wandb = pytest.mark.skipif(
+    importlib.util.find_spec("wandb") is None,
+    reason="the extra wandb is not installed: only a stand-in with its calls was tried",
+)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    root = tmp_path / "results"
+    write_run(
+        root, "vaco", 0, sampled=120.0, phases=4, capacity=2, settings={"hidden": [64, 64], "scale": True}
+    )
+    write_run(root, "spo", 1, sampled=-3.5, phases=3, capacity=2)
+    return root
+
+
+def run_cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[Any, str, str]:
+    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns)
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+def measured(run: StoredRun) -> dict[tuple[str, int], float]:
+    """(metric, steps) -> value of everything that the run's tables hold, read on its own way."""
+    frame, timing = run.metrics(), pd.read_parquet(run.path / "timing.parquet")
+    found = {}
+    for i, row in enumerate(frame.to_dict("records")):
+        steps = row.pop("steps")
+        row.pop("phase")
+        lags = row.pop("lag_histogram")
+        row |= {f"lag_histogram/{lag}": count for lag, count in enumerate(lags)}
+        row |= {f"seconds/{name}": timing[name][i] for name in timing}
+        found |= {(k, steps): float(v) for k, v in row.items() if v is not None and not math.isnan(v)}
+    return found
+
+
+# --- CSV
+
+
+def test_the_long_csv_holds_every_number_of_every_run_and_nothing_else(results: Path, tmp_path: Path):
+    runs = Store(results).read_all()
+    metrics, _ = long_csv.write(runs, tmp_path)
+    lines = list(csv.DictReader(metrics.read_text().splitlines()))
+    for run in runs:
+        mine = {(r["metric"], int(r["steps"])): float(r["value"]) for r in lines if r["run"] == run.id}
+        assert mine == measured(run)
+    assert {(r["algorithm"], r["environment"], r["K"], r["seed"]) for r in lines} == {
+        ("vaco", "Hopper-v5", "2", "0"), ("spo", "Hopper-v5", "2", "1"),
+    }  # fmt: skip
+    assert len(lines) == sum(len(measured(run)) for run in runs)
+    assert all(int(r["steps"]) == (int(r["phase"]) + 1) * 2048 for r in lines)
+
+
+def test_runs_csv_has_a_line_per_run_with_scores_settings_and_fingerprint(results: Path, tmp_path: Path):
+    frame = pd.read_csv(long_csv.write(Store(results).read_all(), tmp_path)[1]).set_index("algorithm")
+    vaco = frame.loc["vaco"]
+    assert vaco["sampled"] == 120.0 and vaco["deterministic"] == pytest.approx(132.0) and vaco["seed"] == 0
+    assert vaco["set.hidden"] == "[64, 64]" and vaco["set.num_envs"] == 16 and vaco["made.torch"] == "2.13.0"
+    assert vaco["mean.lag_mean"] == Store(results).read(vaco["run"]).record["summary"]["lag_mean"]
+    assert math.isnan(frame.loc["spo"]["set.scale"])  # what a run does not have is empty
+
+
+def test_an_export_that_dies_leaves_nothing_half_written(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    runs, calls = Store(results).read_all(), []
+
+    def failing(run: StoredRun) -> series.Phases:
+        calls.append(run)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return series.phases(run)
+
+    monkeypatch.setattr(long_csv, "phases", failing)
+    folder = tmp_path / "to"
+    folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        long_csv.write(runs, folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_exporting_again_gives_the_same_bytes_and_filters_choose(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    code, out, err = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results))
+    folder = results / "exports" / "csv"
+    assert (code, err) == (0, "") and out.startswith("exported 2 runs: ") and str(folder / "runs.csv") in out
+    before = {name: data for name, (data, _) in files(folder).items()}
+    assert set(before) == {"metrics.csv", "runs.csv"}
+    code, out, _ = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), "--json")
+    assert json.loads(out)["folder"] == str(folder) and len(json.loads(out)["runs"]) == 2
+    assert {name: data for name, (data, _) in files(folder).items()} == before
+    to = str(results.parent / "only spo")
+    asked = ("--algo", "spo", "--env", "all", "--k", "all")
+    run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), *asked, "--to", to)
+    assert set(pd.read_csv(Path(to) / "runs.csv")["algorithm"]) == {"spo"}
+    assert Store(results).check() is None  # exports do not make the folder anybody else's
+
+
+def test_a_hostile_name_is_no_formula(tmp_path: Path):
+    run = write_run(tmp_path / "r", "=1+1", 0, phases=2)
+    for path in long_csv.write([run], tmp_path):
+        assert "'=1+1" in path.read_text() and ",=1+1" not in path.read_text()
+
+
+# --- TensorBoard
+
+
+def read_back(folder: Path) -> Any:
+    from tensorboard.backend.event_processing import event_accumulator as ea
+
+    found = ea.EventAccumulator(str(folder), size_guidance=dict.fromkeys((ea.SCALARS, ea.HISTOGRAMS), 0))
+    return found.Reload()
+
+
+@needs_tensorboard
+def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(results: Path, tmp_path: Path):
+    runs = Store(results).read_all()
+    for run, path in zip(runs, event_files.write(runs, tmp_path), strict=True):
+        found = read_back(path.parent)
+        held = {
+            (tag.removeprefix("phase/"), event.step): event.value
+            for tag in found.Tags()["scalars"]
+            for event in found.Scalars(tag)
+            if not tag.startswith("final/")
+        }
+        expected = {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+        assert held == {k: pytest.approx(v, rel=1e-6) for k, v in expected.items()}
+        (final,) = found.Scalars("final/sampled")
+        assert final.value == pytest.approx(run.record["scores"]["sampled"]["mean"])
+        assert final.step == run.record["steps"]
+        times = [event.wall_time for event in found.Scalars("phase/entropy")]
+        assert np.diff(times) == pytest.approx(2.0)  # collect and learn take a second each
+        assert times[0] == pd.Timestamp("2026-11-20", tz="UTC").timestamp() + 2.0
+
+
+@needs_tensorboard
+def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path, tmp_path: Path):
+    from tensorboard.plugins.hparams import metadata
+
+    (run,) = (r for r in Store(results).read_all() if r.record["label"] == "vaco")
+    (path,) = event_files.write([run], tmp_path)
+    found = read_back(path.parent)
+    for i, event in enumerate(found.Histograms("lag_histogram")):
+        counts = run.metrics()["lag_histogram"][i]
+        assert list(event.histogram_value.bucket) == list(counts)
+        assert list(event.histogram_value.bucket_limit) == [0.5, 1.5]
+        assert event.histogram_value.num == 2048 and event.histogram_value.sum == counts @ np.arange(2)
+    (text,) = found.Tensors("run/text_summary")
+    told = json.loads(text.tensor_proto.string_val[0])
+    assert told == {k: run.record[k] for k in ("id", "label", "spec", "fingerprint")}
+    assert set(found.PluginTagToContent("hparams")) == {
+        metadata.SESSION_START_INFO_TAG, metadata.SESSION_END_INFO_TAG,
+    }  # fmt: skip
+    begun = metadata.parse_session_start_info_plugin_data(
+        found.PluginTagToContent("hparams")[metadata.SESSION_START_INFO_TAG]
+    )
+    values = {name: value.WhichOneof("kind") for name, value in begun.hparams.items()}
+    assert begun.hparams["capacity"].number_value == 2 and begun.hparams["hidden"].string_value == "[64, 64]"
+    assert values["scale"] == "bool_value" and values["label"] == "string_value"
+
+
+@needs_tensorboard
+def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(
+    results: Path, tmp_path: Path
+):
+    runs = Store(results).read_all()
+    event_files.write(runs, tmp_path / "x")
+    before = files(tmp_path / "x")
+    event_files.write(runs, tmp_path / "x")
+    assert files(tmp_path / "x") == before and len(before) == 2
+    words = ["export", "tensorboard", "--out", str(results), "--to", str(tmp_path / "y")]
+    program = (
+        "import sys; from staleharness import cli\n"
+        "try: cli.main()\n"
+        "finally: print(sorted({'torch', 'tensorflow', 'gymnasium'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"exported 2 runs: tensorboard --logdir {tmp_path / 'y'}\n"
+    assert done.stderr == "[]\n"
+    assert {k: v[0] for k, v in files(tmp_path / "y").items()} == {k: v[0] for k, v in before.items()}
+
+
+@needs_tensorboard
+def test_a_name_cannot_climb_out_of_the_folder(tmp_path: Path):
+    run = write_run(tmp_path / "r", HOSTILE, 0, env="..", phases=2)
+    (path,) = event_files.write([run], tmp_path / "to")
+    assert path.resolve().is_relative_to((tmp_path / "to").resolve()) and path.name.endswith(run.id)
+    assert path.relative_to(tmp_path / "to").parts[0] == "_."
+
+
+# --- Weights & Biases
+
+
+class StandIn(types.ModuleType):
+    """What the exporter calls of wandb, recorded; an offline run is a folder of the name that wandb gives it."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.__spec__ = ModuleSpec("wandb", None)
+        self.inits: list[dict[str, Any]] = []
+        self.rows: list[tuple[int, dict[str, Any]]] = []
+        self.summary: dict[str, float] = {}
+        self.fails = False
+
+    def Settings(self, **given: Any) -> dict[str, Any]:
+        return given
+
+    def Histogram(self, np_histogram: tuple[Any, Any]) -> Any:
+        return np_histogram
+
+    def init(self, **given: Any) -> StandIn:
+        self.inits.append(given)
+        self.folder = Path(given["dir"]) / "wandb" / f"offline-run-20260101_000000-{given['id']}"
+        self.folder.mkdir(parents=True)
+        return self
+
+    def log(self, row: dict[str, Any], step: int) -> None:
+        if self.fails:
+            raise KeyboardInterrupt
+        self.rows.append((step, row))
+
+    def finish(self) -> None:
+        (self.folder / "run.wandb").touch()
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    module = StandIn()
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    yield module
+
+
+def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
+    results: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    code, out, _ = run_cli(monkeypatch, capsys, "export", "wandb", "--out", str(results), "--algo", "vaco")
+    (run,) = (r for r in Store(results).read_all() if r.record["label"] == "vaco")
+    (given,) = stand_in.inits
+    assert code == 0 and "nothing was sent" in out
+    assert (
+        given["mode"] == "offline" and given["id"] == run.id and given["name"] == "vaco Hopper-v5 K=2 seed 0"
+    )
+    assert {k: given["config"][k] for k in run.spec} == run.spec and given["config"]["fingerprint"][
+        "threads"
+    ] == 1
+    held = {
+        (name.removeprefix("phase/"), step): value
+        for step, row in stand_in.rows
+        for name, value in row.items()
+        if name not in ("lag_histogram", "phase")
+    }
+    assert held == {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+    counts, edges = stand_in.rows[1][1]["lag_histogram"]
+    assert list(counts) == list(run.metrics()["lag_histogram"][1]) and list(edges) == [-0.5, 0.5, 1.5]
+    assert stand_in.summary == {"final/sampled": 120.0, "final/deterministic": pytest.approx(132.0)}
+
+
+def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(
+    results: Path, stand_in: StandIn, tmp_path: Path
+):
+    runs, folder = Store(results).read_all(), tmp_path / "to"
+    folder.mkdir()
+    stand_in.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        wandb_runs.write(runs, folder)
+    assert [p.name for p in folder.rglob("*")] == ["wandb"]
+    stand_in.fails = False
+    first = wandb_runs.write(runs, folder)
+    assert len(stand_in.inits) == 3 and all((p / "run.wandb").is_file() for p in first)
+    assert wandb_runs.write(runs, folder) == first and len(stand_in.inits) == 3
+    assert sorted(p.name for p in folder.iterdir()) == ["wandb"]
+
+
+# wandb ships no reader for Python. Its file is a LevelDB log: blocks of 32 KiB, in them parts of records with crc,
+# length and type (1 whole; 2, 3, 4 first, middle, last); then each record is a protobuf that wandb does ship.
+READER = """
+import json, struct, sys
+from wandb.proto import wandb_internal_pb2 as pb
+data, place, record = open(sys.argv[1], "rb").read(), 7, b""
+kept = {"config": {}, "history": [], "summary": {}}
+
+def values(items):
+    return {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
+
+while place + 7 <= len(data):
+    if 32768 - place % 32768 < 7:
+        place += 32768 - place % 32768
+    _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+    record += data[place + 7 : place + 7 + length]
+    place += 7 + length
+    if kind in (1, 4):
+        found, record = pb.Record.FromString(record), b""
+        if found.HasField("run"):
+            kept["id"] = found.run.run_id
+            kept["config"] |= values(found.run.config.update)
+        if found.HasField("history"):
+            kept["history"].append(values(found.history.item))
+        if found.HasField("summary"):
+            kept["summary"] |= values(found.summary.update)
+print(json.dumps(kept))
+"""
+
+
+@needs_wandb
+def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_path: Path):
+    program = (
+        "import sys; from pathlib import Path; from staleharness.exporters import wandb_runs\n"
+        "from staleharness.store.store import Store\n"
+        "print(*wandb_runs.write(Store(sys.argv[1]).read_all(), Path(sys.argv[2])), sep='\\n')"
+    )
+    command = [sys.executable, "-c", program, str(results), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    for run, path in zip(Store(results).read_all(), map(Path, done.stdout.splitlines()), strict=True):
+        words = [sys.executable, "-c", READER, str(path / f"run-{run.id}.wandb")]
+        kept = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        assert kept["id"] == run.id and {k: kept["config"][k] for k in run.spec} == run.spec
+        held = {
+            (name.removeprefix("phase/"), row["_step"]): value
+            for row in kept["history"]
+            for name, value in row.items()
+            if not name.startswith(("lag_histogram", "_")) and name != "phase"
+        }
+        assert held == {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+        assert kept["summary"]["final/sampled"] == run.record["scores"]["sampled"]["mean"]
+
+
+# --- mistakes
+
+
+def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    true = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *p: None if n in ("tensorboard", "wandb") else true(n, *p)
+    )
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    for arguments, words in (
+        ([], ["needs KIND"]),
+        (["tensorbord"], ["'tensorbord'", "'tensorboard'"]),
+        (["tensorboard", "--out", "results"], ["extra tensorboard", "make setup EXTRAS=tensorboard"]),
+        (["wandb", "--out", "results"], ["extra wandb", "pip install 'staleharness[wandb]'"]),
+        (["csv", "--out", "nowhere"], ["nowhere", "no results"]),
+        (["csv", "--algo", "impala"], ["no finished run that matches"]),
+        (["csv", "--to", "file"], ["TO=file", "a file"]),
+        (["csv", "--to", "file/below"], ["file/below"]),
+        (["csv", "--to", ""], ["empty"]),
+    ):
+        code, out, err = run_cli(monkeypatch, capsys, "export", *arguments)
+        assert (code, out) == (2, ""), (arguments, out, err)
+        assert err.startswith("staleharness: ") and err.count("\n") == 1, err
+        assert all(word in err for word in words), err
+    assert sorted(tmp_path.rglob("*")) == before

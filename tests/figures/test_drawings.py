@@ -1,0 +1,399 @@
+"""What the drawing functions of papers' figures show: each number against hand-worked cases or another library."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from results_helper import write_grid, write_run
+
+from staleharness.errors import UserError
+from staleharness.figures import (
+    ablations,
+    captions,
+    comparisons,
+    curves,
+    marks,
+    palette,
+    rows,
+    two_options,
+    warning,
+)
+from staleharness.figures import over_training as training
+from staleharness.figures import risk_table as retention
+from staleharness.figures import time as spending
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics import scores
+from staleharness.statistics.table import Table
+from staleharness.store.cells import grid
+from staleharness.store.store import StoredRun
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (comparisons, retention, training):
+        monkeypatch.setattr(room, "REPS", 200)
+
+
+def quick(runs: list) -> Table:
+    return stats.table(runs, reps=50, engine="quick")
+
+
+def lines(ax) -> dict[str, np.ndarray]:
+    return {line.get_gid(): np.asarray(line.get_ydata()) for line in ax.lines if line.get_gid()}
+
+
+# --- comparisons
+
+
+def test_a_profile_is_rliables() -> None:
+    from rliable import library
+
+    matrix = np.random.default_rng(0).random((5, 3))
+    taus = np.linspace(0, 1, 11)
+    theirs = library.create_performance_profile({"x": matrix}, taus, reps=10)[0]["x"]
+    np.testing.assert_allclose(comparisons.profile(list(matrix.T), taus), theirs)
+
+
+def test_a_profile_weighs_tasks_equally_however_many_runs_they_have() -> None:
+    tasks = [np.array([1.0]), np.array([0.0, 0.0, 0.0])]
+    assert comparisons.profile(tasks, np.array([0.5])).tolist() == [0.5]
+
+
+def test_differences_pair_runs_of_one_seed(tmp_path: Path) -> None:
+    for seed, (ours, theirs) in enumerate([(30.0, 10.0), (60.0, 20.0), (110.0, None)]):
+        write_run(tmp_path, "vaco", seed, sampled=ours, capacity=1)
+        if theirs is not None:
+            write_run(tmp_path, "ppo_clip", seed, sampled=theirs, capacity=1)
+    runs = read(tmp_path)
+    (pairs,) = comparisons.pairs(grid(runs), quick(runs), "vaco", "ppo_clip", 1)
+    np.testing.assert_allclose(pairs, [0.2, 0.4])  # of the range 10 to 110; seed 2 has no partner
+    figure = comparisons.paired_differences(runs, quick(runs))
+    assert any(np.allclose(line.get_xdata(), [0.3, 0.3]) for line in figure.axes[0].lines)
+
+
+def read(root: Path) -> list:
+    from staleharness.store.store import Store
+
+    return Store(root).read_all()
+
+
+def test_a_baseline_without_runs_is_named(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=3)
+    with pytest.raises(UserError, match="baseline='ppo_clip' has no run"):
+        comparisons.paired_differences(runs, quick(runs))
+
+
+# --- training
+
+
+def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path) -> None:
+    curves = [[0.0, 60.0, 40.0, 100.0], [0.0, 20.0, 50.0, 60.0], [0.0, 10.0, 20.0, 30.0]]
+    runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=4) for s, c in enumerate(curves)]
+    table = quick(runs)  # worst 30, best 100: half-way is 65
+    figure = training.steps_to_threshold(runs, table)
+    (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
+    assert line.get_xdata().tolist() == [0, 4 * 2048, 4 * 2048]
+    np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 1 / 3])
+
+
+def test_the_end_of_a_metric_is_the_mean_of_its_last_phases_run_by_run(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), seeds=2, phases=20)
+    row = training._end_row(grid(runs), "vaco", 8, "tv_end", 0.1)
+    expected = np.mean([r.metrics()["tv_end"].iloc[-2:].mean() for r in runs])
+    assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
+
+
+def test_who_does_not_measure_a_metric_is_not_in_its_figure(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
+    for run in runs[:2]:
+        run.metrics().drop(columns="tv_end").to_parquet(run.path / "metrics.parquet")
+    figure = training.metric_over_training(runs, quick(runs), metric="tv_end", name="TV", line=0.1)
+    (box,) = figure.legends
+    assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+
+
+def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
+    looks = dict(list(palette.styles(list("abcdefg")).items())[-2:])
+    rows = [
+        {"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None}
+        for a in looks
+        for k in (1, 4)
+    ]
+    ax = Figure().subplots()
+    ends = marks.points_against_capacity(ax, looks, rows, "v", (1, 4))
+    assert math.prod(x for _, x, _ in ends) == pytest.approx(16.0)  # as far to the left as to the right
+    assert max(x for _, x, _ in ends) < ax.get_xlim()[1]
+
+
+def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("spo", "vaco"), capacities=(1, 4), seeds=2, phases=6)
+    table = quick(runs)
+    drawn = {
+        float(y) for line in training.score_and_area(runs, table).axes[-1].lines for y in line.get_ydata()
+    }
+    assert {r["auc"] for r in table.rows} <= drawn
+
+
+# --- what warns of a fall
+
+
+def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
+    tmp_path: Path,
+) -> None:
+    columns = {"ess": [1.0, 0.4, 0.2, 0.0, 0.9, 0.9], "reward": [0.2, 0.6, 0.6, 0.55, 0.45, 0.0]}
+    run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
+    # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
+    steps = [2048 * phase for phase in range(1, 7)]
+    assert warning.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert warning.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert warning.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (
+        steps[3],
+        steps[5],
+    )  # the first phase is not its best
+    assert np.isnan(warning.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = warning.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
+        [steps[2], steps[4]], [steps[2]], [steps[4]]
+    ]  # fmt: skip
+
+
+def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> None:
+    columns = {"weight_max": high, "weight_min": [1 / x for x in high]}
+    write_run(root, label, seed, capacity=k, phases=2, columns=columns)
+
+
+def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_it_is_left_out(
+    tmp_path: Path,
+) -> None:
+    for k in (1, 4):
+        weighed(tmp_path, "vaco", 0, k, [2.0 * k, 4.0])
+        weighed(tmp_path, "vaco", 1, k, [4.0 * k, 8.0])
+        write_run(tmp_path, "spo", 0, capacity=k, phases=2)
+    runs = read(tmp_path)
+    options = {"rows": {"w": ["weight_max", "weight_min"], "TV": ["tv_end"]}, "name": "weights", "unit": "w"}
+    figure = rows.rows_over_training(runs, quick(runs), logarithmic=True, line=1.0, **options)
+    assert [ax.get_title("left") for ax in figure.axes] == ["w, K = 1", "w, K = 4", "TV, K = 1", "TV, K = 4"]
+    high, low = [line for line in figure.axes[1].lines if line.get_gid()]
+    assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([12.0, 6.0])
+    assert [*low.get_ydata()] == pytest.approx([(1 / 8 + 1 / 16) / 2, (1 / 4 + 1 / 8) / 2])
+    assert (
+        len([line for line in figure.axes[2].lines if line.get_gid()]) == 2
+    )  # of the TV, one for each method
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
+    options["rows"] = {"w": ["weight_max"]}
+    (box,) = rows.rows_over_training(runs, quick(runs), **options).legends
+    assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+
+
+def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
+    options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
+    figure = rows.rows_over_training(runs, quick(runs), one_axis=False, **options)
+    steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
+    assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
+    levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
+    assert levels == [[], [], [[1.0, 1.0]], [[1.0, 1.0]]]
+
+
+def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4, 8), seeds=1, phases=2)
+    options = {"rows": {"a": ["tv_end"], "b": ["clipped"]}, "name": "x", "unit": "x"}
+    figure = rows.rows_over_training(runs, quick(runs), 3.5, **options)
+    titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
+    assert titles == ["a, K = 1", "b, K = 1", "a, K = 4", "b, K = 4", "a, K = 8", "b, K = 8"]
+
+
+def test_what_a_phases_time_went_to_can_be_a_row(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "vaco", seed, phases=2) for seed in (0, 1)]
+    for run, seconds in zip(runs, ([0.1, 0.3], [0.3, 0.5]), strict=True):
+        pd.DataFrame({"proximal": seconds}).to_parquet(run.path / "timing.parquet")
+    options = {"rows": {"proximal step": ["seconds/proximal"]}, "name": "time", "unit": "seconds"}
+    figure = rows.rows_over_training(runs, quick(runs), **options)
+    (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
+    assert [*line.get_ydata()] == pytest.approx([0.2, 0.4])
+    assert "on Test CPU" in " ".join(figure._suptitle.get_text().split())
+
+
+# --- what is reached, and in what time
+
+
+@pytest.mark.parametrize("width", [7.0, 3.5])
+def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path, width: float) -> None:
+    def made(label: str, seed: int, k: int, score: float) -> StoredRun:
+        own = {"sampled": score, "deterministic": score, "settings": {"completions": 8}, "phases": 2}
+        return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
+
+    runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
+    for run, seconds in zip(runs, (30.0, 60.0), strict=False):
+        timing = {
+            "collect": [seconds] * 2,
+            "learn": [15.0] * 2,
+            "evaluate": [99.0] * 2,
+            "proximal": [0.0, 9.0],
+        }
+        pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
+    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
+    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
+    score, time, share = spending.score_and_time(runs, quick(runs), width).axes
+    (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
+    interval = f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}"
+    wanted = {(0, 0): ["0.600", interval], (1, 0): ["–", ""], (0, 1): ["–", ""], (1, 1): ["0.250", ""]}
+    assert said_at(score) == wanted
+    assert said_at(time) == wanted | {(0, 0): ["2.00", "1.50 to 2.50"], (1, 1): ["0.07", ""]}
+    assert said_at(share) == wanted | {(0, 0): ["8.0", "6.0 to 10.0"], (1, 1): ["0.0", ""]}
+    assert score.get_title("left") == "final greedy accuracy"
+    assert time.get_title("left") == "training time, minutes"
+
+
+def said_at(ax) -> dict[tuple[int, int], list[str]]:
+    """What is written in each (column, row)."""
+    cells: dict[tuple[int, int], list[str]] = {}
+    for text in ax.texts:
+        x, y = text.get_position()
+        cells.setdefault((round(x), round(y)), []).append(text.get_text())
+    return cells
+
+
+def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
+    assert [spending._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+        "seconds", "minutes", "minutes", "hours",
+    ]  # fmt: skip
+
+
+def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
+    table = quick(runs)
+    table.settings["names"] = {"spo": "quadratic pull"}
+    assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", ""}
+    (ax,) = curves.learning_curves(runs, table).axes
+    assert {t.get_text() for t in ax.texts} == {"quadratic pull", "vaco"}
+    (box,) = training.score_and_area(runs, table).legends
+    assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "vaco"]
+
+
+# --- ablations
+
+
+def test_an_options_value_is_what_the_run_had_not_what_its_label_says(tmp_path: Path) -> None:
+    a = write_run(tmp_path, "vaco", 0, settings={"hyper": {"delta": 0.2}})
+    b = write_run(tmp_path, "vaco[delta=0.4]", 0, settings={"hyper": {"delta": 0.4}})
+    c = write_run(tmp_path, "spo", 0, settings={"learning_rate": 0.1})
+    assert ablations.option_values([a, b, c], "delta") == {"vaco": 0.2, "vaco[delta=0.4]": 0.4}
+    assert ablations.option_values([a, b, c], "learning_rate") == {"spo": 0.1}
+    with pytest.raises(UserError, match="option='rho': no run here has it"):
+        ablations.option_values([a], "rho")
+
+
+def test_a_line_over_an_option_goes_through_the_tables_iqm_in_order_of_value(tmp_path: Path) -> None:
+    levels = {0.05: 10.0, 0.2: 50.0, 0.8: 30.0}
+    for delta, level in levels.items():
+        for seed in (0, 1):
+            label = "vaco" if delta == 0.2 else f"vaco[delta={delta}]"
+            write_run(tmp_path, label, seed, sampled=level + seed, settings={"hyper": {"delta": delta}})
+    runs = read(tmp_path)
+    ax = ablations.score_against_option(runs, quick(runs), option="delta", name="δ").axes[0]
+    *_, line = ax.lines
+    np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
+    np.testing.assert_allclose(line.get_ydata(), [(v + 0.5 - 10) / 41 for v in levels.values()])
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0.05", "0.2", "0.8"] and ax.get_xlabel() == "δ"
+
+
+def test_a_phase_diagram_frames_the_best_value_at_each_capacity(tmp_path: Path) -> None:
+    for k, best in ((1, 0.1), (4, 0.01)):
+        for rate in (0.01, 0.1):
+            for seed in (0, 1):
+                level = 100.0 * (rate == best) + seed
+                settings = {"learning_rate": rate, "hyper": {}}
+                write_run(
+                    tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings
+                )
+    runs = read(tmp_path)
+    ax = ablations.phase_diagram(runs, quick(runs), option="learning_rate").axes[0]
+    frames = sorted(
+        (float(np.mean(line.get_xdata()[:2])), float(np.mean(line.get_ydata()[1:3]))) for line in ax.lines
+    )
+    assert frames == [(0.0, 1.0), (1.0, 0.0)]
+    bold = {t.get_position() for t in ax.texts if t.get_fontweight() == "bold"}
+    assert bold == {(0, 1), (1, 0)}
+
+
+def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(tmp_path: Path) -> None:
+    level = {(k, h, b): 0.001 * k + 0.01 * h + 0.0001 * b for k in (1, 4) for h in (2, 8) for b in (16, 64)}
+    for (k, h, b), y in level.items():
+        for seed in (0, 1):
+            for name, extra in (("seq_is", 0.0), ("tis", 0.5)):
+                label = f"{name}[batch={b},horizon={h}]"
+                settings = {"batch": b, "horizon": h}
+                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, settings=settings)
+    runs = read(tmp_path)
+    figure = two_options.score_against_two_options(
+        runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"
+    )
+    titles = [ax._left_title.get_text() for ax in figure.axes]
+    assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
+    for ax, (k, h) in zip(figure.axes, [(1, 2), (1, 8), (4, 2), (4, 8)], strict=True):
+        drawn = [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        np.testing.assert_allclose(
+            drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)]
+        )
+        assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
+    (box,) = figure.legends
+    assert [t.get_text() for t in box.get_texts()] == ["seq_is", "tis"]
+
+
+# --- the risk table
+
+
+def test_the_share_kept_is_measured_from_a_random_policy() -> None:
+    assert retention.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+
+
+def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
+    zero = retention.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
+        for seed, share in enumerate(shares):
+            write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
+            write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
+    found = grid(read(tmp_path))
+    kept = retention.retained(found, "vaco", 4, "sampled")
+    assert kept is not None and kept.share == pytest.approx(0.4)
+    assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
+    assert retention.retained(found, "vaco", 1, "sampled") == retention.Kept(pytest.approx(1.0), None, None)
+    assert retention.retained(found, "vaco", 16, "sampled") is None
+
+
+def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
+    for label, gain in (("vaco", 1000.0), ("spo", 50.0)):
+        for k in (1, 4):
+            write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
+    runs = read(tmp_path)
+    assert retention.retained(grid(runs), "spo", 4, "sampled") is None
+    said = [t.get_text() for t in retention.risk_table(runs, quick(runs)).axes[0].texts]
+    assert sorted(said) == sorted(["–", "–", "100%", "100%", *["not measured"] * 4])
+
+
+def test_the_bands_of_the_lesson_hold_each_capacity_once() -> None:
+    ks = [1, 2, 4, 5, 6, 16, 20, 21, 64]
+    assert sorted(k for band in retention.bands_of(ks).values() for k in band) == ks
+    assert [retention.band_name(band) for band in retention.BANDS] == ["0–1", "2–5", "6–20", "20+"]
+    assert retention.bands_of([1])[21, math.inf] == []
+
+
+# --- scores as they are
+
+
+def test_normalise_raw_leaves_scores_alone(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "vaco", seed, sampled=0.25 * (seed + 1)) for seed in (0, 1)]
+    (row,) = stats.table(runs, normalise="raw", reps=50, engine="quick").rows
+    assert row["iqm"] == pytest.approx(0.375) and row["optimality_gap"] == pytest.approx(0.625)
+    scale = scores.normaliser("raw", grid(runs), "sampled")
+    assert scale.note == "the scores as they are" and not scale.degenerate

@@ -1,0 +1,78 @@
+"""The figure of where the time goes: bars are means over phases and runs, and only language runs have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from results_helper import write_run
+
+from staleharness.figures import overview as figures
+from staleharness.figures.canvas import COLUMN
+from staleharness.figures.time import PARTS, where_the_time_goes
+from staleharness.statistics import aggregate as stats
+from staleharness.store.store import StoredRun
+
+LANGUAGE = {"completions": 8, "prompts": 16}
+
+
+def spend(run: StoredRun, **seconds: list[float]) -> StoredRun:
+    """The run with these seconds per phase in place of those it was written with."""
+    pd.DataFrame(seconds).to_parquet(run.path / "timing.parquet")
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[StoredRun]:
+    def made(label: str, seed: int, capacity: int) -> StoredRun:
+        return write_run(tmp_path, label, seed, env="word-problems", capacity=capacity, settings=LANGUAGE)
+
+    return [
+        spend(
+            made("a3po", 0, 1), generate=[1.0, 3.0], score=[0.5, 0.5], proximal=[1e-6, 1e-6], loss=[0.002, 0.004],
+            train=[1.0, 1.0], evaluate=[0.0, 2.0],
+        ),
+        spend(
+            made("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0],
+            evaluate=[1.0],
+        ),
+        spend(
+            made("decoupled_ppo", 0, 1), generate=[2.0], score=[0.5], proximal=[0.25], loss=[0.003], train=[1.0],
+            evaluate=[1.0],
+        ),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [7.0, COLUMN])
+def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(
+    runs: list[StoredRun], width: float
+) -> None:
+    figure = where_the_time_goes(runs, stats.table(runs, reps=20), width)
+    (ax,) = figure.axes
+    assert len(ax.patches) == 2 * len(PARTS)
+    widths = [p.get_width() for p in ax.patches]
+    assert widths == pytest.approx([3.0, 0.5, 1e-6, 0.003, 1.0, 1.0, 2.0, 0.5, 0.25, 0.003, 1.0, 1.0])
+    assert [round(p.get_y() + 0.35) for p in ax.patches] == [0] * 6 + [1] * 6
+    starts = [p.get_x() for p in ax.patches][:6]
+    assert starts == pytest.approx([0.0, 3.0, 3.5, 3.500001, 3.503001, 4.503001])
+    wanted = {
+        7.0: ["proximal < 0.1 ms, loss 3 ms", "proximal 250 ms, loss 3 ms"],
+        COLUMN: ["< 0.1 ms, 3 ms", "250 ms, 3 ms"],
+    }
+    assert [t.get_text() for t in ax.texts] == wanted[width]
+
+
+def test_the_words_at_the_bars_stay_on_the_page(runs: list[StoredRun]) -> None:
+    for width in (7.0, COLUMN):
+        figure = where_the_time_goes(runs, stats.table(runs, reps=20), width)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        for text in figure.axes[0].texts:
+            assert text.get_window_extent(renderer).x1 <= width * figure.dpi
+
+
+def test_only_language_runs_have_the_figure(runs: list[StoredRun], tmp_path: Path) -> None:
+    assert "where_the_time_goes" in figures.all_figures(runs, stats.table(runs, reps=20))
+    control = [write_run(tmp_path / "control", "ppo_clip", seed) for seed in (0, 1)]
+    assert "where_the_time_goes" not in figures.all_figures(control, stats.table(control, reps=20))

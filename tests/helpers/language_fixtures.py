@@ -1,0 +1,49 @@
+"""A Qwen2 of a few thousand parameters, saved to disk and loaded through the path that users take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_model import write_model
+
+pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.spec import LanguageSpec
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model and tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_model(folder)
+    return folder
+
+
+@pytest.fixture
+def spec(tiny: Path) -> Callable[..., LanguageSpec]:
+    """A small run on that model; keyword arguments change settings."""
+
+    def make(**settings: Any) -> LanguageSpec:
+        small: dict[str, Any] = {
+            "env": "word-problems", "algorithm": "ppo_clip", "model": str(tiny), "steps": 4, "prompts": 4,
+            "completions": 3, "prompt_tokens": 64, "completion_tokens": 10, "learning_rate": 1e-2,
+            "evaluations": 1, "evaluation_problems": 4,
+        }  # fmt: skip
+        return LanguageSpec.from_dict({**small, **settings})
+
+    return make
+
+
+@pytest.fixture
+def policy(spec: Callable[..., LanguageSpec], tiny: Path) -> Callable[..., CausalLM]:
+    return lambda **settings: CausalLM(str(tiny), spec(**settings))

@@ -1,0 +1,197 @@
+"""Whole runs on tokens: lag, forward lag, dynamic sampling, resuming, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from places import GSM8K
+
+from staleharness.errors import UserError
+from staleharness.language import generation
+from staleharness.language.answers import Verdict
+from staleharness.language.simulation import LanguageSimulation
+from staleharness.language.spec import LanguageSpec
+from staleharness.simulator.phase import wilson
+from staleharness.task import simulation_of
+
+Specs = Callable[..., LanguageSpec]
+
+
+@pytest.fixture(autouse=True)
+def lenient_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of random weights solves nothing: here a completion is right when it is of even length."""
+
+    def grade(text: str, answer: str, extractor: str) -> Verdict:
+        return Verdict(len(text) % 2 == 0, len(text) > 0)
+
+    monkeypatch.setattr(generation, "grade", grade)
+
+
+def metrics_of(spec: LanguageSpec) -> list[dict[str, Any]]:
+    return [record.metrics for record in simulation_of(spec)]
+
+
+def test_the_same_spec_gives_the_same_bits(spec: Specs) -> None:
+    a, b = (LanguageSimulation(spec(capacity=3, steps=4)) for _ in range(2))
+    assert [r.metrics for r in a] == [r.metrics for r in b]
+    assert all(torch.equal(x, y) for x, y in zip(a.learner.parameters, b.learner.parameters, strict=True))
+    other = LanguageSimulation(spec(capacity=3, steps=4, seed=1))
+    assert [r.metrics for r in other] != metrics_of(spec(capacity=3, steps=4))
+
+
+def test_methods_share_their_problems_noise_and_lags(spec: Specs) -> None:
+    first = [
+        next(iter(simulation_of(spec(algorithm=name, capacity=3)))).metrics for name in ("ppo_clip", "vaco")
+    ]
+    assert {m["reward"] for m in first} == {first[0]["reward"]}
+    a, b = (metrics_of(spec(algorithm=name, capacity=3)) for name in ("ppo_clip", "vaco"))
+    assert [m["lag_histogram"] for m in a][:2] == [m["lag_histogram"] for m in b][:2]
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(spec: Specs) -> None:
+    asked = spec(capacity=3, steps=6, algorithm="ppo_kl", hyper={"adaptive": True}, evaluations=3)
+    straight = [record.metrics for record in LanguageSimulation(asked)]
+    simulation = LanguageSimulation(asked)
+    begun = [simulation.advance().metrics for _ in range(3)]
+    resumed = LanguageSimulation(asked)
+    resumed.load_state_dict(simulation.state_dict())
+    assert begun + [record.metrics for record in resumed] == straight
+
+
+def test_a_run_knows_which_mechanism_cannot_act(spec: Specs) -> None:
+    asked = spec(algorithm="decoupled_ppo", capacity=3, steps=4)
+    (line,) = LanguageSimulation(asked).warnings
+    assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
+    assert LanguageSimulation(asked).method["passes"] == "1 forward per phase"
+    assert (
+        LanguageSimulation(spec(algorithm="decoupled_ppo", capacity=3, steps=4, minibatches=2)).warnings == []
+    )
+
+
+def test_lag_is_as_the_model_says(spec: Specs) -> None:
+    for phase, m in enumerate(metrics_of(spec(capacity=3, steps=5, lag="fixed:2"))):
+        assert m["lag_mean"] == m["lag_max"] == min(2, phase)
+        assert m["versions_per_sequence"] == 1.0
+    drawn = metrics_of(spec(capacity=4, steps=8, prompts=16))
+    assert max(m["lag_max"] for m in drawn) == 3
+    assert all(m["tv_data"] == 0.0 for m in metrics_of(spec(capacity=1)))
+    assert drawn[-1]["tv_data"] > 0.0
+
+
+def test_in_flight_updates_give_a_sequence_several_versions(spec: Specs) -> None:
+    found = metrics_of(spec(capacity=4, steps=6, lag="inflight:3", prompts=8))
+    assert found[0]["versions_per_sequence"] == 1.0  # there is one version yet
+    assert max(m["versions_per_sequence"] for m in found) > 1.5
+    assert all(m["lag_max"] <= 3 for m in found)
+    for m in metrics_of(spec(capacity=4, steps=4, lag="inflight:10", prompts=8)):
+        assert m["versions_per_sequence"] == 1.0  # no completion is longer
+
+
+def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: Specs) -> None:
+    one, four = (LanguageSimulation(spec(minibatches=n, steps=8)) for n in (1, 4))
+    assert [r.metrics["gradient_steps"] for r in one] == list(range(1, 9))
+    rounds = [r.metrics for r in four]
+    assert [m["gradient_steps"] for m in rounds] == [4, 8]
+    assert [m["steps"] for m in rounds] == [4, 8]
+    assert [m["lag_max"] for m in rounds] == [0, 0]  # K = 1: no backward lag
+    assert one.generator.cursor == four.generator.cursor == 8 * 4
+    with pytest.raises(UserError, match=r"STEPS=10 is not whole generation rounds of 4 .* give 8 or 12"):
+        spec(minibatches=4, steps=10)
+
+
+def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
+    generator = LanguageSimulation(spec()).generator
+    count = len(generator.prompts.problems)
+    drawn = [generator._next() for _ in range(2 * count)]
+    assert sorted(drawn[:count]) == sorted(drawn[count:]) == list(range(count))
+    assert drawn[:count] != drawn[count:]
+
+
+def test_dynamic_sampling_keeps_groups_that_are_neither_all_right_nor_all_wrong(spec: Specs) -> None:
+    asked = spec(dynamic_sampling=True, prompts=6, completions=3, steps=6)
+    simulation = LanguageSimulation(asked)
+    simulation.buffer.push(simulation.policy.snapshot(0, 0))
+    made = simulation.generator.round(simulation.buffer, 0)
+    right = made.completions.outcome.view(6, 3).sum(1)
+    assert ((right > 0) & (right < 3)).all()
+    assert len(made.completions.group.unique()) == 6
+    assert made.dropped_groups == simulation.generator.cursor - 6
+    report = metrics_of(asked)
+    assert all(m["groups_without_signal"] == 0.0 for m in report)
+    assert sum(m["dropped_groups"] for m in report) > 0
+
+
+def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "grade", lambda *_: Verdict(False, False))
+    with pytest.raises(UserError, match="found 0 of 4 groups"):
+        next(iter(simulation_of(spec(dynamic_sampling=True))))
+
+
+def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
+    spec: Specs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match=r"of 2048 train prompts are longer than prompt_tokens=16 .*drop"):
+        LanguageSimulation(spec(prompt_tokens=16))
+    simulation = LanguageSimulation(spec(prompt_tokens=16, long_prompts="drop"))
+    kept, dropped = simulation.generator.prompts, simulation.test.dropped
+    assert simulation.advance().metrics["dropped_problems"] == kept.dropped + dropped > 0
+    assert f"left out {kept.dropped} train and {dropped} test problems" in capsys.readouterr().out
+    assert len(kept.problems) + kept.dropped == 2048
+    assert 0 < max(map(len, kept.tokens)) <= 16
+
+
+def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
+    records = [
+        r for r in simulation_of(spec(evaluations=2, learning_rate=1e-9, evaluation_problems=9)) if r.scores
+    ]
+    assert len(records) == 2
+    first, last = (r.scores for r in records)
+    assert first is not None
+    assert last is not None
+    assert first.lengths == last.lengths
+    assert len(first.returns["deterministic"]) == 9
+    assert first.counts.keys() == {"unparsed", "truncated"}
+    assert records[-1].metrics["eval_truncated"] == last.counts["truncated"]
+
+
+def test_wilsons_interval_by_hand() -> None:
+    low, high = wilson(40, 100)
+    assert (low, high) == (pytest.approx(0.3094, abs=1e-4), pytest.approx(0.4980, abs=1e-4))
+    assert wilson(0, 10) == (0.0, pytest.approx(0.2775, abs=1e-4))
+    assert wilson(10, 10) == (pytest.approx(0.7225, abs=1e-4), pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("lag", ["uniform", "inflight:4"])
+def test_adapters_as_versions_train_and_act(spec: Specs, lag: str) -> None:
+    asked = spec(versions="lora", lora_rank=4, capacity=3, steps=4, lag=lag)
+    simulation = LanguageSimulation(asked)
+    frozen = {n: p.detach().clone() for n, p in simulation.policy.model.named_parameters() if "lora" not in n}
+    found = [record.metrics for record in simulation]
+    assert max(m["lag_max"] for m in found) == 2
+    assert found[-1]["tv_data"] > 0.0 == found[0]["tv_data"]
+    for name, p in simulation.policy.model.named_parameters():
+        if name in frozen:
+            assert torch.equal(p, frozen[name])
+    assert set(simulation.buffer.newest.tensors) == set(simulation.policy.parameters)
+    assert all("lora" in name for name in simulation.policy.parameters)
+
+
+@pytest.mark.skipif(not GSM8K.is_dir(), reason="../shared/data/gsm8k is not here")
+def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path) -> None:
+    asked = spec(
+        env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3
+    )
+    simulation = LanguageSimulation(asked)
+    assert len(simulation.generator.prompts.problems) == 7473
+    assert len(simulation.test.problems) == 1319
+    (record,) = list(simulation)
+    assert record.scores is not None
+    assert np.mean(record.scores.returns["deterministic"]) == 0.0
+    with pytest.raises(UserError, match="train prompts are longer than prompt_tokens=64"):
+        LanguageSimulation(replace(asked, prompt_tokens=64))

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_grid, write_run
+
+from staleharness.figures import canvas
+from staleharness.pages import contents, inline, report
+from staleharness.statistics import aggregate as stats
+from staleharness.store.store import StoredRun
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+class Page(html.parser.HTMLParser):
+    """A page as a browser splits it: every element with its attributes, and every text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def small(root: Path, *labels: str) -> tuple[list[StoredRun], stats.Table]:
+    runs = [
+        write_run(root, x, s, sampled=10.0 * i + s, phases=4) for i, x in enumerate(labels) for s in (0, 1)
+    ]
+    return runs, stats.table(runs, reps=50)
+
+
+FAILURE: dict[str, Any] = {
+    "class": "Diverged", "message": "policy loss is nan", "log_tail": "phase 3", "phase": 3,
+    "label": "spo", "env": "Hopper-v5", "capacity": 8, "seed": 2, "id": "abc",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_fonts() -> Iterator[None]:
+    """Cutting TrueType fonts to size takes most of a PDF's time and is not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(canvas.SETTINGS, "pdf.fonttype", 3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two environments and a failure, written once for all tests that only look at it."""
+    root = tmp_path_factory.mktemp("results")
+    runs = write_grid(root, ("ppo_clip", "spo", "vaco"), envs=("A-v1", "B-v1"), phases=5, seeds=2)
+    expected = [{"label": "spo", "env": "A-v1", "capacity": 8, "seed": 2, "problem": "Diverged"}]
+    failure = FAILURE | {"env": "A-v1", "log_tail": "\x1b[31mphase 3\x1b[0m\n 10%\r 90%\rdone\nnan\x07"}
+    table = stats.table(runs, expected, reps=50)
+    command = "staleharness sweep --env A-v1 B-v1 --k 8"
+    return report.write(root / "reports" / "x", runs, table, [failure], command, "Two environments")
+
+
+@pytest.fixture(scope="module")
+def page(written: Path) -> Page:
+    return Page(written.read_text())
+
+
+def test_the_page_holds_every_section(page: Page):
+    ids = {a.get("id") for t, a in page.elements if t == "section"}
+    assert ids == {
+        "scores", "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores",
+        "lag_histogram", "staleness", "methods", "failures", "runs", "made",
+    }  # fmt: skip
+    for said in (
+        "Two environments", "sampled returns of the final policy", "normalised by minmax",
+        "1 of 13 runs missing: spo A-v1 seed 2 (Diverged)", "staleharness sweep --env A-v1 B-v1 --k 8",
+        "mujoco 3.17.0", "num_envs 16", "spo on A-v1 K=8 seed 2 : Diverged in phase 3: policy loss is nan",
+    ):  # fmt: skip
+        assert said in page.text, said
+
+
+def test_figures_and_tables_lie_beside_the_page_and_every_link_leads_to_one(written: Path, page: Page):
+    links = {a["href"] for t, a in page.elements if t == "a"}
+    assert all((written.parent / link).stat().st_size > 50 for link in links)
+    assert {"table.csv", "runs.csv", "curves.csv", "learning_curves.png", "learning_curves.pdf"} <= links
+
+
+def test_the_page_loads_nothing_and_allows_no_script_but_its_own(written: Path, page: Page):
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    script = re.search(r"<script>(.*?)</script>", written.read_text(), re.DOTALL)[1]
+    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'") and f"script-src 'sha256-{sha}'" in policy
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form")
+        assert "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        if tag not in ("a", "use"):
+            assert "href" not in attributes
+    assert not re.search(r"url\((?!#)", written.read_text())
+    assert len(report.PAGE.joinpath("page.js").read_text().splitlines()) <= 100
+
+
+def test_no_id_stands_twice_and_every_reference_finds_its_target(page: Page, written: Path):
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    wanted = set(re.findall(r"url\(#([^)]+)\)", written.read_text()))
+    wanted |= {a["href"][1:] for t, a in page.elements if t == "use"}
+    assert wanted and wanted <= set(ids)
+
+
+def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Page):
+    for tag in ("tr", "g"):
+        assert {a["data-series"] for t, a in page.elements if t == tag and "data-series" in a} == {
+            "0",
+            "1",
+            "2",
+        }
+    marks = Counter(a["data-series"] for t, a in page.elements if t == "g" and "data-series" in a)
+    assert len(set(marks.values())) == 1  # lines, bands, bars, names and legends: as many for each
+    assert {a["data-panel"] for t, a in page.elements if t == "g" and "data-panel" in a} == {"0", "1"}
+
+
+def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
+    assert "phase 3\ndone\nnan" in page.texts
+    assert contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
+
+
+def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):
+    rows = (written.parent / "table.csv").read_text().splitlines()
+    head, first = rows[0].split(","), rows[1].split(",")
+    iqm = float(first[head.index("iqm")])
+    assert f"{iqm:.2f}" in page.text
+    assert str(iqm) in [a.get("data-v") for t, a in page.elements if t == "td"]
+
+
+def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path):
+    runs, _ = small(tmp_path, HOSTILE, "{{ 7 * 7 }}", '" onmouseover="alert(1)')
+    runs.append(write_run(tmp_path, "vaco", 0, env=HOSTILE[::-1] + HOSTILE, fingerprint={"cpu": HOSTILE}))
+    failure = FAILURE | {"label": HOSTILE, "log_tail": HOSTILE, "message": HOSTILE, "class": HOSTILE}
+    path = report.write(tmp_path / "x", runs, stats.table(runs, reps=50), [failure], HOSTILE, HOSTILE)
+    page = Page(path.read_text())
+    tags = [t for t, _ in page.elements]
+    assert "img" not in tags and tags.count("script") == 1
+    assert not any(name.startswith("on") for _, a in page.elements for name in a)
+    assert HOSTILE in page.texts and "{{ 7 * 7 }}" in page.text and " 49 " not in page.text
+
+
+def test_a_report_is_left_alone_while_it_is_whole_and_made_again_byte_for_byte_where_it_is_not(
+    tmp_path: Path,
+):
+    runs, table = small(tmp_path, "spo", "vaco")
+    folder = report.write(tmp_path / "x", runs, table, [FAILURE], "command", "title").parent
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    made = (folder / "index.html").stat().st_mtime_ns
+    program = """
+import json, sys
+from pathlib import Path
+from staleharness.pages import report
+from staleharness.statistics import aggregate as stats
+from staleharness.store.store import Store
+table, failure = json.loads(sys.argv[2])
+runs = Store(sys.argv[1]).read_all()
+report.write(Path(sys.argv[1]) / "x", runs, stats.Table(**table), [failure], "command", "title")
+print(sorted({"matplotlib", "pandas", "rliable", "jinja2", "torch", "gymnasium", "mujoco"} &
+set(sys.modules)))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path), json.dumps([table.to_json(), FAILURE])]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (folder / "index.html").stat().st_mtime_ns == made
+
+    (folder / "lag_histogram.png").unlink()
+    (folder / "table.csv").write_text("torn")
+    report.write(folder, runs[::-1], table, [FAILURE], "command", "title")
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_a_sweep_of_which_nothing_finished_has_a_report_and_no_figures_of_an_earlier_one(tmp_path: Path):
+    folder = tmp_path / "x"
+    folder.mkdir()
+    for name in ("lag_histogram.png", "mine.txt"):
+        (folder / name).write_text(name)
+    (folder / "report.json").write_text(json.dumps({"key": "earlier", "files": {"lag_histogram.png": "0"}}))
+    wanted = [{"label": "spo", "env": "Hopper-v5", "capacity": 8, "seed": 2, "problem": "Diverged"}]
+    path = report.write(folder, [], stats.table([], wanted), [FAILURE], "command", "title")
+    assert "1 of 1 run missing: spo seed 2 (Diverged)" in Page(path.read_text()).text
+    assert not (folder / "lag_histogram.png").exists() and (folder / "mine.txt").exists()
+
+
+def test_curves_and_runs_are_exported_in_full(written: Path):
+    curves = (written.parent / "curves.csv").read_text().splitlines()
+    assert curves[0] == "algorithm,environment,K,seed,run,score,steps,return"
+    assert len(curves) == 1 + 12 * (3 + 1)  # of each run three sampled evaluations and one deterministic
+    runs = (written.parent / "runs.csv").read_text().splitlines()
+    assert len(runs) == 1 + 12 + 1 and runs[-1].startswith("spo,A-v1,8,2,") and "Diverged" in runs[-1]
+
+
+def test_inline_figures_keep_their_text_and_lose_their_ids():
+    svg = b"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="10pt"
+ viewBox="0 0 504 100"><metadata>x</metadata><defs><path id="mark" d="M 0.123 0"/></defs>
+<g id="series-3"><use xlink:href="#mark"/></g>
+<image xlink:href="data:image/png;base64,AAAA"/>
+<g id="unused"><text id="figure-title">T</text><text>id="mark" &lt;b&gt;</text></g></svg>"""
+    out = inline.inline_svg(svg, "p-", 'a "label"')
+    assert 'data-series="3"' in out and 'href="#p-mark"' in out and 'id="p-mark"' in out
+    assert 'href="data:image/png;base64,AAAA"' in out
+    assert "unused" not in out and ">T<" not in out and "metadata" not in out
+    assert 'id="mark" &lt;b&gt;' in out and 'aria-label="a &quot;label&quot;"' in out
+    assert 'd="M 0.1 0"' in out and 'viewBox="0 12 504 88"' in out
+
+
+# --- in a real browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def in_browser(path: Path, choice: str, profile: Path) -> Page:
+    """The page as the browser has it after its script has run with `choice` in the address."""
+    assert CHROMIUM is not None
+    quiet = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync", "--window-size=1600,1200")  # fmt: skip
+    command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, f"--user-data-dir={profile}", "--dump-dom"]
+    done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=90)
+    return Page(done.stdout)
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine: sorting and filtering are not tried"
+)
+def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
+    page = in_browser(written, "scores=2:-1&hide=1&out=0", tmp_path)
+    rows = [a for t, a in page.elements if t == "tr" and "data-series" in a]
+    scores, runs = rows[:3], rows[3:]
+    body = page.elements[[t for t, _ in page.elements].index("tbody") :]
+    values = [a["data-v"] for t, a in body if t in ("td", "th") and "data-v" in a][: 3 * 14]
+    iqms = [float(v) for v in values[2::14]]
+    assert iqms == sorted(iqms, reverse=True)
+    assert [a.get("aria-sort") for t, a in page.elements if t == "th" and a.get("aria-sort")] == [
+        "descending"
+    ]
+    for row in (*scores, *runs):
+        out = row["data-series"] == "1" or row.get("data-panel") == "0"
+        assert ("off" in (row.get("class") or "").split()) == out
+    groups = [a for t, a in page.elements if t == "g"]
+    assert all("off" in (g.get("class") or "") for g in groups if g.get("data-series") == "1")
+    assert not any("off" in (g.get("class") or "") for g in groups if g.get("data-series") == "0")
+    assert all("dim" in (g.get("class") or "") for g in groups if g.get("data-panel") == "0")

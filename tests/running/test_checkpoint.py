@@ -1,0 +1,179 @@
+"""Checkpoints survive what disks and processes do, and load nothing that can execute."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from crash import every_crash
+
+from staleharness.errors import UserError
+from staleharness.running import checkpoint, run
+
+State = dict[str, object]
+
+
+def state(phase: int) -> State:
+    return {"phase": phase, "weights": torch.full((3,), float(phase))}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def phase_of(found: State | None) -> object:
+    return None if found is None else found["phase"]
+
+
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
+    for phase in (1, 2, 9, 10, 11):
+        checkpoint.save(tmp_path, phase, state(phase))
+    assert names(tmp_path) == ["checkpoint-00000010.pt", "checkpoint-00000011.pt"]
+    found = checkpoint.load_newest(tmp_path)
+    assert found is not None and torch.equal(found["weights"], torch.full((3,), 11.0))
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert checkpoint.load_newest(tmp_path) is None
+
+
+def flip(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "cut inside its hash": lambda content: content[:20],
+    "empty": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "one bit flipped": flip,
+    "longer": lambda content: content + b"x",
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, state(phase))
+    newest = tmp_path / "checkpoint-00000002.pt"
+    newest.write_bytes(DAMAGES[how](newest.read_bytes()))
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+    assert "checkpoint-00000002.pt is damaged" in capsys.readouterr().out
+
+
+def test_with_both_damaged_the_run_starts_over_and_its_own_checkpoints_are_kept(tmp_path: Path) -> None:
+    for phase in (50, 51):
+        checkpoint.save(tmp_path, phase, state(phase))
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    assert checkpoint.load_newest(tmp_path) is None
+    checkpoint.save(tmp_path, 3, state(3))
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 3
+
+
+def test_a_run_that_starts_over_outlives_its_earlier_checkpoints(tmp_path: Path) -> None:
+    for phase in (50, 51):
+        checkpoint.save(tmp_path, phase, state(phase))
+    checkpoint.clear(tmp_path)
+    checkpoint.save(tmp_path, 3, state(3))
+    assert names(tmp_path) == ["checkpoint-00000003.pt"]
+
+
+def test_a_crash_at_any_point_of_saving_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, state(phase))
+    for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, state(3))):
+        assert phase_of(checkpoint.load_newest(tmp_path)) in (2, 3)
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 3
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.save(tmp_path, 2, state(2))
+    assert names(tmp_path) == ["checkpoint-00000001.pt"]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+
+
+class Malicious:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_a_checkpoint_that_would_execute_something_is_refused(tmp_path: Path, how: str) -> None:
+    victim, stream = tmp_path / "victim", io.BytesIO()
+    content = {"phase": Malicious(victim)}
+    if how == "pickle":
+        pickle.dump(content, stream, protocol=2)
+    else:
+        torch.save(content, stream)
+    payload = stream.getvalue()
+    file = tmp_path / "checkpoint-00000001.pt"
+    file.write_bytes(hashlib.sha256(payload).digest() + payload)
+    with pytest.raises(pickle.UnpicklingError):
+        checkpoint.load_newest(tmp_path)
+    assert not victim.exists()
+
+
+def test_a_log_that_is_shorter_than_its_checkpoint_says_starts_the_run_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    lengths = {"metrics.jsonl": 300, "timing.jsonl": 0}
+    checkpoint.save(tmp_path, 4, {"fingerprint": "{}", "lengths": lengths, "simulation": {}})
+    assert run._resume(tmp_path, None, {}) == {"metrics.jsonl": 0, "timing.jsonl": 0}  # type: ignore[arg-type]
+    assert "metrics.jsonl lost lines" in capsys.readouterr().out
+    assert names(tmp_path) == ["metrics.jsonl", "timing.jsonl"]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+
+
+def test_an_attempt_has_one_writer_who_waits_for_another_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "PATIENCE", 0.0)
+    refused = pytest.raises(UserError, match="another process is still writing")
+    with run._only_writer(tmp_path), refused, run._only_writer(tmp_path):
+        pass
+    with run._only_writer(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_lock_is_worth_nothing_once_the_attempt_was_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
+) -> None:
+    attempt, flock = tmp_path / "attempt", fcntl.flock
+
+    def late(handle: int, operation: int) -> None:
+        """The holder publishes between our opening the lock and our having it."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        attempt.rename(tmp_path / "published")
+        if made_anew:
+            attempt.mkdir()
+            (attempt / ".lock").touch()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert run._locked(attempt) is None
+    with run._only_writer(attempt):
+        assert (attempt / ".lock").is_file()

@@ -1,0 +1,207 @@
+"""A sweep's processes: what plugins print and leave about, edits under way, signals, closed terminals, orphans."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from staleharness.store.store import Store
+
+TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
+
+PLUGIN = '''
+import atexit, os, sys, time
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+from staleharness.objectives import importance_ratio
+
+@ALGORITHMS.register("noisy")
+@dataclass(frozen=True)
+class Noisy(Algorithm):
+    """Prints, leaves files about, and takes its time."""
+    pause: float = 0.0
+
+    def policy_loss(self, d):
+        print("working")
+        os.makedirs("plots/deep", exist_ok=True)
+        self.__class__.kept = open("notes.txt", "a")
+        self.__class__.kept.write("written when the process ends")
+        time.sleep(self.pause)
+        return PolicyLoss(-importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage)
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    path = tmp_path / "noisy.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+# The command line as it is, but for the table and the report, which take most of a small sweep's time.
+COMMAND = """
+from staleharness import cli
+from staleharness.commands import present
+from staleharness.statistics.table import Table
+present.publish = lambda *what: (Table([], [], {}), None)
+cli.main()
+"""
+
+
+def command(out: Path, plugin: Path, *arguments: str) -> list[str]:
+    fixed = f"--env Pendulum --k 2 --set {TINY} --jobs 1".split()
+    places = ["--out", str(out), "--plugin", str(plugin)]
+    return [sys.executable, "-c", COMMAND, "sweep", *fixed, *places, *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", "NO_COLOR": "1", **more}
+
+
+def start(*arguments: str, out: Path, plugin: Path, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(out, plugin, *arguments), env=environment(), text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+    )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.02)
+
+
+def phases_written(out: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in (out / "attempts").glob("*/metrics.jsonl"))
+
+
+def relatives(out: Path) -> list[int]:
+    """Living processes that were started with this results folder or work in it: the sweep, its server, its workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                place = os.readlink(entry / "cwd")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state != "Z" and (str(out).encode() in words or place.startswith(str(out))):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "out"
+    yield path
+    if Path("/proc").is_dir():
+        wait_until(lambda: not relatives(path), 30)  # nothing is left behind, however a sweep ended
+
+
+def test_a_plugin_that_prints_and_leaves_files_about_does_not_damage_its_run(out: Path, plugin: Path) -> None:
+    done = subprocess.run(
+        command(out, plugin, "--algo", "noisy", "--seeds", "1", "--steps", "128", "--json"),
+        env=environment(), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = (out / "runs").iterdir()
+    assert (run / "log.txt").read_text().count("working\n") == 4
+    assert (run / "notes.txt").is_file() and (run / "plots" / "deep").is_dir()
+    assert len(json.loads(done.stdout.splitlines()[-1])["runs"]["done"]) == 1
+    assert [run.id for run in Store(out).read_all()] == [run.name]
+
+
+def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: Path) -> None:
+    sweep = start("--algo", "noisy[pause=0.1],spo", "--seeds", "2", "--steps", "320", out=out, plugin=plugin)
+    wait_until(lambda: phases_written(out) > 0)
+    plugin.write_text(plugin.read_text() + "\n# edited while the sweep goes on\n")
+    _, errors = sweep.communicate(timeout=120)
+    assert sweep.returncode == 1
+    assert errors.count("was edited since the sweep began") >= 1 and "Changed" in errors
+    labels = [json.loads((run / "run.json").read_text())["label"] for run in (out / "runs").iterdir()]
+    assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGTERM"])
+def test_a_sweep_that_is_told_to_end_leaves_a_checkpoint_and_no_process(
+    out: Path, plugin: Path, name: str
+) -> None:
+    sweep = start(
+        "--algo",
+        "noisy[pause=0.1]",
+        "--seeds",
+        "2",
+        "--steps",
+        "6400",
+        out=out,
+        plugin=plugin,
+        start_new_session=True,
+    )
+    wait_until(lambda: phases_written(out) > 0)
+    os.killpg(
+        sweep.pid, getattr(signal, name)
+    )  # as a closed terminal or a batch system does: everybody hears it
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, errors
+    assert "the same command goes on" in errors and "FAILED" not in errors
+    assert list((out / "attempts").glob("*/checkpoint-*.pt"))
+    assert not list((out / "attempts").glob("*/failure.json"))
+
+
+def test_what_is_ignored_stays_ignored(out: Path, plugin: Path) -> None:
+    words = command(out, plugin, "--algo", "noisy[pause=0.1]", "--seeds", "1", "--steps", "640")
+    sweep = subprocess.Popen(
+        ["nohup", *words], env=environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_until(lambda: phases_written(out) > 0)
+    os.killpg(sweep.pid, signal.SIGHUP)
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == 0, errors
+
+
+def test_a_second_interrupt_ends_everything_at_once(out: Path, plugin: Path) -> None:
+    sweep = start("--algo", "noisy[pause=3]", "--seeds", "2", "--steps", "6400", out=out, plugin=plugin)
+    wait_until(lambda: list((out / "attempts").glob("*/notes.txt")))
+    begin = time.monotonic()
+    sweep.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    sweep.send_signal(signal.SIGINT)
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, errors
+    assert time.monotonic() - begin < 3 + 2
+    assert "Traceback" not in errors
+
+
+def test_workers_of_a_killed_sweep_end_by_themselves(out: Path, plugin: Path) -> None:
+    sweep = start("--algo", "noisy[pause=0.05]", "--seeds", "1", "--steps", "640000", out=out, plugin=plugin)
+    wait_until(lambda: phases_written(out) > 0)
+    sweep.kill()
+    sweep.communicate(timeout=60)
+    wait_until(lambda: not relatives(out), 30)
+    assert list((out / "attempts").glob("*/checkpoint-*.pt"))
+
+
+def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin: Path) -> None:
+    sweep = start(
+        "--algo", "noisy[pause=0.05],spo", "--seeds", "1", "--steps", "1280", out=out, plugin=plugin
+    )
+    wait_until(lambda: phases_written(out) > 0)
+    (worker,) = [p for p in relatives(out) if os.readlink(f"/proc/{p}/cwd").startswith(str(out))]
+    os.kill(worker, signal.SIGTERM)
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == 1 and "FAILED" not in errors
+    assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1
+    assert len(list((out / "runs").iterdir())) == 1

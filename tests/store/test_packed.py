@@ -1,0 +1,161 @@
+"""Packed results hold what the directories held, can be read like them, and turned back into them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.statistics.aggregate import table
+from staleharness.statistics.scores import metrics
+from staleharness.store.pack import pack, unpack
+from staleharness.store.packed import FILES
+from staleharness.store.store import Store
+
+STUDY = """
+question = "Which?"
+env = "Hopper"
+algorithm = ["vaco", "spo"]
+capacity = [1, 8]
+seeds = 2
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for label in ("vaco", "spo", "impala"):
+        for capacity in (1, 8):
+            for seed in range(2):
+                extra = (
+                    {"algorithm/filter_active": [0.5] * 12, "counted": list(range(12))}
+                    if label == "vaco"
+                    else {}
+                )
+                write_run(
+                    tmp_path / "results",
+                    label,
+                    seed,
+                    capacity=capacity,
+                    sampled=100.0 + seed + capacity,
+                    columns=extra,
+                )
+    return tmp_path / "results"
+
+
+def test_every_number_of_every_run_survives_packing_and_unpacking(results: Path, tmp_path: Path) -> None:
+    assert pack(str(results), str(tmp_path / "bundle"), None).startswith("packed 12 runs")
+    assert unpack(str(tmp_path / "bundle"), str(tmp_path / "again")).startswith("unpacked 12 of 12 runs")
+    loose, packed, again = (Store(f).read_all() for f in (results, tmp_path / "bundle", tmp_path / "again"))
+    assert len(loose) == len(packed) == len(again) == 12
+    for one, two, three in zip(loose, packed, again, strict=True):
+        assert one.record == two.record == three.record
+        assert one.job() == two.job() == three.job()
+        assert one.seal == two.seal
+        for name in ("metrics", "timing"):
+            first = one.table(name)
+            for other in (two, three):
+                pd.testing.assert_frame_equal(
+                    first[sorted(first.columns)], other.table(name), check_like=False
+                )
+    vaco = next(run for run in packed if run.record["label"] == "vaco")
+    assert vaco.metrics()["counted"].dtype == "int64"  # though other runs have no such column
+    spo = next(run for run in packed if run.record["label"] == "spo")
+    assert "counted" not in spo.metrics()
+
+
+def test_a_table_of_packed_results_is_that_of_the_directories(results: Path, tmp_path: Path) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    tables = []
+    for folder in (results, tmp_path / "bundle"):
+        runs = Store(folder).read_all()
+        tables.append((table(runs, []).to_json(), [metrics(run)["tv_data"].sum() for run in runs]))
+    assert tables[0] == tables[1]
+
+
+def test_only_what_a_study_asks_for_is_packed_and_the_study_goes_along(results: Path, tmp_path: Path) -> None:
+    study = tmp_path / "which.toml"
+    study.write_text(STUDY.replace("seeds = 2", "seeds = 3"))
+    assert pack(str(results), str(tmp_path / "bundle"), str(study)).startswith("packed 8 of 12 runs")
+    assert (tmp_path / "bundle" / "study.toml").read_text() == study.read_text()
+    manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert manifest["runs"] == 8
+    assert manifest["dates"] == ["2026-11-20"]
+    assert manifest["command"] == "staleharness sweep --spec experiments/which.toml"
+    assert manifest["fingerprints"][0]["torch"] == "2.13.0"
+
+
+def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_are_lost(
+    results: Path, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "bundle")
+    pack(str(results), target, None)
+    write_run(results, "spo", 7)
+    assert pack(str(results), target, None).startswith("packed 13 runs")
+    write_run(tmp_path / "few", "spo", 0)
+    before = {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
+    with pytest.raises(UserError, match=r"holds 12 runs that .* lacks and that would be lost"):
+        pack(str(tmp_path / "few"), target, None)
+    assert before == {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
+
+
+def test_packing_the_same_runs_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        pack(str(results), str(tmp_path / name), None)
+    for name in (*FILES, "manifest.json", "staleharness.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_damaged_bundle_is_named_in_one_line(results: Path, tmp_path: Path, name: str) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    whole = (tmp_path / "bundle" / name).read_bytes()
+    (tmp_path / "bundle" / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=f"are damaged: {name}"):
+        Store(tmp_path / "bundle").read_all()
+
+
+def test_nothing_is_added_to_packed_results(results: Path, tmp_path: Path) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    with pytest.raises(
+        UserError, match="holds packed results, which nothing is added to; `staleharness unpack"
+    ):
+        Store(tmp_path / "bundle").check()
+
+
+def test_unpacking_leaves_what_is_there(results: Path, tmp_path: Path) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    some = Store(results).read_all()[0]
+    before = (some.path / "run.json").stat().st_mtime_ns
+    (Store(results).read_all()[1].path).rename(tmp_path / "taken away")
+    assert unpack(str(tmp_path / "bundle"), str(results)).startswith("unpacked 1 of 12 runs")
+    assert (some.path / "run.json").stat().st_mtime_ns == before
+    assert len(Store(results).read_all()) == 12
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("file", "is a file"), ("full", "holds something else than a bundle")]
+)
+def test_where_a_bundle_cannot_go_nothing_is_touched(
+    results: Path, tmp_path: Path, target: str, said: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    with pytest.raises(UserError, match=said):
+        pack(str(results), str(tmp_path / target), None)
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["notes"]
+
+
+def test_what_holds_no_runs_or_is_no_bundle_is_refused(results: Path, tmp_path: Path) -> None:
+    study = tmp_path / "which.toml"
+    study.write_text(STUDY.replace("Hopper", "Ant"))
+    with pytest.raises(UserError, match="holds no run to pack that the study asks for"):
+        pack(str(results), str(tmp_path / "bundle"), str(study))
+    assert not (tmp_path / "bundle").exists()
+    with pytest.raises(UserError, match="is no bundle; `staleharness pack` makes one"):
+        unpack(str(results), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

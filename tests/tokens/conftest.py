@@ -1,0 +1,5 @@
+"""The tiny model and what is made of it."""
+
+from __future__ import annotations
+
+from language_fixtures import one_thread, policy, spec, tiny  # noqa: F401
