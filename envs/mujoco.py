@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from staleharness.control.task import ControlTask
 from staleharness.mujoco_formulas import Bools, Floats, Formulas
-from staleharness.task import ENVS, Task
+from staleharness.task import ENVS
 
 if TYPE_CHECKING:
     from staleharness.mujoco_vector import MujocoVector
@@ -232,7 +233,7 @@ FORMULAS: dict[str, type[Formulas]] = {
 
 
 @ENVS.register("mujoco")
-class Mujoco(Task):
+class Mujoco(ControlTask):
     """Robots from gymnasium's MuJoCo suite; the physics runs on threads, the numbers are gymnasium's own."""
 
     paper = "Todorov, Erez & Tassa 2012 (MuJoCo); Towers et al. 2024 (gymnasium)"
@@ -252,7 +253,7 @@ class Mujoco(Task):
     aliases: ClassVar[dict[str, str]] = {id.removesuffix("-v5"): id for id in ids}
 
     def make(self, env: str, num_envs: int, threads: int) -> MujocoVector:
-        """See `Task.make` and `staleharness.mujoco_vector.MujocoVector`."""
+        """See `ControlTask.make` and `staleharness.mujoco_vector.MujocoVector`."""
         import gymnasium
 
         from staleharness.mujoco_physics import log_warnings

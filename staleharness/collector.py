@@ -12,11 +12,11 @@ from torch import Tensor
 
 from .batch import Rollout
 from .buffer import PolicyBuffer, Version
+from .control.task import action_bounds
 from .lag import LagModel
 from .policies.mlp import Actors, MLPPolicy, mixture_logp
 from .spec import ControlSpec
 from .streams import integer, stream
-from .task import action_bounds
 
 if TYPE_CHECKING:
     import gymnasium

@@ -11,7 +11,7 @@ from typing import Any
 from .contents import flat
 from .errors import UserError
 from .parsing import canonical_json
-from .scores import Cell, cell_of, grid, in_updates, where
+from .scores import Cell, axis, cell_of, grid, where
 from .store import StoredRun
 from .tables import plural
 
@@ -104,8 +104,8 @@ def _cells(runs: Sequence[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
     cells: dict[Cell, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda r: r.id):
         label = run.record["label"]
-        if with_n and in_updates(run) and " N=" not in label:
-            run = replace(run, record={**run.record, "label": f"{label} N={run.spec['minibatches']}"})
+        if with_n and (n := axis(run, "N")) is not None and " N=" not in label:
+            run = replace(run, record={**run.record, "label": f"{label} N={run.spec[n]}"})
         cells.setdefault(cell_of(run), []).append(run)
     return cells
 

@@ -14,6 +14,7 @@ from .algorithm import check, make_algorithm
 from .buffer import PolicyBuffer
 from .chain.spec import ChainSpec
 from .collector import Collector
+from .control.task import ControlTask
 from .errors import Diverged
 from .evaluation import evaluate
 from .lag import parse_lag
@@ -50,7 +51,9 @@ class Simulation:
 
     def __init__(self, spec: ControlSpec) -> None:
         _, family = find_env(spec.env)
-        self.spec, self.task = spec, family()
+        task = family()
+        assert isinstance(task, ControlTask)
+        self.spec, self.task = spec, task
         self.env = self.task.make(spec.env, spec.num_envs, spec.threads)
         obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))

@@ -44,10 +44,11 @@ class Idea(Algorithm):
 '''
 
 WORLD = '''
-from staleharness.task import ENVS, Task
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
 
 @ENVS.register("{name}")
-class World(Task):
+class World(ControlTask):
     """One line about {name}."""
     paper = "Nobody 2026"
     ids = {{"{id}": "one line about {id}"}}

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 class ChainTask(Task):
     """A family of tasks on H binary decisions with one outcome at the end."""
 
+    kind: ClassVar[str] = "chain"
     settings: ClassVar[type[RunSpec]] = ChainSpec
+    measures: ClassVar[dict[str, str]] = {"sampled": "success probability", "deterministic": "greedy success"}
+    normalise: ClassVar[str] = "raw"
+    axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
     @classmethod

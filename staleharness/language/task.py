@@ -49,7 +49,13 @@ class LanguageTask(Task):
     prompt_format, extractor: names of `staleharness.language` that count where the run names none.
     """
 
+    kind: ClassVar[str] = "language"
     settings: ClassVar[type[RunSpec]] = LanguageSpec
+    measures: ClassVar[dict[str, str]] = {"deterministic": "greedy accuracy"}
+    score: ClassVar[str] = "deterministic"
+    normalise: ClassVar[str] = "raw"
+    axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
+    inflight: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 

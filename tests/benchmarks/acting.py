@@ -15,8 +15,9 @@ import time
 import numpy as np
 import torch
 
+from staleharness.control.task import action_bounds
 from staleharness.policies.mlp import Actors, MLPPolicy
-from staleharness.task import action_bounds, find_env
+from staleharness.task import find_env
 
 CAPACITIES = (1, 4, 16, 64)
 

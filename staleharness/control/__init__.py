@@ -1,0 +1,1 @@
+"""Control: a policy acts in a vector of gymnasium environments."""

@@ -1,0 +1,48 @@
+"""What a control plugin answers: a vector of environments for one of its ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ..spec import ControlSpec, RunSpec
+from ..task import Task
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ControlTask(Task):
+    """A family of gymnasium environments with vectors of real numbers as observations and actions."""
+
+    kind: ClassVar[str] = "control"
+    settings: ClassVar[type[RunSpec]] = ControlSpec
+
+    @classmethod
+    def try_out(cls, env: str) -> None:
+        cls().make(env, 1, 1).close()
+
+    def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
+        """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
+        caller resets finished environments with `reset(options={"reset_mask": done})`.
+
+        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
+        bit-identical; without them the harness replays the actions since each environment's last reset.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
+
+
+def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
+    space: Any = env.single_action_space
+    return space.low, space.high
+
+
+class Restorable(Protocol):
+    """A vector of environments whose complete state can be read and written back, bit for bit."""
+
+    def get_state(self) -> dict[str, NDArray[np.generic]]: ...
+
+    def set_state(self, state: dict[str, Any]) -> None: ...
