@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
-from staleharness.task import ENVS, Task
+from staleharness.task import ENVS
 
 
 @ENVS.register("gymnasium")
-class Gymnasium(Task):
+class Gymnasium(ControlTask):
     """Any gymnasium id with vectors of real numbers as observations and actions, stepped one after the
     other.
     """
@@ -37,7 +38,7 @@ class Gymnasium(Task):
         return {id.lower(): id for id in gymnasium.registry}.get(env.lower())
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        """See `Task.make`. Steps on one thread, whatever `threads` says; state by replay (`ReplayState`).
+        """See `ControlTask.make`. Steps on one thread, whatever `threads` says; state by replay (`ReplayState`).
 
         Raises `UserError` for spaces that are not one-dimensional Boxes and for ids that gymnasium cannot
         make.

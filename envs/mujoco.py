@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staleharness.control.mujoco.formulas import Bools, Floats, Formulas
-from staleharness.task import ENVS, Task
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
 
 if TYPE_CHECKING:
     from staleharness.control.mujoco.vector import MujocoVector
@@ -232,7 +233,7 @@ FORMULAS: dict[str, type[Formulas]] = {
 
 
 @ENVS.register("mujoco")
-class Mujoco(Task):
+class Mujoco(ControlTask):
     """Robots from gymnasium's MuJoCo suite; the physics runs on threads, the numbers are gymnasium's own."""
 
     paper = "Todorov, Erez & Tassa 2012 (MuJoCo); Towers et al. 2024 (gymnasium)"

@@ -11,7 +11,6 @@ from . import objectives
 from .base.parsing import build
 from .base.plugins import Registry
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
-from .control.spec import ControlSpec
 from .errors import UserError, nearest
 from .spec import RunSpec
 
@@ -178,11 +177,9 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
-    rows = spec.num_envs if isinstance(spec, ControlSpec) else spec.minibatches
-    if algorithm.realign_every == "step" and rows < spec.minibatches:
+    if algorithm.realign_every == "step" and (too_few := spec.too_few_rows()) is not None:
         raise UserError(
-            f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: "
-            f"num_envs={rows} must be at least minibatches={spec.minibatches}"
+            f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: {too_few}"
         )
 
 

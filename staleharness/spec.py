@@ -20,9 +20,16 @@ Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-n
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
 
 
+def later(default: Any, *, before: Any) -> Any:
+    """A field of a spec that runs exist without: it is part of the id unless its value is `before`, the one that
+    means what those runs did. The default may change, `before` may not."""
+    return field(default=default, metadata={"before": before})
+
+
 @dataclass(frozen=True)
 class RunSpec:
-    """One training run: what control and language have in common. Every field is part of the run's identity."""
+    """One training run: what control and language have in common. Every field is part of the run's identity; one that
+    is added now is written `name: type = later(...)`, so that the runs that are there keep their names."""
 
     env: str  # canonical environment id
     algorithm: str  # registered name
@@ -51,6 +58,9 @@ class RunSpec:
     device: str = "cpu"
     threads: int = 1  # of torch and of the physics; bits depend on it
 
+    scores_start: ClassVar[bool] = (
+        False  # the learner scores a phase's data at its start whatever the method is
+    )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     unit: ClassVar[str] = "steps"  # what `steps` counts, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
@@ -86,6 +96,10 @@ class RunSpec:
         """The few numbers that say how big a run is."""
         raise NotImplementedError
 
+    def too_few_rows(self) -> str | None:
+        """What is wrong where a phase has fewer rows than minibatches, in words."""
+        return None
+
     def probe(self) -> RunSpec:
         """The same work in a few phases, to measure its speed."""
         raise NotImplementedError
@@ -116,8 +130,13 @@ class RunSpec:
 
     def run_id(self, algorithm_hash: str, env_hash: str) -> str:
         """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others."""
+        as_before = {
+            f.name
+            for f in fields(self)
+            if "before" in f.metadata and getattr(self, f.name) == f.metadata["before"]
+        }
         identity = {
-            "spec": self.to_dict(),
+            "spec": {key: value for key, value in self.to_dict().items() if key not in as_before},
             "maths": MATHS_VERSION,
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,

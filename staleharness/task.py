@@ -1,4 +1,4 @@
-"""What an environment plugin answers: which ids it serves, and a vector of environments for one of them."""
+"""What every environment plugin answers, of whatever kind: which ids it serves, and how its runs are read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
-from .control.spec import ControlSpec
 from .errors import UserError, nearest, shortened
 from .lag import parse_lag, stretch_length
-from .language.spec import LanguageSpec
 from .spec import RunSpec
 
 if TYPE_CHECKING:
-    import gymnasium
-
     from .simulator.phase import Simulated
 
 
 class Task:
-    """A family of environments. A plugin subclasses it and registers the class.
+    """A family of environments. A plugin subclasses a kind of task (`ControlTask`, `LanguageTask`, `ChainTask`, or one
+    of its own) and registers the class.
 
     ids: the environment ids this family lists, with one line each. `find` may accept more than it lists.
     aliases: short names that users may type instead (`Hopper` for `Hopper-v5`).
+
+    A kind says, for whoever reads its results without it (`facts`):
+    kind: what the kind is called.
+    measures: what each way of scoring a policy is, in words.
+    score, normalise: the way, and the scale, that its results are reported in where none is asked for.
+    axes: axes of a sweep beyond those that every kind has, and the setting that each stands for.
     """
 
     name: ClassVar[str] = ""  # the family's name, set by registration
@@ -30,8 +33,20 @@ class Task:
     ids: ClassVar[dict[str, str]] = {}
     aliases: ClassVar[dict[str, str]] = {}
     fallback: ClassVar[bool] = False  # asked only when no other family knows the id
-    settings: ClassVar[type[RunSpec]] = ControlSpec  # what a run of this family is described by
+    kind: ClassVar[str] = ""
+    settings: ClassVar[type[RunSpec]] = RunSpec  # what a run of this kind is described by
+    measures: ClassVar[dict[str, str]] = {
+        "sampled": "sampled returns",
+        "deterministic": "deterministic returns",
+    }
+    score: ClassVar[str] = "sampled"
+    normalise: ClassVar[str] = "minmax"
+    axes: ClassVar[dict[str, str]] = {}
+    inflight: ClassVar[bool] = False  # whether weights can change inside a row
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
+    preload: ClassVar[
+        tuple[str, ...]
+    ] = ()  # modules that every run loads: imported once, before workers fork
     provides: ClassVar[frozenset[str]] = frozenset()  # of `algorithm.NEEDS`, beyond what every task gives
 
     @classmethod
@@ -50,38 +65,55 @@ class Task:
         return {name: {**kind.get(name, {}), **cls.presets.get(name, {})} for name in (*kind, *cls.presets)}
 
     @classmethod
+    def facts(cls) -> dict[str, Any]:
+        """What the kind of task is, as plain data: part of the record of every run."""
+        return {
+            "kind": cls.kind,
+            "unit": cls.settings.unit,
+            "measures": dict(cls.measures),
+            "score": cls.score,
+            "normalise": cls.normalise,
+            "axes": dict(cls.axes),
+        }
+
+    @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
         model = parse_lag(spec.lag, spec.capacity)
-        if stretch_length(model) is not None and not isinstance(spec, LanguageSpec):
+        if stretch_length(model) is not None and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )
+
+    @classmethod
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+        """The run, phase by phase; relative paths that the spec names begin at `folder`."""
+        raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder)")
+
+    @classmethod
+    def try_out(cls, env: str) -> None:
+        """Raise an error where an id that the family finds, but does not list, cannot be used."""
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
         """The spec as it enters the run's id; a family adds what the words of the spec do not pin down."""
         return spec
 
-    def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
-        """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
-        caller resets finished environments with `reset(options={"reset_mask": done})`.
-
-        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
-        has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
-        bit-identical; without them the harness replays the actions since each environment's last reset.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
-
 
 ENVS: Registry[type[Task]] = Registry("envs")
 
 
 def all_families() -> list[type[Task]]:
-    """The registered families, sorted by name. Raises `UserError` where two claim one id or alias, in any case."""
+    """The registered families, sorted by name. Raises `UserError` where one is of no kind, and where two claim one id
+    or alias, in any case."""
     families = [ENVS[name] for name in ENVS]
     claims: dict[str, type[Task]] = {}
     for family in families:
+        if not family.kind:
+            raise UserError(
+                f"{family.__qualname__} in {source_file(family)} is of no kind of task: a vector of gymnasium "
+                "environments is a ControlTask (staleharness.control.task), another kind says its `kind`"
+            )
         for name in (*family.ids, *family.aliases):
             holder = claims.setdefault(name.lower(), family)
             if holder is not family:
@@ -103,17 +135,5 @@ def find_env(env: str) -> tuple[str, type[Task]]:
 
 
 def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
-    """The simulation of this kind of run; a language run loads transformers, and what its spec names from `folder`."""
-    if isinstance(spec, LanguageSpec):
-        from .language.simulation import LanguageSimulation
-
-        return LanguageSimulation(spec, folder)
-    if isinstance(spec, ControlSpec):
-        from .control.simulation import Simulation
-
-        return Simulation(spec)
-    from .chain.simulation import ChainSimulation
-    from .chain.spec import ChainSpec
-
-    assert isinstance(spec, ChainSpec)
-    return ChainSimulation(spec)
+    """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`."""
+    return find_env(spec.env)[1].simulation(spec, folder)

@@ -28,6 +28,7 @@ from staleharness.base.parsing import (
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.running.plan import MOST_RUNS, dump, plan
+from staleharness.spec import later
 from staleharness.store.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
@@ -175,6 +176,41 @@ def test_every_field_is_part_of_the_id(name: str) -> None:
     other = OTHER[name] if name in OTHER else not now if isinstance(now, bool) else now + 1
     assert other != now
     assert dataclasses.replace(SPEC, **{name: other}).run_id("a", "b") != SPEC.run_id("a", "b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grown(ControlSpec):
+    """The spec some years on: fields that runs exist without, at what they did then."""
+
+    warm: bool = later(False, before=False)
+    width: tuple[int, ...] = later((), before=())
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed(Grown):
+    """And later still: new runs are warm unless told otherwise."""
+
+    warm: bool = later(True, before=False)
+
+
+def test_a_field_added_later_is_left_out_of_the_id_while_it_says_as_before() -> None:
+    earlier, written = SPEC.run_id("a", "b"), SPEC.to_dict()
+    assert Grown.from_dict(written).run_id("a", "b") == earlier
+    assert Grown.from_dict({**written, "warm": False, "width": []}).run_id("a", "b") == earlier
+    assert Grown.from_dict(written).to_dict() == {**written, "warm": False, "width": []}, (
+        "yet it is on record"
+    )
+    other = {
+        Grown.from_dict({**written, **said}).run_id("a", "b") for said in ({"warm": True}, {"width": [1]})
+    }
+    assert len(other | {earlier}) == 3
+
+
+def test_a_default_that_moves_away_from_before_is_a_changed_id() -> None:
+    written = SPEC.to_dict()
+    warm = Grown.from_dict({**written, "warm": True})
+    assert Changed.from_dict(written).run_id("a", "b") == warm.run_id("a", "b") != SPEC.run_id("a", "b")
+    assert Changed.from_dict({**written, "warm": False}).run_id("a", "b") == SPEC.run_id("a", "b")
 
 
 def test_the_plugin_files_are_part_of_the_id_each_in_its_own_place() -> None:

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 from ..errors import UserError, nearest, shortened
 from .files import user_path
+from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 
@@ -180,8 +181,9 @@ def _written_at(cls: type) -> tuple[str, str]:
 
 
 def source_hash(cls: type) -> str:
-    """Hash of the plugin's own file: editing `spo.py` expires SPO's runs and no others."""
-    return hashlib.sha256(Path(source_file(cls)).read_bytes()).hexdigest()[:16]
+    """Hash of what the plugin's own file says: editing `spo.py` expires SPO's runs and no others, and a comment, a
+    docstring, the layout or an import line expires none."""
+    return meaning_hash(Path(source_file(cls)).read_bytes())
 
 
 def summary(cls: type) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import UserError
@@ -14,12 +15,27 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..simulator.phase import Simulated
+
 
 class ChainTask(Task):
     """A family of tasks on H binary decisions with one outcome at the end."""
 
+    kind: ClassVar[str] = "chain"
     settings: ClassVar[type[RunSpec]] = ChainSpec
+    measures: ClassVar[dict[str, str]] = {"sampled": "success probability", "deterministic": "greedy success"}
+    normalise: ClassVar[str] = "raw"
+    axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
+
+    preload: ClassVar[tuple[str, ...]] = ("staleharness.chain.simulation",)
+
+    @classmethod
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+        from .simulation import ChainSimulation
+
+        assert isinstance(spec, ChainSpec)
+        return ChainSimulation(spec)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

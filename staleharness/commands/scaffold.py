@@ -42,14 +42,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from staleharness.task import ENVS, Task
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
 
 if TYPE_CHECKING:
     import gymnasium
 
 
 @ENVS.register("{name}")
-class {cls}(Task):
+class {cls}(ControlTask):
     """A point on a line that has to stay near the origin: a starting point, put your task here."""
 
     ids: ClassVar[dict[str, str]] = {{"{cls}-v0": "a point on a line, pushed by one force"}}
@@ -88,7 +89,7 @@ IMPORTED = (
     "Algorithm",
     "Decisions",
     "PolicyLoss",
-    "Task",
+    "ControlTask",
 )  # by the templates; a new class must not hide them
 
 

@@ -10,16 +10,17 @@ import torch
 from ..base.streams import integer, stream
 from ..simulator.buffer import Version
 from ..simulator.phase import Scores
-from ..task import Task
 from .policy import Actors, MLPPolicy
 from .spec import ControlSpec
-from .task import action_bounds
+from .task import ControlTask, action_bounds
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
 
 
-def evaluate(spec: ControlSpec, task: Task, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
+def evaluate(
+    spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int
+) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
     Raises `RuntimeError` for an episode that does not end.

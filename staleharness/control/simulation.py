@@ -24,9 +24,10 @@ from .moments import Moments, RewardScale
 from .policy import MLPPolicy
 from .replay import RolloutStore
 from .spec import ControlSpec
+from .task import ControlTask
 
 
-class Simulation:
+class ControlSimulation:
     """One run, phase by phase. Iterating yields a `PhaseRecord` per phase until the budget is spent.
 
     Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase.
@@ -34,7 +35,9 @@ class Simulation:
 
     def __init__(self, spec: ControlSpec) -> None:
         _, family = find_env(spec.env)
-        self.spec, self.task = spec, family()
+        task = family()
+        assert isinstance(task, ControlTask)
+        self.spec, self.task = spec, task
         self.env = self.task.make(spec.env, spec.num_envs, spec.threads)
         obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))

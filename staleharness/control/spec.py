@@ -44,6 +44,7 @@ class ControlSpec(RunSpec):
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last
     final_episodes: int = 20  # sampled and as many deterministic, at the end
 
+    scores_start: ClassVar[bool] = True
     unit: ClassVar[str] = "environment steps"
     alike: ClassVar[tuple[str, ...]] = (
         *RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches",
@@ -114,6 +115,11 @@ class ControlSpec(RunSpec):
             f"{self.phases} phases of {self.num_envs} x {self.num_steps} steps = {self.phases * self.batch_size:,} "
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
+
+    def too_few_rows(self) -> str | None:
+        if self.num_envs >= self.minibatches:
+            return None
+        return f"num_envs={self.num_envs} must be at least minibatches={self.minibatches}"
 
     def probe(self) -> ControlSpec:
         """Three phases with rows as wide as asked but no longer than needed."""

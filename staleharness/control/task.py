@@ -1,13 +1,50 @@
-"""What a control plugin answers: a vector of gymnasium environments."""
+"""What a control plugin answers: a vector of environments for one of its ids."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ..spec import RunSpec
+from ..task import Task
+from .spec import ControlSpec
 
 if TYPE_CHECKING:
     import gymnasium
     import numpy as np
     from numpy.typing import NDArray
+
+    from ..simulator.phase import Simulated
+
+
+class ControlTask(Task):
+    """A family of gymnasium environments with vectors of real numbers as observations and actions."""
+
+    kind: ClassVar[str] = "control"
+    settings: ClassVar[type[RunSpec]] = ControlSpec
+
+    preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation",)
+
+    @classmethod
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+        from .simulation import ControlSimulation
+
+        assert isinstance(spec, ControlSpec)
+        return ControlSimulation(spec)
+
+    @classmethod
+    def try_out(cls, env: str) -> None:
+        cls().make(env, 1, 1).close()
+
+    def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
+        """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
+        caller resets finished environments with `reset(options={"reset_mask": done})`.
+
+        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
+        bit-identical; without them the harness replays the actions since each environment's last reset.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
 def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

@@ -28,7 +28,7 @@ PARTS = {  # columns of timing.parquet in the order of a phase, and their colour
 
 def timed(runs: Sequence[StoredRun]) -> bool:
     """Whether the time of every run is known by these parts: that of language runs is."""
-    return bool(runs) and all("completions" in run.record["spec"] for run in runs)
+    return bool(runs) and all(set(PARTS) <= set(run.record["seconds"]) for run in runs)
 
 
 def where_the_time_goes(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:

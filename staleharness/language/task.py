@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..base.files import digest, user_path
 from ..errors import UserError
@@ -20,6 +20,9 @@ from .model.checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
+
+if TYPE_CHECKING:
+    from ..simulator.phase import Simulated
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -50,9 +53,28 @@ class LanguageTask(Task):
     prompt_format, extractor: names of `staleharness.language` that count where the run names none.
     """
 
+    kind: ClassVar[str] = "language"
     settings: ClassVar[type[RunSpec]] = LanguageSpec
+    measures: ClassVar[dict[str, str]] = {"deterministic": "greedy accuracy"}
+    score: ClassVar[str] = "deterministic"
+    normalise: ClassVar[str] = "raw"
+    axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
+    inflight: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
+
+    preload: ClassVar[tuple[str, ...]] = (
+        "staleharness.language.simulation",
+        "transformers.models.auto.modeling_auto",
+        "transformers.models.qwen2.modeling_qwen2",
+    )
+
+    @classmethod
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+        from .simulation import LanguageSimulation
+
+        assert isinstance(spec, LanguageSpec)
+        return LanguageSimulation(spec, folder)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

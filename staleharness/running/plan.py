@@ -17,9 +17,7 @@ from typing import Any
 from ..algorithm import ALGORITHMS, Algorithm, check, unmet
 from ..base.parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from ..base.plugins import source_hash
-from ..chain.spec import ChainSpec
 from ..errors import UserError, nearest
-from ..language.spec import LanguageSpec
 from ..spec import RunSpec
 from ..store.study import Question
 from ..task import Task, find_env
@@ -107,7 +105,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                             "hyper": _hyper(algorithm),
                         }
                         content |= {"capacity": capacity, "lag": question.lag, "seed": seed, **settings}
-                        content |= {} if n is None else {"minibatches": n}
+                        content |= {} if n is None else {family.axes["N"]: n}
                         plain = family.settings.from_dict(content, "SET")
                         spec = family.settings.from_dict({**content, **own}, "ALGO")
                         check(algorithm, spec, family.provides)
@@ -136,7 +134,7 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
     for key in question.settings:
         if key not in known:
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
-    if question.forward and not issubclass(family.settings, (LanguageSpec, ChainSpec)):
+    if question.forward and "N" not in family.axes:
         raise UserError(
             "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
         )
@@ -146,11 +144,11 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
 
 
 def _try(env: str, family: type[Task]) -> None:
-    """Make one environment and close it. Raises `UserError` when that fails."""
+    """Raise `UserError` where the family cannot serve the id after all."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they are said again in the log of each run
-            family().make(env, 1, 1).close()
+            family.try_out(env)
     except UserError:
         raise
     except Exception as error:

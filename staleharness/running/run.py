@@ -18,7 +18,7 @@ from ..base.files import digest, write_json
 from ..errors import Diverged, Interrupted, UserError
 from ..simulator.phase import Scores, Simulated, wilson
 from ..store.store import FORMAT, Store
-from ..task import find_env, simulation_of
+from ..task import Task, find_env, simulation_of
 from . import checkpoint
 from .fingerprint import fingerprint, same_bits
 from .job import Job
@@ -38,7 +38,8 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
     `progress` hears of every phase; `should_stop` is asked after every phase. Raises `Interrupted` after writing a
     checkpoint when told to stop, `Diverged` when training stops being finite, and lets other errors through.
     """
-    spec = find_env(str(job.spec["env"]))[1].settings.from_dict(job.spec)
+    _, family = find_env(str(job.spec["env"]))
+    spec = family.settings.from_dict(job.spec)
     store = Store(job.root)
     attempt = store.attempt_dir(job.run_id)
     with _only_writer(attempt):
@@ -57,7 +58,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
             scores = _phases(attempt, simulation, lengths, made_with, progress, should_stop)
         finally:
             simulation.close()
-        _conclude(attempt, job, simulation, scores, made_with)
+        _conclude(attempt, job, family, simulation, scores, made_with)
         return store.publish(job.run_id)
 
 
@@ -145,7 +146,12 @@ def _json_line(content: dict[str, Any]) -> bytes:
 
 
 def _conclude(
-    attempt: Path, job: Job, simulation: Simulated, scores: Scores, made_with: dict[str, Any]
+    attempt: Path,
+    job: Job,
+    family: type[Task],
+    simulation: Simulated,
+    scores: Scores,
+    made_with: dict[str, Any],
 ) -> None:
     """Write the tables and `run.json` from what the logs say, earlier sittings included."""
     import pandas as pd
@@ -180,6 +186,7 @@ def _conclude(
         "format": FORMAT,
         "id": job.run_id,
         "label": job.label,
+        "task": family.facts(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
         "warnings": list(simulation.warnings),
@@ -189,7 +196,6 @@ def _conclude(
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": histogram,
         "steps": spec.phases * spec.steps_per_phase,
-        "unit": spec.unit,
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,
         "evaluation_steps": simulation.evaluation_steps,

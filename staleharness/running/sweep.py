@@ -14,13 +14,10 @@ from typing import Any, Protocol
 
 from ..base.files import write_json
 from ..base.plugins import PATH_VARIABLE
-from ..chain.spec import ChainSpec
-from ..language.spec import LanguageSpec
 from ..store.store import Store, log_tail
+from ..task import find_env
 from .job import Job
 from .plan import PlannedRun
-
-PRELOAD = {LanguageSpec: "staleharness.language.preload", ChainSpec: "staleharness.chain.preload"}
 
 
 class Listener(Protocol):
@@ -56,8 +53,8 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, jobs: int, listener: Liste
     Ctrl-C once: every worker finishes its phase, checkpoints and ends. Twice: they are ended at once.
     """
     context = multiprocessing.get_context("forkserver")
-    kinds = {type(run.spec) for run in runs}
-    own = [PRELOAD[kind] for kind in PRELOAD if kind in kinds]
+    families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
+    own = dict.fromkeys(module for family in families for module in family.preload)
     context.set_forkserver_preload(["staleharness.running.worker", *own])
     active: list[_Worker] = []
     with store.locked(), _interrupts() as interrupts:

@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import gymnasium  # noqa: F401 (loaded in the fork server, so that a run costs no start-up)
+import pandas  # noqa: F401 (with pyarrow, what a run is written down with; loaded once, in the fork server)
+import pyarrow.parquet  # noqa: F401
 import torch
 import torch._dynamo  # every optimiser loads it: a second, paid once in the server
 

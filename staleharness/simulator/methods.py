@@ -11,7 +11,6 @@ from typing import Any
 from ..algorithm import Algorithm
 from ..base.parsing import build
 from ..base.plugins import source_file, summary
-from ..control.spec import ControlSpec
 from ..errors import UserError
 from ..spec import RunSpec
 
@@ -90,7 +89,7 @@ def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
     several = spec is None or spec.epochs * spec.minibatches > 1
     start = algorithm.proximal == "recompute" or (own_targets and several)
     return Passes(
-        per_phase=int(start and not isinstance(spec, ControlSpec)),
+        per_phase=int(start and not (spec and spec.scores_start)),
         per_step=int(algorithm.proximal == "ewma") + int("reference" in algorithm.needs),
         by_row=algorithm.optimal_baseline,
     )

@@ -13,7 +13,7 @@ from ..base.text import plural
 from ..errors import UserError
 from ..store.cells import Cell, cell_of, flat, grid, where
 from ..store.store import StoredRun
-from .scores import in_updates
+from .scores import axis
 
 MOST = 12  # names in one note
 Pair = tuple[list[StoredRun], list[StoredRun]]  # of one cell: A and B, each sorted by seed
@@ -104,8 +104,8 @@ def _cells(runs: Sequence[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
     cells: dict[Cell, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda r: r.id):
         label = run.record["label"]
-        if with_n and in_updates(run) and " N=" not in label:
-            run = replace(run, record={**run.record, "label": f"{label} N={run.spec['minibatches']}"})
+        if with_n and (n := axis(run, "N")) is not None and " N=" not in label:
+            run = replace(run, record={**run.record, "label": f"{label} N={run.spec[n]}"})
         cells.setdefault(cell_of(run), []).append(run)
     return cells
 

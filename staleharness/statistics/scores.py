@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.parsing import canonical_json
 from ..errors import UserError, nearest
 from ..store.cells import Grid, cell_of, where
 from ..store.store import StoredRun
@@ -25,54 +26,41 @@ Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
 NORMALISATIONS = ("minmax", "ppo", "frozen", "raw")
 AUTO = "auto"  # the kind of task decides: see `usual`
+MIXED: dict[str, Any] = {
+    "measures": {},
+    "score": "sampled",
+    "normalise": "minmax",
+}  # runs that are not read alike
 BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
 CONSTANTS = Path(__file__).with_name("normalisation.json")
 
 
 def usual(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
-    """`auto` replaced by what the kind of task is reported by: greedy accuracy as it is where all runs are of
-    language, success probability as it is where all are of chains, otherwise sampled returns between the worst and
-    the best run of the table."""
-    kind = _kind(runs)
-    return (
-        ("deterministic" if kind == "language" else "sampled") if score == AUTO else score,
-        ("minmax" if kind == "control" else "raw") if normalise == AUTO else normalise,
-    )
-
-
-def _kind(runs: Iterable[StoredRun]) -> str:
-    """`language` or `chain` where all runs are of that kind, otherwise `control`."""
-    kinds = {"language" if is_language(run) else "chain" if is_chain(run) else "control" for run in runs}
-    return kinds.pop() if len(kinds) == 1 else "control"
-
-
-def is_language(run: StoredRun) -> bool:
-    """Whether a run was of a language task."""
-    return "completions" in run.record["spec"]
-
-
-def is_chain(run: StoredRun) -> bool:
-    """Whether a run was of a chain of binary decisions."""
-    return "horizon" in run.record["spec"]
-
-
-def in_updates(run: StoredRun) -> bool:
-    """Whether a run's `steps` are optimiser steps, in rounds of N minibatches."""
-    return is_language(run) or is_chain(run)
+    """`auto` replaced by what the kind of task is reported by; where kinds are mixed, by sampled returns between the
+    worst and the best run of the table."""
+    facts = _read_as(runs)
+    return facts["score"] if score == AUTO else score, facts["normalise"] if normalise == AUTO else normalise
 
 
 def measure(runs: Iterable[StoredRun], score: str) -> str:
     """What a score is, in words."""
-    kind = _kind(runs)
-    if kind == "chain":
-        return "success probability" if score == "sampled" else "greedy success"
-    return "greedy accuracy" if kind == "language" else f"{score} returns"
+    return str(_read_as(runs)["measures"].get(score, f"{score} returns"))
+
+
+def _read_as(runs: Iterable[StoredRun]) -> dict[str, Any]:
+    """What the records say of their kind of task (`Task.facts`), where all say the same."""
+    said = {canonical_json({key: run.record["task"][key] for key in ("kind", *MIXED)}) for run in runs}
+    return dict(json.loads(said.pop())) if len(said) == 1 else MIXED
 
 
 def unit(runs: Iterable[StoredRun]) -> str:
     """What `steps` counts: the label of the axis of training."""
-    kinds = sorted({"optimiser steps" if in_updates(run) else "environment steps" for run in runs})
-    return " or ".join(kinds) or "steps"
+    return " or ".join(sorted({str(run.record["task"]["unit"]) for run in runs})) or "steps"
+
+
+def axis(run: StoredRun, name: str) -> str | None:
+    """The setting that an axis of its kind of task stands for (N, of rounds of N minibatches), or None."""
+    return dict(run.record["task"]["axes"]).get(name)
 
 
 def final_score(run: StoredRun, score: str) -> float:

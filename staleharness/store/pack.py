@@ -97,7 +97,8 @@ def unpack(source: str, to: str) -> str:
     root, store = user_path(source), Store(to)
     if not is_packed(root):
         raise UserError(f"{source} is no bundle; `staleharness pack` makes one")
-    runs = list(read_runs(root))
+    counted = {run.id for run in Store(source).read_all()}
+    runs = [run for run in read_runs(root) if run[0] in counted]
     store.open_for_writing()
     new = 0
     with store.locked():

@@ -32,7 +32,7 @@ from .packed import is_packed, read_runs, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1
+FORMAT = 2
 MARKER = "staleharness.json"
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
 
@@ -161,19 +161,15 @@ class Store:
         return (self.run_dir(run_id) / "run.json").is_file()
 
     def read(self, run_id: str) -> StoredRun | None:
-        """The finished run, or None. A damaged one is named on stderr and counts as absent."""
-        path = self.run_dir(run_id)
-        if not path.is_dir():
-            return None
-        if (problem := damage(path)) is not None:
-            print(f"run {run_id} is damaged and does not count ({problem})", file=sys.stderr, flush=True)
-            return None
-        return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
+        """The finished run, or None. A damaged one, and one of another format, is named on stderr and counts as
+        absent."""
+        return next(iter(self.read_all([run_id])), None)
 
     def put_damaged_aside(self, run_id: str) -> bool:
-        """Make room for running it again: a damaged run goes to `damaged/<id>`. False where there is none."""
+        """Make room for running it again: a run that does not count goes to `damaged/<id>`. False where there is
+        none."""
         path = self.run_dir(run_id)
-        if not path.is_dir() or damage(path) is None:
+        if not path.is_dir() or self.read(run_id) is not None:
             return False
         aside = self.root / "damaged" / run_id
         aside.parent.mkdir(exist_ok=True)
@@ -186,15 +182,34 @@ class Store:
         """Finished runs, sorted by id: those asked for, or all there are."""
         if is_packed(self.root):
             kept = None if run_ids is None else set(run_ids)
-            return [
+            return self._in_our_format(
                 StoredRun(self.run_dir(run_id), record, seal)
                 for run_id, record, _, seal in read_runs(self.root)
                 if kept is None or run_id in kept
-            ]
+            )
         runs = self.root / "runs"
         found = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
         wanted = sorted(set(run_ids)) if run_ids is not None else found
-        return [run for run_id in wanted if (run := self.read(run_id)) is not None]
+        return self._in_our_format(run for run_id in wanted if (run := self._intact(run_id)) is not None)
+
+    def _intact(self, run_id: str) -> StoredRun | None:
+        path = self.run_dir(run_id)
+        if not path.is_dir():
+            return None
+        if (problem := damage(path)) is not None:
+            print(f"run {run_id} is damaged and does not count ({problem})", file=sys.stderr, flush=True)
+            return None
+        return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
+
+    def _in_our_format(self, runs: Iterable[StoredRun]) -> list[StoredRun]:
+        """Those whose record says what this version reads from it; one line says that there are others."""
+        runs = list(runs)
+        ours = [run for run in runs if run.record.get("format") == FORMAT]
+        if others := len(runs) - len(ours):
+            who = "1 run is" if others == 1 else f"{others} runs are"
+            line = f"in {self.root} {who} of another format than {FORMAT}, written by another version, and not counted"
+            print(line, file=sys.stderr, flush=True)
+        return ours
 
     def adopt(self, other: Store, labels: Mapping[str, str]) -> int:
         """Copy finished runs of another folder that this one lacks: those wanted, id -> label. Returns how many.

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.plugins import summary
+from ..control.task import ControlTask
 from ..task import ENVS, Task
 
-TaskCheck = Callable[[type[Task], str], None]
+TaskCheck = Callable[[type[ControlTask], str], None]
 Step = tuple[
     NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]
 ]  # observation, reward, terminated, truncated
@@ -29,7 +30,7 @@ def is_listed_and_explained(family: type[Task], env: str) -> None:
     assert family.find("no-such-environment-v0") is None
 
 
-def has_flat_boxes(family: type[Task], env: str) -> None:
+def has_flat_boxes(family: type[ControlTask], env: str) -> None:
     """Observations [N, D] and actions [N, A] are one-dimensional Boxes; auto-reset is DISABLED."""
     import gymnasium
 
@@ -41,7 +42,7 @@ def has_flat_boxes(family: type[Task], env: str) -> None:
     vector.close()
 
 
-def steps_in_the_promised_shapes(family: type[Task], env: str) -> None:
+def steps_in_the_promised_shapes(family: type[ControlTask], env: str) -> None:
     """`step` returns finite numbers [N, D] and [N], booleans [N], and arrays that later steps do not change."""
     vector = _made(family, env)
     first, _ = vector.reset(seed=0)
@@ -55,7 +56,7 @@ def steps_in_the_promised_shapes(family: type[Task], env: str) -> None:
     vector.close()
 
 
-def is_a_function_of_its_seed(family: type[Task], env: str) -> None:
+def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
     """The same seed and actions give the same bits; another seed another start; environments differ."""
     runs = []
     for seed in (0, 0, 1):
@@ -68,7 +69,7 @@ def is_a_function_of_its_seed(family: type[Task], env: str) -> None:
     assert not np.array_equal(runs[0][0][0], runs[0][0][1]), "all environments start alike"
 
 
-def resets_only_what_is_asked(family: type[Task], env: str) -> None:
+def resets_only_what_is_asked(family: type[ControlTask], env: str) -> None:
     """`reset(options={"reset_mask": mask})` starts the marked environments anew and leaves the others alone."""
     vector = _made(family, env)
     vector.reset(seed=3)
@@ -80,7 +81,7 @@ def resets_only_what_is_asked(family: type[Task], env: str) -> None:
     vector.close()
 
 
-def goes_on_from_a_saved_state(family: type[Task], env: str) -> None:
+def goes_on_from_a_saved_state(family: type[ControlTask], env: str) -> None:
     """`set_state(get_state())` in a fresh vector goes on with the same bits, resets included.
 
     A vector without the two methods is wrapped by the harness, which replays the actions instead.
@@ -108,14 +109,14 @@ TASK_CHECKS: tuple[TaskCheck, ...] = (
 )
 
 
-def check_task(family: type[Task]) -> None:
+def check_task(family: type[ControlTask]) -> None:
     """Every check on every id the family lists; the first broken promise raises `AssertionError`."""
     for env in family.ids:
         for check in TASK_CHECKS:
             check(family, env)
 
 
-def parametrize_with_task_checks(families: Iterable[type[Task]]) -> Any:
+def parametrize_with_task_checks(families: Iterable[type[ControlTask]]) -> Any:
     """A pytest decorator: one test `(family, env, check)` for each check on each id of each family."""
     import pytest
 
@@ -124,7 +125,7 @@ def parametrize_with_task_checks(families: Iterable[type[Task]]) -> Any:
     return pytest.mark.parametrize(("family", "env", "check"), cases, ids=ids)
 
 
-def _made(family: type[Task], env: str) -> Any:
+def _made(family: type[ControlTask], env: str) -> Any:
     return family().make(env, ENVS_AT_ONCE, 1)
 
 

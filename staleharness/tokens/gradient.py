@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..batch import Decisions, PolicyLoss
-from .minibatch import Minibatch, TokenSpec, pieces
+from .minibatch import Minibatch, pieces
 from .policy import Entropy, TokenPolicy
+from .spec import TokenSpec
 from .targets import group_relative_advantage
 from .timer import Timer
 

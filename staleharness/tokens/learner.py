@@ -17,9 +17,10 @@ from ..errors import Diverged
 from ..objectives import aggregation_weights, masked_mean, step_factor
 from ..simulator.ewma import ewma_update
 from .gradient import Gradient, gradient
-from .minibatch import Minibatch, TokenSpec, pieces
+from .minibatch import Minibatch, pieces
 from .policy import Forward, TokenPolicy
 from .row_gradients import gradient_by_rows
+from .spec import TokenSpec
 from .statistics import of_clipping, of_lag, of_proximal, of_round, of_weights
 from .timer import Timer
 

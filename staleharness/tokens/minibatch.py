@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..batch import Completions, Decisions
-from ..language.spec import LanguageSpec
-
-if TYPE_CHECKING:
-    from ..chain.spec import ChainSpec
-
-TokenSpec: TypeAlias = "LanguageSpec | ChainSpec"  # of the runs whose learner is that of tokens
 
 
 def pieces(data: Completions, micro_batch: int) -> list[Completions]:

@@ -13,8 +13,9 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
 from .gradient import Gradient
-from .minibatch import Minibatch, TokenSpec
+from .minibatch import Minibatch
 from .policy import TokenPolicy
+from .spec import TokenSpec
 from .timer import Timer
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..batch import Trajectories
 from ..objectives import group_baseline, masked_mean
-from .minibatch import Minibatch, TokenSpec
+from .minibatch import Minibatch
+from .spec import TokenSpec
 
 
 def group_relative_advantage(

@@ -15,9 +15,10 @@ from places import ROOT
 
 from staleharness import cli
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base.plugins import PATH_VARIABLE, add_user_path
+from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
+from staleharness.base.syntax import meaning_hash
 from staleharness.commands import scaffold
-from staleharness.control.simulation import Simulation
+from staleharness.control.simulation import ControlSimulation
 from staleharness.errors import UserError
 from staleharness.running.catalogue import catalogue
 from staleharness.running.plan import plan
@@ -44,10 +45,11 @@ class Idea(Algorithm):
 '''
 
 WORLD = '''
-from staleharness.task import ENVS, Task
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
 
 @ENVS.register("{name}")
-class World(Task):
+class World(ControlTask):
     """One line about {name}."""
     paper = "Nobody 2026"
     ids = {{"{id}": "one line about {id}"}}
@@ -140,11 +142,128 @@ def test_editing_a_plugin_changes_the_ids_of_its_runs_and_of_no_others(
 ) -> None:
     before = ids_of("Mine-v0,Hopper", "my_idea,spo")
     file = idea_and_world["algorithms"]
-    file.write_text(file.read_text() + "\n# a thought\n")
+    file.write_text(file.read_text() + "\nTHOUGHT = 1\n")
     after = ids_of("Mine-v0,Hopper", "my_idea,spo")
     changed = {name for name in before if before[name] != after[name]}
     both = idea_and_world["envs"] == file  # one file that holds both
     assert changed == {"my_idea Mine-v0", "my_idea Hopper-v5"} | ({"spo Mine-v0"} if both else set())
+
+
+FILE = '''"""Words on the file."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST = 1e-3
+
+
+@ALGORITHMS.register("hashed")
+@dataclass(frozen=True)
+class Hashed(Algorithm):
+    """Words on the class."""
+
+    paper = "Nobody 2026"
+    scale: float = 1.0  # a comment
+    mode: Literal["hard", "soft"] = "hard"
+
+    def policy_loss(self, d) -> PolicyLoss:
+        """Words on the method."""
+        import torch
+
+        size = self.scale * d.advantage + LEAST
+        return PolicyLoss(torch.where(d.mask > 0, size, 0.0), {f"size_{self.mode:>{4}}": size})
+'''
+
+
+def hash_of(path: Path, text: str) -> str:
+    """Of the plugin class `hashed` in a file with this text."""
+    registry: Registry[Any] = Registry("algorithms")
+    write(path, text.replace("ALGORITHMS.register", "REGISTRY.register"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("builtins.REGISTRY", registry, raising=False)
+        registry.load_file(path)
+    return source_hash(registry._classes["hashed"])
+
+
+def edited(before: str, after: str, text: str = FILE) -> str:
+    assert text.count(before) == 1
+    return text.replace(before, after)
+
+
+SAYS_THE_SAME = {
+    "as it was": FILE,
+    "comment": edited("# a comment", "# another\n    # and one more"),
+    "no comment": edited("  # a comment", ""),
+    "docstring of the file": edited("Words on the file.", "Other words."),
+    "no docstring of the file": edited('"""Words on the file."""\n', ""),
+    "docstring of the class": edited("Words on the class.", "One line.\n\n    Several more."),
+    "no docstring of the class": edited('    """Words on the class."""\n\n', ""),
+    "docstring of a method": edited("Words on the method.", "Other words."),
+    "no docstring of a method": edited('        """Words on the method."""\n', ""),
+    "layout": edited("self.scale * d.advantage + LEAST", "(\n            self.scale*d.advantage + (LEAST)\n        )"),
+    "quotes": edited('"Nobody 2026"', "'Nobody ' u'2026'"),
+    "number written otherwise": edited("1e-3", "0.001"),
+    "line ends": FILE.replace("\n", "\r\n"),
+    "import moved": edited("from staleharness.batch import PolicyLoss\n", "").replace(
+        "from dataclasses", "from staleharness.batch import PolicyLoss\nfrom dataclasses"
+    ),
+    "import added": edited("from typing", "import math\nfrom typing"),
+    "import inside a function": edited("        import torch\n\n", "").replace(
+        "from typing", "import torch\nfrom typing"
+    ),
+    "import for type checkers": edited("    from torch import Tensor", "    from torch import Tensor, dtype"),
+    "no import for type checkers": edited("if TYPE_CHECKING:\n    from torch import Tensor\n", ""),
+}  # fmt: skip
+SAYS_OTHERWISE = {
+    "constant": edited("1e-3", "1e-4"),
+    "type of a constant": edited("scale: float = 1.0", "scale: float = 1"),
+    "default": edited("scale: float = 1.0", "scale: float = 2.0"),
+    "formula": edited("d.advantage + LEAST", "d.advantage - LEAST"),
+    "order": edited("self.scale * d.advantage + LEAST", "LEAST + self.scale * d.advantage"),
+    "option": edited('"hard", "soft"', '"hard", "soft", "none"'),
+    "option renamed": FILE.replace("mode", "manner"),
+    "option added": edited('= "hard"\n', '= "hard"\n    more: bool = False\n'),
+    "option removed": edited('    mode: Literal["hard", "soft"] = "hard"\n', "").replace("self.mode", "'x'"),
+    "order of options": edited("    scale: float = 1.0  # a comment\n", "").replace(
+        '= "hard"\n', '= "hard"\n    scale: float = 1.0\n'
+    ),
+    "text": edited("Nobody 2026", "Somebody 2026"),
+    "text of an f-string": edited("size_", "sizes_"),
+    "format of an f-string": edited(":>{4}", ":<{4}"),
+    "statement": edited("        return", "        size = size * 2\n        return"),
+    "code for type checkers": edited("    from torch import Tensor", "    Tensor = None"),
+    "decorator": edited("frozen=True", "frozen=True, order=True"),
+    "base class": edited("(Algorithm)", "(Algorithm, object)"),
+}
+
+
+@pytest.mark.parametrize("change", SAYS_THE_SAME)
+def test_what_only_readers_see_does_not_change_the_hash_of_a_plugin(change: str, tmp_path: Path) -> None:
+    there, moved = tmp_path / "a" / "one.py", tmp_path / "b" / "two.py"
+    assert hash_of(moved, SAYS_THE_SAME[change]) == hash_of(there, FILE)
+
+
+@pytest.mark.parametrize("change", SAYS_OTHERWISE)
+def test_what_a_plugin_does_is_in_its_hash(change: str, tmp_path: Path) -> None:
+    assert hash_of(tmp_path / "one.py", SAYS_OTHERWISE[change]) != hash_of(tmp_path / "two.py", FILE)
+
+
+def test_every_change_of_what_a_plugin_does_has_a_hash_of_its_own(tmp_path: Path) -> None:
+    hashes = {meaning_hash(text.encode()) for text in SAYS_OTHERWISE.values()}
+    assert len(hashes) == len(SAYS_OTHERWISE)
+    assert meaning_hash(FILE.encode()) == "7aa59b9614238b8b"  # for ever, under every Python
+
+
+def test_a_plugin_that_is_no_python_any_more_has_a_hash_all_the_same(tmp_path: Path) -> None:
+    broken, otherwise = (meaning_hash(text) for text in (b"def (", b"def ( "))
+    assert len({broken, otherwise, meaning_hash(b"")}) == 3
 
 
 @pytest.mark.parametrize("kind", ["algorithm", "env"])
@@ -288,7 +407,7 @@ def test_a_new_environment_runs(
     add_user_path(str(tmp_path / "p"))
     assert find_env("myworld")[0] == "MyWorld-v0"
     (planned,) = plan(ask(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
-    simulation = Simulation(planned.spec)
+    simulation = ControlSimulation(planned.spec)
     records = list(simulation)
     simulation.close()
     assert len(records) == 2 and records[-1].scores is not None

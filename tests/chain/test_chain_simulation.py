@@ -173,7 +173,7 @@ def test_a_stored_run_is_reported_by_its_success_probability(tmp_path: Path) -> 
     )
     record = json.loads((folder / "run.json").read_text())
     runs = store.read_all()
-    assert record["unit"] == scores.unit(runs) == "optimiser steps"
+    assert record["task"]["unit"] == scores.unit(runs) == "optimiser steps"
     assert scores.usual(runs, "auto", "auto") == ("sampled", "raw")
     assert scores.measure(runs, "sampled") == "success probability"
     simulation = ChainSimulation(spec)

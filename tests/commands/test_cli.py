@@ -118,8 +118,8 @@ def test_dry_says_what_is_done_and_what_is_to_do_and_writes_nothing(
 def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp_path: Path) -> None:
     plugin = tmp_path / "fails.py"
     plugin.write_text(
-        "from staleharness.task import ENVS, Task\n"
-        "@ENVS.register('fails')\nclass Fails(Task):\n    ids = {'Fails-v0': 'fails'}\n"
+        "from staleharness.control.task import ControlTask\nfrom staleharness.task import ENVS\n"
+        "@ENVS.register('fails')\nclass Fails(ControlTask):\n    ids = {'Fails-v0': 'fails'}\n"
     )
     code, text, _ = call("sweep", "--env", "Fails-v0", "--algo", "spo", "--dry", "--plugin", str(plugin))
     assert code == 0

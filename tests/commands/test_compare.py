@@ -28,7 +28,7 @@ from staleharness.store.cells import Cell
 from staleharness.store.store import StoredRun
 
 BUNDLE = ROOT / "results" / "reference" / "staleness_halfcheetah"
-ACCURACY: dict[str, Any] = {"completions": 8, "minibatches": 4}  # what makes a synthetic run one of language
+ACCURACY: dict[str, Any] = {"kind": "language", "settings": {"minibatches": 4}}
 
 
 def side(
@@ -101,10 +101,12 @@ def test_two_settings_that_the_other_side_cannot_tell_apart_are_an_error_that_na
 
 def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_path: Path):
     swept = [
-        write_run(tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, settings={**ACCURACY, "minibatches": n})
+        write_run(
+            tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, kind="language", settings={"minibatches": n}
+        )
         for n in (1, 4)
     ]
-    (single,) = side(tmp_path / "b", [0.5], "grpo", settings=ACCURACY)
+    (single,) = side(tmp_path / "b", [0.5], "grpo", **ACCURACY)
     found = matching.match(swept, [single])
     assert list(found.shared) == [Cell("grpo N=4", 8, "Hopper-v5")]
     assert found.notes[0] == "only A has grpo N=1 on Hopper-v5 at K=8"
@@ -296,7 +298,7 @@ def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
 def test_accuracies_are_compared_as_they_are(tmp_path: Path):
     a, b = (
         [
-            write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, settings=ACCURACY)
+            write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, **ACCURACY)
             for s in (0, 1)
         ]
         for n, base in (("a", 0.30), ("b", 0.41))

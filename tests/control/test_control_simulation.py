@@ -17,7 +17,7 @@ from torch import Tensor
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss, Rollout
 from staleharness.control.policy import gaussian_logp, views_of
-from staleharness.control.simulation import Simulation
+from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.simulator.buffer import Version
 
@@ -27,7 +27,7 @@ SMALL = ControlSpec(
 )  # fmt: skip
 
 
-class Watched(Simulation):
+class Watched(ControlSimulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
     def __init__(self, spec: ControlSpec) -> None:
@@ -143,7 +143,7 @@ def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: 
 def test_lag_is_uniform_over_the_versions_in_the_buffer() -> None:
     spec = replace(SMALL, num_envs=64, num_steps=2, minibatches=1, epochs=1, steps=60 * 128, capacity=4)
     seen: dict[int, Counter[int]] = {}
-    simulation = Simulation(spec)
+    simulation = ControlSimulation(spec)
     for record in simulation:
         histogram = record.metrics["lag_histogram"]
         held = min(record.metrics["phase"] + 1, 4)
@@ -159,7 +159,7 @@ def test_lag_is_uniform_over_the_versions_in_the_buffer() -> None:
 
 
 def test_fixed_lag_is_exactly_that_lag_once_enough_phases_have_passed() -> None:
-    for record in Simulation(replace(SMALL, lag="fixed:2")):
+    for record in ControlSimulation(replace(SMALL, lag="fixed:2")):
         expected = min(record.metrics["phase"], 2)
         assert record.metrics["lag_histogram"] == [0] * expected + [8 * 64]
         assert record.metrics["gradient_lag_mean"] == expected * 2 * 4
@@ -318,10 +318,10 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str, Any]) -> None:
     spec = replace(SMALL, **{"num_steps": 48, "steps": 5 * 8 * 48, **changes})
-    straight = [record.metrics for record in Simulation(spec)]
+    straight = [record.metrics for record in ControlSimulation(spec)]
     resumed, state = [], None
     for _ in range(spec.phases):
-        simulation = Simulation(spec)
+        simulation = ControlSimulation(spec)
         if state is not None:
             simulation.load_state_dict(through_a_file(state))
         resumed.append(simulation.advance().metrics)

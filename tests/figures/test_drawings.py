@@ -229,7 +229,7 @@ def test_what_a_phases_time_went_to_can_be_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [7.0, 3.5])
 def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path, width: float) -> None:
     def made(label: str, seed: int, k: int, score: float) -> StoredRun:
-        own = {"sampled": score, "deterministic": score, "settings": {"completions": 8}, "phases": 2}
+        own = {"sampled": score, "deterministic": score, "kind": "language", "phases": 2}
         return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
 
     runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
@@ -332,8 +332,8 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
         for seed in (0, 1):
             for name, extra in (("seq_is", 0.0), ("tis", 0.5)):
                 label = f"{name}[batch={b},horizon={h}]"
-                settings = {"batch": b, "horizon": h}
-                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, settings=settings)
+                own = {"kind": "chain", "settings": {"batch": b, "horizon": h}}
+                write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, **own)
     runs = read(tmp_path)
     figure = two_options.score_against_two_options(
         runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"

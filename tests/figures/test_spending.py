@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ from staleharness.figures.time import PARTS, where_the_time_goes
 from staleharness.statistics import aggregate as stats
 from staleharness.store.store import StoredRun
 
-LANGUAGE = {"completions": 8, "prompts": 16}
+LANGUAGE: dict[str, Any] = {"kind": "language", "env": "word-problems", "settings": {"prompts": 16}}
 
 
 def spend(run: StoredRun, **seconds: list[float]) -> StoredRun:
@@ -27,7 +28,7 @@ def spend(run: StoredRun, **seconds: list[float]) -> StoredRun:
 @pytest.fixture
 def runs(tmp_path: Path) -> list[StoredRun]:
     def made(label: str, seed: int, capacity: int) -> StoredRun:
-        return write_run(tmp_path, label, seed, env="word-problems", capacity=capacity, settings=LANGUAGE)
+        return write_run(tmp_path, label, seed, capacity=capacity, **LANGUAGE)
 
     return [
         spend(

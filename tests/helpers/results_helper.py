@@ -13,7 +13,11 @@ import numpy as np
 import pandas as pd
 
 from staleharness.base.files import write_json
-from staleharness.store.store import Store, StoredRun
+from staleharness.chain.task import ChainTask
+from staleharness.control.task import ControlTask
+from staleharness.language.task import LanguageTask
+from staleharness.store.store import FORMAT, Store, StoredRun
+from staleharness.task import Task
 
 ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco")
 FINGERPRINT = {
@@ -21,12 +25,34 @@ FINGERPRINT = {
     "gymnasium": "1.4.0", "mujoco": "3.17.0", "cpu": "Test CPU", "threads": 1, "device": "cpu",
 }  # fmt: skip
 
+KINDS: dict[str, type[Task]] = {"control": ControlTask, "language": LanguageTask, "chain": ChainTask}
+SPENT = {
+    "control": {"collect": 1 / 2, "learn": 1 / 3, "evaluate": 1 / 6},
+    "chain": {
+        "collect": 1 / 2,
+        "learn": 1 / 3,
+        "evaluate": 1 / 6,
+        "loss": 1 / 9,
+        "proximal": 0,
+        "train": 2 / 9,
+    },
+    "language": {
+        "generate": 1 / 2,
+        "score": 1 / 6,
+        "proximal": 0,
+        "loss": 1 / 9,
+        "train": 1 / 9,
+        "evaluate": 1 / 9,
+    },
+}
+
 
 def write_run(
     root: Path,
     label: str = "vaco",
     seed: int = 0,
     *,
+    kind: str = "control",
     env: str = "Hopper-v5",
     capacity: int = 8,
     sampled: float = 100.0,
@@ -63,7 +89,7 @@ def write_run(
     histogram = np.sum([r["lag_histogram"] for r in rows], axis=0)
     names = ("lag_mean", "lag_max", "tv_data", "ess_data", "kl_k3_data", "clipped")
     record = {
-        "format": 1, "id": run_id, "label": label, "spec": spec,
+        "format": FORMAT, "id": run_id, "label": label, "task": KINDS[kind].facts(), "spec": spec,
         "metrics_sha256": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
         "fingerprint": {**FINGERPRINT, **(fingerprint or {})},
         "scores": {
@@ -73,7 +99,7 @@ def write_run(
         "summary": {n: float(np.mean([r[n] for r in rows])) for n in names},
         "lag_histogram": {str(i): int(n) for i, n in enumerate(histogram)},
         "steps": phases * 2048, "phases": phases, "gradient_steps": phases * 80, "evaluation_steps": 20_000,
-        "seconds": {"total": seconds, "collect": seconds / 2, "learn": seconds / 3, "evaluate": seconds / 6},
+        "seconds": {"total": seconds, **{part: share * seconds for part, share in SPENT[kind].items()}},
         "date": "2026-11-20", **(said or {}),
     }  # fmt: skip
     write_json(attempt / "run.json", record)

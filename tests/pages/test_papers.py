@@ -261,18 +261,23 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 def write_study(root: Path, question: Question) -> None:
     """Runs of the shape that a study asks for, one environment and two seeds of it, but never all of them."""
     env = question.env[0]
-    language = {"completions": 8} if env in LANGUAGE else {"horizon": 64} if env == "bit-chain" else {}
+    kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
-        settings: dict[str, Any] = {"lag": question.lag, **language, **question.settings}
+        settings: dict[str, Any] = {"lag": question.lag, **question.settings}
         inside = dict(papers.options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2
         for seed in range(1 if complete else 2) if where == env else ():
-            score = 0.5 - 0.01 * k + 0.1 * seed if language else 900.0 - 40 * k + 100 * seed + 7 * len(label)
-            name = env if language else f"{env}-v5"
-            write_run(root, label, seed, env=name, capacity=k, sampled=score, phases=4, settings=settings)
+            score = (
+                0.5 - 0.01 * k + 0.1 * seed
+                if kind != "control"
+                else 900.0 - 40 * k + 100 * seed + 7 * len(label)
+            )
+            name = f"{env}-v5" if kind == "control" else env
+            own: dict[str, Any] = {"kind": kind, "settings": settings}
+            write_run(root, label, seed, env=name, capacity=k, sampled=score, phases=4, **own)
 
 
 @pytest.mark.parametrize("name", FIGURES)

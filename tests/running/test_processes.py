@@ -126,7 +126,7 @@ def test_a_plugin_that_prints_and_leaves_files_about_does_not_damage_its_run(out
 def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: Path) -> None:
     sweep = start("--algo", "noisy[pause=0.1],spo", "--seeds", "2", "--steps", "320", out=out, plugin=plugin)
     wait_until(lambda: phases_written(out) > 0)
-    plugin.write_text(plugin.read_text() + "\n# edited while the sweep goes on\n")
+    plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
     _, errors = sweep.communicate(timeout=120)
     assert sweep.returncode == 1
     assert errors.count("was edited since the sweep began") >= 1 and "Changed" in errors

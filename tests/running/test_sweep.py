@@ -45,7 +45,8 @@ class Failing(Algorithm):
 
 BROKEN_ENV = '''
 import gymnasium
-from staleharness.task import ENVS, Task
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
 
 class Breaks(gymnasium.Wrapper):
     steps = 0
@@ -56,7 +57,7 @@ class Breaks(gymnasium.Wrapper):
         return super().step(action)
 
 @ENVS.register("broken")
-class Broken(Task):
+class Broken(ControlTask):
     """Breaks after a while."""
     ids = {"Breaks-v0": "a pendulum that breaks"}
     def make(self, env, num_envs, threads):

@@ -11,7 +11,7 @@ from crash import every_crash
 
 from staleharness.base import files
 from staleharness.errors import UserError
-from staleharness.store.store import Store, damage
+from staleharness.store.store import FORMAT, Store, damage
 
 RUN = "0123456789ab"
 
@@ -23,7 +23,8 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     attempt = store.attempt_dir(RUN)
     attempt.mkdir(parents=True)
     for name, text in {
-        "run.json": json.dumps({"id": RUN, "spec": {}, "metrics_sha256": metrics}), "metrics.jsonl": metrics,
+        "run.json": json.dumps({"format": FORMAT, "id": RUN, "spec": {}, "metrics_sha256": metrics}),
+        "metrics.jsonl": metrics,
         "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
         "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
         "checkpoint-00000003.pt": "state", "failure.json": "{}", "MUJOCO_LOG.TXT": "a warning",
@@ -109,6 +110,22 @@ def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
     assert store.put_damaged_aside(RUN) and not path.exists()
     assert (tmp_path / "damaged" / RUN / "log.txt").is_file()
     assert not store.put_damaged_aside(RUN)
+
+
+@pytest.mark.parametrize("said", [{"format": FORMAT - 1}, {"format": FORMAT + 1}, {"format": None}, {}])
+def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: dict[str, int | None]
+) -> None:
+    store = finished_attempt(tmp_path)
+    record = json.loads((store.attempt_dir(RUN) / "run.json").read_text())
+    del record["format"]
+    (store.attempt_dir(RUN) / "run.json").write_text(json.dumps(record | said))
+    path = store.publish(RUN)
+    for read in (store.read_all, lambda: store.read_all([RUN]), lambda: store.read(RUN) or []):
+        assert read() == []
+        (line,) = capsys.readouterr().err.splitlines()
+        assert str(tmp_path) in line and f"1 run is of another format than {FORMAT}" in line
+    assert store.put_damaged_aside(RUN) and not path.exists(), "a sweep makes it anew"
 
 
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
