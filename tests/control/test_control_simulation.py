@@ -30,7 +30,7 @@ SMALL = ControlSpec(
 )  # fmt: skip
 
 
-class Watched(ControlSimulation, find_env(ControlSimulation.env)[1]()):
+class Watched(ControlSimulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
