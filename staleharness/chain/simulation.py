@@ -14,8 +14,8 @@ from ..algorithm import check, make_algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import Diverged
-from ..lag import parse_lag
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.lags import Lags
 from ..simulator.methods import describe, warnings_of
 from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
@@ -41,7 +41,7 @@ class ChainSimulation:
         algorithm = make_algorithm(spec)
         check(algorithm, spec, task.provides)
         self.learner = TokenLearner(spec, self.policy, algorithm)
-        self.lag_model = parse_lag(spec.lag, spec.capacity)
+        self.lags = Lags(spec)
         self.buffer = PolicyBuffer(spec.capacity)
         self.phase = 0
         self.evaluation_steps = 0  # an exact probability takes no decisions
@@ -68,7 +68,7 @@ class ChainSimulation:
         self.phase += 1
         trained = time.perf_counter()
         scores = self._evaluate() if phase in self.spec.evaluation_phases() else None
-        metrics |= {
+        metrics |= self.lags.ledger(phase) | {
             "phase": phase,
             "steps": self.phase * self.spec.steps_per_phase,
             "eval_sampled": scores.mean("sampled") if scores else None,
@@ -87,7 +87,7 @@ class ChainSimulation:
         number of (seed, phase, episode, position), whatever the batch."""
         spec, device = self.spec, self.policy.device
         rows = spec.minibatches * spec.batch
-        assigned = self.lag_model.assign(phase, rows, stream(spec.seed, "assignment", phase))
+        assigned = self.lags.draw(phase, rows).starts
         numbers, position = np.unique(assigned, return_inverse=True)
         versions = [self.buffer[number] for number in numbers.tolist()]
         with self.policy.acting(versions, position) as forward:

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from ..algorithm import check, make_algorithm
-from ..base.streams import stream
 from ..errors import Diverged
-from ..lag import parse_lag
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.lags import Lags
 from ..simulator.methods import describe, warnings_of
 from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
@@ -45,10 +44,10 @@ class ControlSimulation:
         algorithm = make_algorithm(spec)
         check(algorithm, spec, self.task.provides)
         self.learner = Learner(spec, self.policy, algorithm)
-        self.lag_model = parse_lag(spec.lag, spec.capacity)
+        self.lags = Lags(spec)
         self.buffer = PolicyBuffer(spec.capacity)
         self.rollouts = RolloutStore(spec.capacity)
-        self.collector = Collector(spec, self.env, self.policy, self.lag_model)
+        self.collector = Collector(spec, self.env, self.policy, self.lags)
         self.moments = Moments.initial(obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
         self.phase = 0
@@ -75,8 +74,7 @@ class ControlSimulation:
         self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
         if spec.mechanism == "replay":
             self.rollouts.push(phase, rollout)
-            rng = stream(spec.seed, "assignment", phase)
-            rollout = self.rollouts.draw(self.lag_model.assign(phase, spec.num_envs, rng))
+            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
         collected = time.perf_counter()
 
@@ -86,7 +84,7 @@ class ControlSimulation:
         trained = time.perf_counter()
 
         scores = self._evaluate() if phase in spec.evaluation_phases() else None
-        metrics |= {
+        metrics |= self.lags.ledger(phase) | {
             "phase": phase,
             "steps": self.phase * spec.steps_per_phase,
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,

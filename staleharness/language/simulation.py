@@ -12,8 +12,8 @@ import torch
 
 from ..algorithm import check, make_algorithm
 from ..errors import Diverged
-from ..lag import parse_lag
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.lags import Lags
 from ..simulator.methods import describe, warnings_of
 from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
@@ -58,9 +58,7 @@ class LanguageSimulation:
             )
         self.learner = TokenLearner(spec, self.policy, algorithm)
         self.buffer = PolicyBuffer(spec.capacity)
-        self.generator = Generator(
-            spec, self.policy, parse_lag(spec.lag, spec.capacity), train, self.extractor, self.stops
-        )
+        self.generator = Generator(spec, self.policy, Lags(spec), train, self.extractor, self.stops)
         self.phase = 0
         self.evaluation_steps = 0
         self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
@@ -90,7 +88,7 @@ class LanguageSimulation:
         self.phase += 1
         trained = time.perf_counter()
         scores = self._evaluate() if phase in spec.evaluation_phases() else None
-        metrics |= {
+        metrics |= self.generator.lags.ledger(phase) | {
             "phase": phase,
             "steps": self.phase * spec.steps_per_phase,
             "dropped_groups": made.dropped_groups,

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..algorithm import ALGORITHMS, Algorithm, check, unmet
 from ..base.parsing import AlgorithmChoice, build, canonical_json, parse_algorithm
 from ..base.plugins import source_hash
 from ..errors import UserError, nearest
+from ..lag import file_hash, read_lag
 from ..spec import RunSpec
 from ..store.study import Question
 from ..task import Task, find_env
@@ -61,6 +62,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     """
     if not question.env:
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
+    question = replace(question, lag=read_lag(question.lag).text)
     capacities = question.capacity or (1,)
     for capacity in capacities:
         if capacity < 1:
@@ -111,7 +113,9 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
                         check(algorithm, spec, family.provides)
                         family.check(spec)
                         spec = family.identified(spec)
-                        run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
+                        run_id = spec.run_id(
+                            source_hash(type(algorithm)), source_hash(family), file_hash(spec.lag)
+                        )
                         differs = {
                             key: v for key, v in own.items() if getattr(spec, key) != getattr(plain, key)
                         }
@@ -169,6 +173,8 @@ def _split(choice: AlgorithmChoice, known: Iterable[str]) -> tuple[AlgorithmChoi
     """
     names = {f.name for f in fields(ALGORITHMS[choice.name])}
     own = {k: v for k, v in choice.options.items() if k in known and k not in names}
+    if isinstance(own.get("lag"), str):
+        own["lag"] = read_lag(own["lag"]).text
     return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k not in own}), own
 
 
