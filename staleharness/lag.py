@@ -193,7 +193,8 @@ def _split(text: str) -> tuple[str, dict[str, Any]] | None:
 
 def _made(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
     cls = LAGS[name]
-    for f in fields(cls):
-        if f.default is MISSING and f.name not in options:
-            raise UserError(f"LAG={shortened(text)}: {f.name} is missing; give {cls.usage()}")
+    known = cls.hyper_parameter_types()
+    missing = [key for key in known if key not in {**cls.hyper_parameters(), **options}]
+    if missing and set(options) <= set(known):
+        raise UserError(f"LAG={shortened(text)}: {missing[0]} is missing; give {cls.usage()}")
     return build(cls, options, cls.title())
