@@ -35,6 +35,10 @@ class Lags:
                 f"LAG={self.model.text} assigned versions {answer.versions.min()} to {answer.versions.max()} in "
                 f"phase {phase}, where the buffer holds {question.held[0]} to {phase}"
             )
+        if answer.every is not None and not self.model.within_rows:
+            raise UserError(
+                f"LAG={self.model.text} changes weights inside a row and does not say within_rows"
+            )
         if unknown := set(answer.ledger) - set(LEDGER):
             raise UserError(
                 f"LAG={self.model.text} counts {min(unknown)!r}; a ledger has {', '.join(LEDGER)}"

@@ -68,6 +68,7 @@ def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
         ({"versions": np.array([[9]])}, r"shape \(1, 1\) in phase 9, where \(2, 1\)"),
         ({"versions": np.array([[8, 9], [8, 9]])}, r"shape \(2, 2\)"),
         ({"versions": np.array([[8, 9], [8, 9]]), "every": 2}, r"where \(2, 3\)"),
+        ({"every": 5}, "changes weights inside a row and does not say within_rows"),
         ({"ledger": {"lost": 1}}, "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue"),
     ],
 )
