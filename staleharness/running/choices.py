@@ -11,6 +11,7 @@ from typing import Any
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.parsing import AlgorithmChoice, build, parse_algorithm
 from ..errors import UserError, nearest
+from ..lag import read_lag
 from ..store.study import Question
 from ..task import Task, find_env
 from .names import label, no_duplicates
@@ -57,6 +58,8 @@ def methods(question: Question, settings: Iterable[str]) -> tuple[list[Method], 
 def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:
     names = {f.name for f in fields(ALGORITHMS[choice.name])}
     own = {k: v for k, v in choice.options.items() if k in known and k not in names}
+    if isinstance(own.get("lag"), str):
+        own["lag"] = read_lag(own["lag"]).text
     return Method(choice.name, {k: v for k, v in choice.options.items() if k not in own}, own)
 
 

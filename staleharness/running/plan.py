@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from ..algorithm import Algorithm, check, unmet
 from ..base.plugins import source_hash
 from ..errors import UserError
+from ..lag import file_hash, read_lag
 from ..spec import RunSpec
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
@@ -58,6 +59,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     """
     if not question.env:
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
+    question = replace(question, lag=read_lag(question.lag).text)
     capacities = question.capacity or (1,)
     for capacity in capacities:
         if capacity < 1:
@@ -105,7 +107,7 @@ def _planned(
     check(algorithm, spec, family.provides)
     family.check(spec)
     spec = family.identified(spec)
-    run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family))
+    run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family), file_hash(spec.lag))
     differs = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(plain, key)}
     return PlannedRun(run_id, label(algorithm, differs) + suffix, spec)
 
