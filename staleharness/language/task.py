@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..base.files import digest, user_path
-from ..errors import UserError
+from ..errors import missing_extra
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
@@ -80,9 +80,7 @@ class LanguageTask(Task):
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         if importlib.util.find_spec("transformers") is None:
-            raise UserError(
-                f"ENV={spec.env} needs the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
-            )
+            raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         if spec.model:
