@@ -19,10 +19,12 @@ from ..simulator.phase import PhaseRecord, Scores
 from ..task import find_env
 from ..tokens.learner import TokenLearner
 from .answers import find_extractor
+from .decoder import make_decoder
 from .evaluation import evaluate
-from .generation import Generator, prompt_set
+from .generation import Generator
 from .model.causal_lm import CausalLM
 from .model.memory import explained, rows_at_once
+from .prompt_set import prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec
 from .task import LanguageTask, located
@@ -58,8 +60,9 @@ class LanguageSimulation:
             )
         self.learner = TokenLearner(spec, self.policy, algorithm)
         self.buffer = PolicyBuffer(spec.capacity)
+        self.decoder = make_decoder(spec.decoder, self.policy)
         self.generator = Generator(
-            spec, self.policy, parse_lag(spec.lag, spec.capacity), train, self.extractor, self.stops
+            spec, self.decoder, parse_lag(spec.lag, spec.capacity), train, self.extractor, self.stops
         )
         self.phase = 0
         self.evaluation_steps = 0
@@ -109,7 +112,7 @@ class LanguageSimulation:
         return PhaseRecord(metrics, seconds, scores)
 
     def _evaluate(self) -> Scores:
-        scores = evaluate(self.spec, self.policy, self.test, self.extractor, self.stops, self.phase)
+        scores = evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)
         self.evaluation_steps += scores.steps
         return scores
 

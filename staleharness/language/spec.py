@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
-from ..spec import Aggregation, RunSpec
+from ..spec import Aggregation, RunSpec, later
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class LanguageSpec(RunSpec):
     lora_rank: int = 32
     lora_alpha: float = 32.0
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
+    decoder: str = later("transformers", before="transformers")  # what samples completions, by name
 
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group

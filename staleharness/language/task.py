@@ -16,6 +16,7 @@ from ..errors import missing_extra
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
+from .decoder import check_decoder
 from .model.checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
@@ -65,6 +66,7 @@ class LanguageTask(Task):
 
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
+        "staleharness.language.decoders.transformers",
         "transformers.models.auto.modeling_auto",
         "transformers.models.qwen2.modeling_qwen2",
     )
@@ -83,6 +85,7 @@ class LanguageTask(Task):
             raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
+        check_decoder(spec.decoder)
         if spec.model:
             check_model(spec)
 

@@ -71,11 +71,12 @@ class CausalLM:
         return Version(phase, gradient_step, tensors)
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Rows that can act in one batch, given each row's first version [B]: all of them with LoRA adapters,
-        otherwise those of one version; by version, then in order."""
+        """Rows that can act in one batch, given each row's versions [B, S] one after the other: all of them with LoRA
+        adapters, otherwise those of the same versions; by version, then in order."""
         if self.spec.versions == "lora":
             return [np.arange(len(versions))]
-        return [np.flatnonzero(versions == v) for v in np.unique(versions)]
+        different, which = np.unique(versions, axis=0, return_inverse=True)
+        return [np.flatnonzero(which == i) for i in range(len(different))]
 
     @contextlib.contextmanager
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
