@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ..base.plugins import Registry
+from ..base.plugins import Registry, source_hash
 from ..errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ def check_decoder(name: str) -> None:
     known = {*_built_in(), *DECODERS}
     if name not in known:
         raise UserError(f"no decoder is called {shortened(name)!r}; {nearest(name, known)}")
+
+
+def decoder_digest(name: str) -> str:
+    """What the file of a decoder that is not built in says; empty for a built-in one."""
+    return "" if name in _built_in() else source_hash(DECODERS[name])
 
 
 def make_decoder(name: str, policy: CausalLM) -> Decoder:

@@ -16,7 +16,7 @@ from ..errors import missing_extra
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
-from .decoder import check_decoder
+from .decoder import check_decoder, decoder_digest
 from .model.checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
@@ -91,9 +91,15 @@ class LanguageTask(Task):
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Folders are known by what is in them: the same path with other files is another run."""
+        """Folders, and a third party's decoder, are known by what is in them: under the same name another content is
+        another run."""
         assert isinstance(spec, LanguageSpec)
-        return replace(spec, model_digest=folder_digest(spec.model), data_digest=folder_digest(spec.data))
+        return replace(
+            spec,
+            model_digest=folder_digest(spec.model),
+            data_digest=folder_digest(spec.data),
+            decoder_digest=decoder_digest(spec.decoder),
+        )
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""
