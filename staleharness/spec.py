@@ -58,6 +58,7 @@ class RunSpec:
     device: str = "cpu"
     threads: int = 1  # of torch and of the physics; bits depend on it
 
+    advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
     scores_start: ClassVar[bool] = (
         False  # the learner scores a phase's data at its start whatever the method is
     )
@@ -90,6 +91,11 @@ class RunSpec:
     def phases(self) -> int:
         """Whole phases that fit in `steps`."""
         return self.steps // self.steps_per_phase
+
+    @property
+    def weight_decay(self) -> float:
+        """Of AdamW; where a kind of task has no such setting there is none."""
+        return 0.0
 
     @property
     def size(self) -> str:

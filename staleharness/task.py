@@ -11,7 +11,7 @@ from .lag import parse_lag, stretch_length
 from .spec import RunSpec
 
 if TYPE_CHECKING:
-    from .simulator.phase import Simulated
+    from .simulator.loop import Simulation
 
 
 class Task:
@@ -86,7 +86,7 @@ class Task:
             )
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         """The run, phase by phase; relative paths that the spec names begin at `folder`."""
         raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder)")
 
@@ -134,6 +134,6 @@ def find_env(env: str) -> tuple[str, type[Task]]:
     raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
 
 
-def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
+def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
     """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`."""
     return find_env(spec.env)[1].simulation(spec, folder)

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
 from ..spec import Aggregation, RunSpec, later
+from ..tokens.spec import TokenSpec
 
 
 @dataclass(frozen=True)
-class LanguageSpec(RunSpec):
+class LanguageSpec(TokenSpec):
     """A run on prompts with verifiable answers; `steps` counts optimiser steps.
 
     One phase is a generation round: `minibatches` (N, the forward lag) minibatches of `prompts` × `completions`

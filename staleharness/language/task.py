@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.files import digest, user_path
 from ..errors import missing_extra
@@ -23,7 +23,7 @@ from .prompts import find_prompt
 from .spec import LanguageSpec
 
 if TYPE_CHECKING:
-    from ..simulator.phase import Simulated
+    from ..simulator.loop import Simulation
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -72,11 +72,11 @@ class LanguageTask(Task):
     )
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         from .simulation import LanguageSimulation
 
         assert isinstance(spec, LanguageSpec)
-        return LanguageSimulation(spec, folder)
+        return LanguageSimulation(spec, cls(), folder)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 
 from ..base.files import digest, write_json
 from ..errors import Diverged, Interrupted, UserError
-from ..simulator.phase import Scores, Simulated, wilson
+from ..simulator.loop import Simulation
+from ..simulator.phase import Scores, wilson
 from ..store.store import FORMAT, Store
 from ..task import Task, find_env, simulation_of
 from . import checkpoint
@@ -62,7 +63,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
         return store.publish(job.run_id)
 
 
-def _resume(attempt: Path, simulation: Simulated, made_with: dict[str, Any]) -> dict[str, int]:
+def _resume(attempt: Path, simulation: Simulation[Any], made_with: dict[str, Any]) -> dict[str, int]:
     """Restore the newest checkpoint and cut the logs back to it; returns their lengths in bytes."""
     lengths = {"metrics.jsonl": 0, "timing.jsonl": 0}
     state = checkpoint.load_newest(attempt)
@@ -93,7 +94,7 @@ def _size(path: Path) -> int:
 
 def _phases(
     attempt: Path,
-    simulation: Simulated,
+    simulation: Simulation[Any],
     lengths: dict[str, int],
     made_with: dict[str, Any],
     progress: Callable[[dict[str, Any]], None],
@@ -133,7 +134,7 @@ def _on_disk(log: BinaryIO) -> int:
     return log.tell()
 
 
-def _progress(simulation: Simulated, metrics: dict[str, Any]) -> dict[str, Any]:
+def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str, Any]:
     told = {key: metrics.get(key) for key in TOLD}
     return {"phase": simulation.phase, "phases": simulation.spec.phases, "steps": metrics["steps"], **told}
 
@@ -149,7 +150,7 @@ def _conclude(
     attempt: Path,
     job: Job,
     family: type[Task],
-    simulation: Simulated,
+    simulation: Simulation[Any],
     scores: Scores,
     made_with: dict[str, Any],
 ) -> None:

@@ -20,11 +20,11 @@ from staleharness.language.answers import Verdict
 from staleharness.language.decoder import DECODERS, Decoded, Decoder, Request, make_decoder
 from staleharness.language.decoders.transformers import TransformersDecoder
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.simulation import LanguageSimulation
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.store.study import ask
+from staleharness.task import simulation_of
 
 PLAIN = Path(__file__).with_name("plain_decoder.py")
 Policies = Callable[..., CausalLM]
@@ -65,9 +65,7 @@ def test_a_run_with_it_is_the_same_run(
         return Verdict(len(text) % 2 == 0, len(text) > 0)
 
     monkeypatch.setattr(generation, "grade", even)
-    runs = [
-        LanguageSimulation(spec(capacity=3, decoder=name, **settings)) for name in ("transformers", "plain")
-    ]
+    runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in ("transformers", "plain")]
     built_in, plain = ([record.metrics for record in run] for run in runs)
     assert built_in == plain  # the log-probabilities are teacher-forced, whoever sampled
     assert 0.0 < built_in[-1]["reward"] < 1.0
