@@ -87,7 +87,7 @@ class Generator:
         spec, decoder, policy = self.spec, self.decoder, self.decoder.policy
         device = policy.device
         each, length = spec.completions, spec.completion_tokens
-        chosen = [self._next() for _ in range(groups)]
+        chosen = [self.next_problem() for _ in range(groups)]
         slots = np.arange(first, first + groups)
         starts = self.lag_model.assign(phase, groups, stream(spec.seed, "assignment", phase, first))
         stretch = min(stretch_length(self.lag_model) or length, length)
@@ -133,7 +133,8 @@ class Generator:
             unparsed=torch.tensor([not v.parsed for v in verdicts], device=device),
         )
 
-    def _next(self) -> int:
+    def next_problem(self) -> int:
+        """The index of the next problem: without replacement, each epoch in an order of its own."""
         count = len(self.prompts.problems)
         epoch, place = divmod(self.cursor, count)
         if place == 0 or not hasattr(self, "order"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -125,14 +126,15 @@ def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_
     assert other.spec.to_dict()["decoder_digest"] == meaning_hash(PLAIN.read_bytes())
 
 
-def test_a_folder_may_hold_decoders_beside_other_kinds(
+def test_a_folder_of_one_kind_or_of_several_is_looked_into_and_what_lies_beside_them_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind in ("algorithms", "decoders"):
-        (tmp_path / kind).mkdir()
-    (tmp_path / "decoders" / "short.py").write_text(PLAIN.read_text().replace('"plain"', '"short"'))
-    (tmp_path / "setup.py").write_text("raise SystemExit('this is no plugin')")
-    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
+    for folder in ("mine/decoders", "theirs/algorithms"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder).with_name("setup.py").write_text("raise SystemExit('this is no plugin')")
+    (tmp_path / "theirs/algorithms/idea.py").write_text("raise SystemExit('this is no decoder')")
+    (tmp_path / "mine/decoders/short.py").write_text(PLAIN.read_text().replace('"plain"', '"short"'))
+    monkeypatch.setenv(PATH_VARIABLE, os.pathsep.join(str(tmp_path / name) for name in ("mine", "theirs")))
     assert DECODERS["short"].name == "short"
 
 
