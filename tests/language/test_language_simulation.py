@@ -105,7 +105,7 @@ def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: S
 def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
     generator = simulation_of(spec()).generator
     count = len(generator.prompts.problems)
-    drawn = [generator._next() for _ in range(2 * count)]
+    drawn = [generator.next_problem() for _ in range(2 * count)]
     assert sorted(drawn[:count]) == sorted(drawn[count:]) == list(range(count))
     assert drawn[:count] != drawn[count:]
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.generation import pad_left
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.methods import passes_of
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.targets import group_relative_advantage
