@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,12 @@ class TokenLearner:
         report: dict[str, Any] = of_round(data, spec.completions) | of_lag(data, phase, self.gradient_steps)
         log: list[dict[str, Tensor]] = []
         groups = len(data.token) // spec.completions
+        aligned = start  # the learner that targets are asked under
         for epoch in range(spec.epochs):
+            if epoch > 0 and self.algorithm.realign_every == "epoch" and aligned is not None:
+                begin = time.perf_counter()
+                aligned = self._score(data)
+                timer("proximal", begin)
             order = np.arange(groups)
             if epoch > 0:
                 order = stream(spec.seed, "minibatch", phase, epoch).permutation(groups)
@@ -71,6 +77,8 @@ class TokenLearner:
                     index = torch.from_numpy(rows).to(self.policy.device)
                     anchor = None if start is None else start[index]
                     batch = self._minibatch(data.rows(index), taught[index], anchor, phase, timer)
+                    if aligned is not None:
+                        batch = replace(batch, aligned_logp=aligned[index])
                 log.append(self._step(batch, rate, timer))
         report |= self._summarise(log, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
@@ -101,7 +109,7 @@ class TokenLearner:
             mask=mask,
             weights=aggregation_weights(mask, self.spec.aggregation, self.spec.completion_tokens),
             proximal_logp=proximal_logp,
-            start_logp=start,
+            aligned_logp=start,
             reference_logp=reference_logp,
             lag=(phase - data.version).float(),
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),

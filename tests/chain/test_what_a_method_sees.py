@@ -93,6 +93,20 @@ def test_targets_at_every_step_are_asked_under_the_learner_as_it_stands(witness:
         assert torch.equal(t.target_logp, d.target_logp)
 
 
+def test_targets_each_epoch_are_asked_under_the_learner_as_it_stood_when_the_epoch_began(
+    witness: Seen,
+) -> None:
+    run(witness, {"realign": "epoch", "anchor": "recompute"})
+    for asked, shown, logits in zip(
+        *map(phases, (witness.asked, witness.shown, witness.watched)), strict=True
+    ):
+        for step, (d, t) in enumerate(zip(asked, shown, strict=True)):
+            bits = (d.target_logp - logp(logits[step], torch.ones(H))).abs() < 1e-5
+            begun = logits[step // GROUPS * GROUPS]
+            torch.testing.assert_close(t.target_logp, logp(begun, bits.long()))
+            torch.testing.assert_close(d.proximal_logp, logp(logits[0], bits.long()))
+
+
 def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen) -> None:
     run(witness, baseline="grpo", discount=0.9, gae_lambda=0.8)
     for d, t in zip(witness.asked, witness.shown, strict=True):

@@ -175,6 +175,22 @@ def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, nam
     assert said == passes_of(made.algorithm, replace(made.spec))
 
 
+def test_targets_asked_anew_each_epoch_cost_a_pass_over_the_phase_each_time(policy: Policies) -> None:
+    made = learner(
+        policy, algorithm="vaco", hyper={"advantage": "vtrace", "realign_every": "epoch"}, epochs=3, steps=3
+    )
+    assert passes_of(made.algorithm, made.spec).per_phase == 3
+    data, calls, score = round_of(made.policy), [], made.policy.score
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return score(*given)
+
+    made.policy.score = counted  # type: ignore[method-assign]
+    made.train(data, PHASE)
+    assert len(calls) == 3 + 3  # and one for each gradient step
+
+
 def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: Policies) -> None:
     made = learner(policy)
     data = round_of(made.policy)
