@@ -35,6 +35,7 @@ class Witness(Algorithm):
     normalise: bool = False
     factor: float = 1.0  # on the step size, to the power of the phases done
     mute: bool = False  # no policy gradient
+    blind: bool = False  # no advantages
     breaks_at: int = 0  # the call of `policy_loss`, from 1, whose answer is infinite
 
     seen: ClassVar[Seen]
@@ -67,7 +68,8 @@ class Witness(Algorithm):
 
     def targets(self, trajectories: Trajectories) -> Targets:
         self.seen.shown.append(trajectories)
-        return gae(trajectories)
+        found = gae(trajectories)
+        return Targets(found.advantage * (not self.blind), found.value_target)
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         self.seen.asked.append(replace(d, target_logp=d.target_logp.detach().clone()))

@@ -235,6 +235,29 @@ def test_the_next_state_is_asked_with_the_phases_means_of_the_methods_own_diagno
         assert metrics[phase]["algorithm/phases"] == phase + 1
 
 
+@pytest.mark.parametrize("lag", ["fixed:0", "fixed:2"])
+def test_geppos_step_shrinks_and_grows_by_its_rule(lag: str) -> None:
+    spec = replace(SMALL, algorithm="geppo", hyper={"adapt": 0.1, "clip": 0.02}, lag=lag, learning_rate=1e-3)
+    factor, factors = 1.0, []
+    for record in Simulation(replace(spec, steps=8 * N)):
+        moved = record.metrics["algorithm/moved"]
+        factor *= 1.0 / 1.1 if moved > 1.0 else 1.1 if moved < 0.5 else 1.0
+        factors.append(factor)
+        assert record.metrics["algorithm/step_factor"] == pytest.approx(factor)
+    assert len(set(factors)) > 3
+
+
+def test_an_adaptive_penalty_follows_the_divergence_of_its_phase() -> None:
+    spec = replace(SMALL, algorithm="ppo_kl", hyper={"adaptive": True, "target": 0.02}, learning_rate=1e-3)
+    coefficient, factors = 1.0, []
+    for record in Simulation(replace(spec, steps=8 * N)):
+        kl = record.metrics["algorithm/kl"]
+        factors.append(1.5 if kl > 0.04 else 0.5 if kl < 0.01 else 1.0)
+        coefficient *= factors[-1]
+        assert record.metrics["algorithm/kl_coef"] == pytest.approx(coefficient)
+    assert set(factors) != {1.0}
+
+
 def test_advantages_are_normalised_where_the_method_and_the_run_say_so(witness: Seen) -> None:
     for method in (True, False):
         for asked in (True, False):
@@ -263,6 +286,60 @@ def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coe
         for c, most in ((0.5, 1e9), (1.0, 1e9), (1.0, 1e-3))
     )
     assert whole == pytest.approx(2.0 * half, rel=1e-5) and clipped == whole > 1e-2
+
+
+def test_clipped_decisions_are_those_with_an_advantage_and_no_gradient(witness: Seen) -> None:
+    for hyper, share in (({}, 0.0), ({"mute": True}, 1.0), ({"mute": True, "blind": True}, 0.0)):
+        for m in run(witness, hyper, steps=2 * N):
+            assert m["clipped"] == m["clipped_first"] == m["clipped_last"] == share
+
+
+def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(
+    witness: Seen,
+) -> None:
+    """Statistics are frozen, so that the learner after a phase can still be asked about its data."""
+    simulation = Simulation(replace(SMALL, observation_statistics="frozen", lag="geometric:0.5"))
+    rollouts: list[Rollout] = []
+    collect = simulation.collector.collect
+
+    def watched(*arguments: Any) -> Any:
+        made = collect(*arguments)
+        rollouts.append(made[0])
+        return made
+
+    simulation.collector.collect = watched  # type: ignore[method-assign]
+    for m in simulation:
+        if m.metrics["phase"] == 0:
+            continue
+        t, rollout, said = witness.shown[-1], rollouts[-1], m.metrics
+        mu, start = t.behaviour_logp.flatten().double(), t.target_logp.flatten().double()
+        end = simulation.policy.evaluate_now(
+            rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
+        ).logp.double()
+        before, after = (start - mu).exp(), (end - mu).exp()
+        target = gae(t).value_target
+        lag = np.sort(t.lag.flatten().numpy())
+        wanted = {
+            "tv_data": 0.5 * (before - 1.0).abs().mean(),
+            "ess_data": before.sum() ** 2 / (before**2).sum() / N,
+            "kl_k1_data": (mu - start).mean(),
+            "kl_k3_data": (before - 1.0 - (start - mu)).mean(),
+            "weight_max_data": before.max(),
+            "weight_std_data": before.std(correction=0),
+            "tv_end": 0.5 * (after - 1.0).abs().mean(),
+            "ess_end": after.sum() ** 2 / (after**2).sum() / N,
+            "tv_forward": 0.5 * (after - before).abs().mean(),
+            "explained_variance": 1.0 - (target - t.value).var() / target.var(),
+            "lag_p95": lag[int(np.ceil(0.95 * N)) - 1],
+            "lag_mean": lag.mean(),
+            "gradient_lag_mean": lag.mean() * EPOCHS * PARTS,
+        }  # fmt: skip
+        for key, value in wanted.items():
+            assert said[key] == pytest.approx(float(value), rel=2e-3, abs=1e-5), key
+        steps = witness.asked[-EPOCHS * PARTS :]
+        loss = [float(-((d.target_logp - d.behaviour_logp).exp() * d.advantage).mean()) for d in steps]
+        assert said["policy_loss"] == pytest.approx(np.mean(loss), rel=1e-3, abs=1e-5)
+        assert said["tv_forward"] > 1e-3 and said["tv_end"] != pytest.approx(said["tv_data"], rel=1e-2)
 
 
 def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: Seen) -> None:
