@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from staleharness.buffer import PolicyBuffer, Version
 from staleharness.errors import UserError
-from staleharness.lag import Fixed, Geometric, LagModel, Synced, Uniform, parse_lag
+from staleharness.lag import Fixed, Geometric, LagModel, Synced, Uniform, along, parse_lag, stretch_length
 
 capacities = st.integers(1, 70)
 phases = st.integers(0, 200)
@@ -155,6 +155,15 @@ def test_between_syncs_a_model_draws_as_if_the_run_had_just_begun() -> None:
     assert parse_lag("uniform/sync:8", 2).probabilities(18) == {17: 1 / 2, 18: 1 / 2}
     assert parse_lag("fixed:5/sync:8", 6).probabilities(18) == {16: 1.0}
     assert parse_lag("geometric:0.5/sync:8", 6).probabilities(17) == pytest.approx({17: 2 / 3, 16: 1 / 3})
+
+
+def test_in_flight_a_sequence_takes_the_next_version_with_every_stretch_up_to_the_newest() -> None:
+    starts = np.array([0, 2, 3])
+    model = parse_lag("inflight:4", 4)
+    assert stretch_length(model) == 4 and model.probabilities(3) == parse_lag("uniform", 4).probabilities(3)
+    assert along(model, starts, 3, 10).tolist() == [[0, 1, 2], [2, 3, 3], [3, 3, 3]]
+    assert along(model, starts, 3, 8).tolist() == [[0, 1], [2, 3], [3, 3]]
+    assert along(parse_lag("uniform", 4), starts, 3, 10).tolist() == [[0], [2], [3]]
 
 
 @given(capacities, phases)

@@ -298,8 +298,10 @@ def test_clipped_decisions_are_those_with_an_advantage_and_no_gradient(witness: 
 def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(
     witness: Seen,
 ) -> None:
-    """Statistics are frozen, so that the learner after a phase can still be asked about its data."""
-    simulation = Simulation(replace(SMALL, observation_statistics="frozen", lag="geometric:0.5"))
+    """Statistics are frozen, so that the learner after a phase can still be asked about its data. The largest lag has
+    10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
+    asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
+    simulation = Simulation(replace(SMALL, observation_statistics="frozen", **asked))
     rollouts: list[Rollout] = []
     collect = simulation.collector.collect
 
@@ -340,12 +342,25 @@ def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_be
         steps = witness.asked[-EPOCHS * PARTS :]
         loss = [float(-((d.target_logp - d.behaviour_logp).exp() * d.advantage).mean()) for d in steps]
         assert said["policy_loss"] == pytest.approx(np.mean(loss), rel=1e-3, abs=1e-5)
+        assert float((t.lag == t.lag.max()).float().mean()) == pytest.approx(
+            {1: 0.15, 2: 0.1, 3: 0.05}[said["phase"]]
+        )
         assert said["tv_forward"] > 1e-3 and said["tv_end"] != pytest.approx(said["tv_data"], rel=1e-2)
 
 
 def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: Seen) -> None:
     with pytest.raises(Diverged, match="policy_loss is not finite at gradient step 3 of phase 1"):
         run(witness, {"breaks_at": EPOCHS * PARTS + 3})
+
+
+def test_a_step_that_is_too_long_is_said_with_its_phase(witness: Seen) -> None:
+    with pytest.raises(Diverged, match="a parameter is not finite after phase 0"):
+        run(witness, learning_rate=1e39, epochs=1, minibatches=1)
+
+
+def test_nothing_is_clipped_at_the_first_step_without_lag_and_something_at_the_last(witness: Seen) -> None:
+    for m in run(witness, {}, algorithm="ppo_clip", capacity=1):
+        assert 0.0 == m["clipped_first"] < m["clipped"] < m["clipped_last"]
 
 
 def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen) -> None:

@@ -14,6 +14,7 @@ from staleharness.batch import Decisions
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import Diverged
 from staleharness.lag import parse_lag
+from staleharness.policies.bits import BitPolicy
 from staleharness.simulate import simulation_of
 from staleharness.streams import stream
 
@@ -62,6 +63,8 @@ def test_everything_a_decision_is_told_from_the_streams_and_the_logits_of_each_s
     for phase, (asked, shown) in enumerate(zip(phases(witness.asked), phases(witness.shown), strict=True)):
         assigned, bits = bits_of(phase, versions)
         outcome = (bits.sum(1) >= 5).float()
+        same = [len(outcome[g * BATCH : (g + 1) * BATCH].unique()) == 1 for g in range(GROUPS)]
+        assert metrics[phase]["groups_without_signal"] == np.mean(same)
         assert metrics[phase]["reward"] == pytest.approx(float(outcome.mean()))
         for step, (d, t) in enumerate(zip(asked, shown, strict=True)):
             epoch, place = divmod(step, GROUPS)
@@ -93,16 +96,18 @@ def test_targets_at_every_step_are_asked_under_the_learner_as_it_stands(witness:
         assert torch.equal(t.target_logp, d.target_logp)
 
 
+@pytest.mark.parametrize("parts", [1, GROUPS])
 def test_targets_each_epoch_are_asked_under_the_learner_as_it_stood_when_the_epoch_began(
-    witness: Seen,
+    witness: Seen, parts: int
 ) -> None:
-    run(witness, {"realign": "epoch", "anchor": "recompute"})
+    hyper = {"realign": "epoch", "anchor": "recompute"}
+    run(witness, hyper, minibatches=parts, steps=PHASES * EPOCHS * parts)
     for asked, shown, logits in zip(
         *map(phases, (witness.asked, witness.shown, witness.watched)), strict=True
     ):
         for step, (d, t) in enumerate(zip(asked, shown, strict=True)):
             bits = (d.target_logp - logp(logits[step], torch.ones(H))).abs() < 1e-5
-            begun = logits[step // GROUPS * GROUPS]
+            begun = logits[step // parts * parts]
             torch.testing.assert_close(t.target_logp, logp(begun, bits.long()))
             torch.testing.assert_close(d.proximal_logp, logp(logits[0], bits.long()))
 
@@ -167,7 +172,7 @@ def weight(d: Decisions) -> Tensor:
 def test_what_is_said_of_a_phase_is_the_mean_or_the_extreme_over_its_steps_and_the_first_for_its_data(
     witness: Seen,
 ) -> None:
-    for m, asked in zip(run(witness), phases(witness.asked), strict=True):
+    for m, asked in zip(run(witness, {"anchor": "recompute"}), phases(witness.asked), strict=True):
         tv = [float(0.5 * (weight(d) - 1.0).abs().mean()) for d in asked]
         assert m["tv"] == pytest.approx(np.mean(tv), rel=1e-4)
         assert m["tv_data"] == pytest.approx(tv[0], rel=1e-4, abs=1e-6)
@@ -181,7 +186,7 @@ def test_what_is_said_of_a_phase_is_the_mean_or_the_extreme_over_its_steps_and_t
 
 
 def test_lag_is_said_in_phases_and_in_gradient_steps_before_the_phase_trains(witness: Seen) -> None:
-    for phase, m in enumerate(run(witness, lag="geometric:0.6", capacity=4)):
+    for phase, m in enumerate(run(witness, lag="geometric:0.3", capacity=4)):
         lag = np.concatenate([d.lag.flatten().numpy() for d in phases(witness.asked)[phase][:GROUPS]])
         assert m["lag_mean"] == pytest.approx(lag.mean())
         assert m["gradient_lag_mean"] == pytest.approx(lag.mean() * STEPS)
@@ -215,6 +220,48 @@ def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: See
     assert still[0] == pytest.approx(float(-(p * p.log() + (1 - p) * (1 - p).log()).mean()), rel=1e-5)
     grown = [m["entropy"] for m in run(witness, {"mute": True}, entropy_coef=0.1, learning_rate=0.01)]
     assert len(set(still)) == 1 and still[0] < grown[0] < grown[-1]
+
+
+def test_the_bonus_is_on_the_mean_entropy(witness: Seen) -> None:
+    """d/dz of the entropy of a bit with logit z is −z p (1 − p)."""
+    one = {"epochs": 1, "minibatches": 1, "steps": PHASES, "max_grad_norm": 1e9}
+    metrics = run(witness, {"mute": True}, entropy_coef=0.3, **one)
+    for m, z in zip(metrics, witness.watched, strict=True):
+        p = z.sigmoid()
+        assert m["grad_norm"] == pytest.approx(0.3 / H * float((z * p * (1 - p)).norm()), rel=1e-4)
+
+
+def test_advantages_are_normalised_where_the_method_and_the_run_say_so(witness: Seen) -> None:
+    """By the standard deviation of the minibatch (n): the baseline has centred them already, V-trace's it has not."""
+    for method in (True, False):
+        for asked in (True, False):
+            run(witness, {"normalise": method}, normalise_advantage=asked, baseline="none")
+            for d in witness.asked:
+                assert d.outcome is not None
+                raw = d.outcome[:, None].expand(-1, H)
+                wanted = (raw - raw.mean()) / (raw.std(correction=0) + 1e-8) if method and asked else raw
+                torch.testing.assert_close(d.advantage, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_a_table_of_logits_says_of_bits_what_a_distribution_over_two_says() -> None:
+    policy = BitPolicy(3, 0.7)
+    with torch.no_grad():
+        policy.logits.copy_(torch.tensor([0.7, -1.2, 0.1]))
+    version = policy.snapshot(0, 0)
+    with torch.no_grad():
+        policy.logits.add_(1.0)
+    later = policy.snapshot(1, 1)
+    bits, mask = torch.tensor([[1, 0, 1], [0, 0, 1]]), torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    none = torch.zeros(2, 1, dtype=torch.int64)
+    with policy.acting([version, later], np.array([1, 0])) as forward:
+        acted = policy.score(none, none, bits, mask, forward, norm=True)
+    for row, logits in enumerate((later.tensors["logits"], version.tensors["logits"])):
+        of_bits = torch.distributions.Bernoulli(logits=logits)
+        torch.testing.assert_close(acted.logp[row], of_bits.log_prob(bits[row].float()) * mask[row])
+        assert acted.entropy is not None and acted.norm is not None
+        torch.testing.assert_close(acted.entropy[row], of_bits.entropy() * mask[row])
+        p = of_bits.probs
+        torch.testing.assert_close(acted.norm[row], (p**2 + (1 - p) ** 2) * mask[row])
 
 
 def test_rates_anneal_where_the_run_says_so_and_steps_follow(witness: Seen) -> None:
@@ -251,6 +298,11 @@ def test_a_gradient_longer_than_the_run_allows_is_cut_and_said_whole(witness: Se
 def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: Seen) -> None:
     with pytest.raises(Diverged, match="policy_loss is not finite at gradient step 2 of phase 1"):
         run(witness, {"breaks_at": STEPS + 2})
+
+
+def test_a_step_that_is_too_long_is_said_with_its_phase(witness: Seen) -> None:
+    with pytest.raises(Diverged, match="a parameter is not finite after phase 0"):
+        run(witness, learning_rate=1e39, epochs=1, minibatches=1, steps=PHASES)
 
 
 def test_scores_are_of_the_policy_after_its_phase(witness: Seen) -> None:
