@@ -85,6 +85,7 @@ def test_one_uniform_number_picks_a_token_by_the_inverse_of_the_cumulative_distr
     draws = choose(logits.expand(20_000, 4), torch.from_numpy(np.random.default_rng(0).random(20_000)))
     assert torch.allclose(torch.bincount(draws, minlength=4) / 20_000.0, p.float(), atol=0.01)
     assert choose(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1.0 - 2**-24])).item() == 0
+    assert choose(torch.tensor([[-torch.inf, 0.0]]), torch.tensor([0.0])).item() == 1
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
