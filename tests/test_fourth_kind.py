@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tabular_fixture import tabular, tabular_known  # noqa: F401
+from known_plugins import TABULAR, known, tabular  # noqa: F401
+from sweeping import Silent
 
 from staleharness import cli
 from staleharness.errors import UserError
@@ -51,8 +52,8 @@ class Session:
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """After a sweep: two methods of forward lag, two seeds."""
-    with tabular_known(plugins="") as plugin:
-        made = Session(tmp_path_factory.mktemp("fourth") / "out", plugin)
+    with known():
+        made = Session(tmp_path_factory.mktemp("fourth") / "out", TABULAR)
         made.sweep()
         yield made
 
@@ -125,22 +126,14 @@ def test_it_is_exported_and_packed(
     assert all(a.metrics().equals(b.metrics()) for a, b in zip(packed, stored, strict=True))
 
 
-class Interrupting:
+class Interrupting(Silent):
     """Presses Ctrl-C as soon as a run has started."""
 
     def started(self, run: PlannedRun) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
-    def stopping(self) -> None: ...
 
-
-class Silent(Interrupting):
-    def started(self, run: PlannedRun) -> None: ...
-
-
-def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Interrupting) -> tuple[Outcome, Store]:
+def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Silent) -> tuple[Outcome, Store]:
     store = Store(root)
     store.open_for_writing()
     return sweep(runs, store, 1, listener), store

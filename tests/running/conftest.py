@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tabular_fixture import tabular  # noqa: F401
+from known_plugins import tabular  # noqa: F401
