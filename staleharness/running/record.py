@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 NO_QUANTITY = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean says nothing
 
+PARTS = (
+    "collect",
+    "learn",
+    "evaluate",
+)  # of a phase's time, of every kind of task; others are parts of these
+
 
 def conclude(
     attempt: Path,
@@ -56,7 +62,7 @@ def conclude(
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,
         "evaluation_steps": simulation.evaluation_steps,
-        "seconds": {"total": sum(seconds.values()), **seconds},
+        "seconds": {"total": sum(seconds[part] for part in PARTS), **seconds},
         "date": datetime.date.today().isoformat(),
     }
     write_json(attempt / "run.json", record)

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import write_json
-from ..errors import Interrupted
+from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
-from ..simulator.phase import Scores
+from ..simulator.phase import PhaseRecord, Scores
 from ..store.store import Store
 from ..task import find_env, simulation_of
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job
-from .record import conclude
+from .record import PARTS, conclude
 
 Progress = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = float(
@@ -68,6 +68,7 @@ def _phases(
     scores: Scores | None = None
     saved = time.monotonic()
     for record in simulation:
+        _check(record)
         scores = record.scores or scores
         logs.write(record.metrics, record.seconds)
         progress(_progress(simulation, record.metrics))
@@ -81,6 +82,18 @@ def _phases(
             saved = time.monotonic()
     assert scores is not None, "the last phase is always evaluated"
     return scores
+
+
+def _check(record: PhaseRecord) -> None:
+    """Raise `UserError` where a kind of task leaves out what every reader of results counts on."""
+    curves = [f"eval_{way}" for way in record.scores.returns] if record.scores else []
+    needed = {
+        "metrics": ["phase", "steps", "lag_histogram", *curves],
+        "seconds": [*PARTS],
+    }
+    for part, names in needed.items():
+        if absent := [name for name in names if name not in getattr(record, part)]:
+            raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")
 
 
 def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str, Any]:

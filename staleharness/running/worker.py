@@ -38,8 +38,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
-    if job.plugins:
-        os.environ[PATH_VARIABLE] = job.plugins
+    os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
     attempt = Store(job.root).attempt_dir(job.run_id)
     attempt.mkdir(parents=True, exist_ok=True)
     _log_to(attempt / "log.txt")
