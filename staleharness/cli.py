@@ -268,12 +268,11 @@ def _new(command: New) -> int:
     print(f"wrote {path}")
     found = path.resolve().parent == builtin_folder(TEMPLATES[command.kind][0]).resolve()
     plugin = "" if found else f" --plugin {shlex.quote(str(path))}"
-    flag = "--algo" if command.kind == "algorithm" else "--env"
-    other = "--env Hopper" if command.kind == "algorithm" else "--algo ppo_clip"
-    name = (
-        command.name
-        if command.kind == "algorithm"
-        else "".join(p.capitalize() for p in command.name.split("_"))
-    )
-    print(f"try: staleharness sweep {other} {flag} {name} --k 8{plugin}")
+    camel = "".join(part.capitalize() for part in command.name.split("_"))
+    tried = {
+        "algorithm": f"--env Hopper --algo {command.name}",
+        "env": f"--algo ppo_clip --env {camel}",
+        "lag": f"--env Hopper --algo ppo_clip --lag {command.name}",
+    }
+    print(f"try: staleharness sweep {tried[command.kind]} --k 8{plugin}")
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shortened
-from .lag import parse_lag, stretch_length
+from .lag import parse_lag
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
-        model = parse_lag(spec.lag, spec.capacity)
-        if stretch_length(model) is not None and not cls.inflight:
+        if parse_lag(spec.lag, spec.capacity).within_rows and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )

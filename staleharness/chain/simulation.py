@@ -10,7 +10,6 @@ import torch
 
 from ..base.streams import stream
 from ..batch import Completions
-from ..lag import parse_lag
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from ..tokens.learner import TokenLearner
@@ -34,14 +33,13 @@ class ChainSimulation(Simulation[Completions]):
         p = task.start(spec)
         self.policy = BitPolicy(spec.horizon, math.log(p / (1.0 - p)), spec.device)
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
-        self.lag_model = parse_lag(spec.lag, spec.capacity)
 
     def collect(self, phase: int) -> Collected[Completions]:
         """N × B episodes, each acted by the version that the lag model assigns to it. The noise of a decision is one
         number of (seed, phase, episode, position), whatever the batch."""
         spec, device = self.spec, self.policy.device
         rows = spec.minibatches * spec.batch
-        assigned = self.lag_model.assign(phase, rows, stream(spec.seed, "assignment", phase))
+        assigned = self.lags.draw(phase, rows).starts
         numbers, position = np.unique(assigned, return_inverse=True)
         versions = [self.buffer[number] for number in numbers.tolist()]
         with self.policy.acting(versions, position) as forward:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UserError
-from ..lag import parse_lag, stretch_length
+from ..lag import parse_lag
 from ..spec import RunSpec
 from ..task import Task
 from .spec import ChainSpec
@@ -39,7 +39,7 @@ class ChainTask(Task):
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:
-        if stretch_length(parse_lag(spec.lag, spec.capacity)) is not None:
+        if parse_lag(spec.lag, spec.capacity).within_rows:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform"
             )

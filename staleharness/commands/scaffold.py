@@ -84,19 +84,53 @@ class {cls}(ControlTask):
         return ReplayState(gymnasium.vector.SyncVectorEnv([one] * num_envs, autoreset_mode=mode))
 '''
 
-TEMPLATES = {"algorithm": ("algorithms", ALGORITHM), "env": ("envs", ENVIRONMENT)}
+LAG = '''"""{title}: one line on what it models; `staleharness list` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
+
+
+@LAGS.register("{name}")
+@dataclass(frozen=True)
+class {cls}(LagModel):
+    """The newest version, but for a share `slow` of the rows, which get the oldest: put your idea here."""
+
+    paper = "unpublished"
+
+    slow: float = 0.25  # share of rows, expected
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("slow", 0 < self.slow < 1, "above 0 and below 1")
+
+    def assign(self, draw: Draw) -> Assignment:
+        late = draw.generator().random(draw.slots) < self.slow
+        return keep(draw.phase - late * (len(draw.held) - 1))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        oldest = held(phase, capacity)[0]
+        return {{phase: 1.0}} if oldest == phase else {{phase: 1.0 - self.slow, oldest: self.slow}}
+'''
+
+TEMPLATES = {"algorithm": ("algorithms", ALGORITHM), "env": ("envs", ENVIRONMENT), "lag": ("lags", LAG)}
 IMPORTED = (
     "Algorithm",
     "Decisions",
     "PolicyLoss",
     "ControlTask",
+    "Assignment",
+    "Draw",
+    "LagModel",
 )  # by the templates; a new class must not hide them
 
 
 def write(kind: str, name: str, folder: str | None) -> Path:
     """Write `<folder>/<name>.py` and return its path. Raises `UserError`; an existing file is never touched."""
     if kind not in TEMPLATES:
-        raise UserError(f"new {kind!r}: give `new algorithm NAME` or `new env NAME`")
+        raise UserError(f"new {kind!r}: give `new algorithm NAME`, `new env NAME` or `new lag NAME`")
     plural, template = TEMPLATES[kind]
     cls = "".join(part.capitalize() for part in name.split("_"))
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
@@ -130,12 +164,15 @@ def _home(plural: str) -> Path:
 def _refuse_taken(kind: str, name: str, cls: str) -> None:
     from ..algorithm import ALGORITHMS
     from ..base.plugins import source_file
+    from ..lag import LAGS
     from ..task import ENVS, all_families
 
     if kind == "algorithm" and name in ALGORITHMS:
         raise UserError(f"an algorithm called {name!r} exists already in {source_file(ALGORITHMS[name])}")
     if kind == "env" and name in ENVS:
         raise UserError(f"an environment family called {name!r} exists already in {source_file(ENVS[name])}")
+    if kind == "lag" and name in LAGS:
+        raise UserError(f"a lag model called {name!r} exists already in {source_file(LAGS[name])}")
     for family in all_families() if kind == "env" else ():
         if family.find(cls) or family.find(f"{cls}-v0"):
             raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ..base.streams import stream
-from ..lag import parse_lag
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector
@@ -36,9 +34,8 @@ class ControlSimulation(Simulation[ControlData]):
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))
         self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
-        self.lag_model = parse_lag(spec.lag, spec.capacity)
         self.rollouts = RolloutStore(spec.capacity)
-        self.collector = Collector(spec, self.env, self.policy, self.lag_model)
+        self.collector = Collector(spec, self.env, self.policy, self.lags)
         self.moments = Moments.initial(obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
 
@@ -49,8 +46,7 @@ class ControlSimulation(Simulation[ControlData]):
         self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
         if spec.mechanism == "replay":
             self.rollouts.push(phase, rollout)
-            rng = stream(spec.seed, "assignment", phase)
-            rollout = self.rollouts.draw(self.lag_model.assign(phase, spec.num_envs, rng))
+            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
         said = {
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,

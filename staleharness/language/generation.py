@@ -14,8 +14,8 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
-from ..lag import LagModel, along, stretch_length
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.lags import Lags
 from .answers import grade
 from .behaviour import behaviour_logp
 from .decoder import Decoded, Decoder, Request
@@ -51,12 +51,12 @@ class Generator:
         self,
         spec: LanguageSpec,
         decoder: Decoder,
-        lag_model: LagModel,
+        lags: Lags,
         prompts: PromptSet,
         extractor: str,
         stops: tuple[str, ...],
     ) -> None:
-        self.spec, self.decoder, self.lag_model = spec, decoder, lag_model
+        self.spec, self.decoder, self.lags = spec, decoder, lags
         self.prompts, self.extractor, self.stops = prompts, extractor, stops
         self.cursor = 0
 
@@ -89,9 +89,9 @@ class Generator:
         each, length = spec.completions, spec.completion_tokens
         chosen = [self.next_problem() for _ in range(groups)]
         slots = np.arange(first, first + groups)
-        starts = self.lag_model.assign(phase, groups, stream(spec.seed, "assignment", phase, first))
-        stretch = min(stretch_length(self.lag_model) or length, length)
-        versions = np.repeat(along(self.lag_model, starts, phase, length), each, axis=0)
+        assigned = self.lags.draw(phase, groups, first, length=length)
+        stretch = min(assigned.every or length, length)
+        versions = np.repeat(assigned.versions, each, axis=0)
         uniform = np.stack([
             stream(spec.seed, "action", phase, slot, sample).random(length, np.float32)
             for slot in slots.tolist()

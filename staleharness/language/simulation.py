@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from ..batch import Completions
-from ..lag import parse_lag
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
@@ -54,9 +53,7 @@ class LanguageSimulation(Simulation[Completions]):
             )
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.decoder = make_decoder(spec.decoder, self.policy)
-        self.generator = Generator(
-            spec, self.decoder, parse_lag(spec.lag, spec.capacity), train, self.extractor, self.stops
-        )
+        self.generator = Generator(spec, self.decoder, self.lags, train, self.extractor, self.stops)
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""

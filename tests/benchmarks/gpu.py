@@ -98,7 +98,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     from staleharness import __version__
     from staleharness.algorithm import make_algorithm
-    from staleharness.lag import parse_lag
     from staleharness.language.decoder import make_decoder
     from staleharness.language.generation import Generator
     from staleharness.language.model.causal_lm import CausalLM
@@ -107,6 +106,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from staleharness.language.prompt_set import PromptSet
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.buffer import PolicyBuffer
+    from staleharness.simulator.lags import Lags
     from staleharness.tokens.learner import TokenLearner
 
     shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
@@ -129,7 +129,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (64, spec.prompt_tokens)).tolist()
     prompts = PromptSet([Problem("", "#### 1", "1")] * 64, tokens, 0)
     decoder = make_decoder(spec.decoder, policy)
-    generator = Generator(spec, decoder, parse_lag("uniform", 1), prompts, "last_number", ())
+    generator = Generator(spec, decoder, Lags(spec), prompts, "last_number", ())
     buffer = PolicyBuffer(1)
     seconds: dict[str, list[float]] = {}
     losses: list[float] = []

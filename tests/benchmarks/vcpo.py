@@ -159,7 +159,7 @@ def step(learner: TokenLearner, data: Completions) -> float:
     """Seconds of one gradient step on the processor: one thread, and other processes do not count."""
     learner.begin(data, PHASE)
     begin = time.process_time()
-    learner.step(learner.minibatch(data, data.mask, None), 1e-6)
+    learner.step(learner.minibatch(data, data.mask), 1e-6)
     return time.process_time() - begin
 
 
@@ -178,7 +178,7 @@ def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
 def gradient(learner: TokenLearner, data: Completions) -> Tensor:
     learner.begin(data, PHASE)
     learner.optimizer.zero_grad(set_to_none=True)
-    learner.gradient(learner.minibatch(data, data.mask, None))
+    learner.gradient(learner.minibatch(data, data.mask))
     return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
 
 

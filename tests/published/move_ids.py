@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.files import digest, whole, write_json
 from staleharness.base.plugins import source_hash
+from staleharness.lag import file_hash
 from staleharness.spec import RunSpec
 from staleharness.store.packed import FILES, RUNS, TABLES, check
 from staleharness.store.store import FORMAT, MARKER
@@ -58,7 +59,8 @@ def completed(spec: dict[str, Any]) -> tuple[RunSpec, type[Task]]:
 
 
 def id_of(spec: RunSpec, family: type[Task]) -> str:
-    return spec.run_id(source_hash(ALGORITHMS[spec.algorithm]), source_hash(family))
+    hashes = source_hash(ALGORITHMS[spec.algorithm]), source_hash(family)
+    return spec.run_id(*hashes, file_hash(spec.lag))
 
 
 def moved_run(row: dict[str, str]) -> dict[str, str]:

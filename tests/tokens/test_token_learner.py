@@ -264,7 +264,7 @@ def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Polici
     apart = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
     apart.begin(data, PHASE)
     for part in (slice(0, 6), slice(6, 12)):
-        apart.step(apart.minibatch(data.rows(torch.arange(12)[part]), data.mask[part], None), 1e-3)
+        apart.step(apart.minibatch(data.rows(torch.arange(12)[part]), data.mask[part]), 1e-3)
     assert report["gradient_steps"] == 2
     assert close([p.detach() for p in made.parameters], [p.detach() for p in apart.parameters], 1e-7)
     assert report["tv_data"] == 0.0 < report["tv"]  # the second minibatch meets a policy that has moved
@@ -276,7 +276,7 @@ def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(p
     with torch.no_grad():
         now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
     made.begin(data, PHASE)
-    batch = made.minibatch(data, data.mask, None)
+    batch = made.minibatch(data, data.mask)
     found = group_relative_advantage(made.spec, made.algorithm, batch, now)
     for row in range(len(data.token)):
         count = int(data.mask[row].sum())
