@@ -11,7 +11,6 @@ import torch
 import transformers
 
 from staleharness.errors import OOM
-from staleharness.language import simulation
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.memory import (
     advice,
@@ -23,6 +22,7 @@ from staleharness.language.model.memory import (
 )
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
+from staleharness.task import simulation_of
 
 Policies = Callable[..., CausalLM]
 HALF_BILLION = transformers.Qwen2Config(
@@ -106,7 +106,7 @@ def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.Monkey
 def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(
     spec: Callable[..., LanguageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = simulation.simulation_of(spec(micro_batch=6))
+    run = simulation_of(spec(micro_batch=6))
 
     def full(*_: Any) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
