@@ -162,7 +162,7 @@ def test_its_scores_are_the_exact_values_of_the_policy_and_grow_with_training() 
     assert last.mean("sampled") > first.mean("sampled") + 0.05
 
     world, discount = simulation.world, planned.spec.discount
-    logits = simulation.logits.detach().numpy()
+    logits = simulation.policy.logits.detach().numpy()
     policy = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     value = best = np.zeros(len(logits))
     for _ in range(400):  # Bellman's equations, step by step
@@ -174,5 +174,9 @@ def test_its_scores_are_the_exact_values_of_the_policy_and_grow_with_training() 
 
 @pytest.mark.usefixtures("tabular")
 def test_what_it_cannot_run_is_said_before_anything_is_written() -> None:
-    with pytest.raises(UserError, match="keeps a moving average of the learner; random-mdp-0 has none"):
-        plan(ask(env="random-mdp-0", algo="decoupled_ppo[proximal=ewma]", seeds="1"))
+    with pytest.raises(UserError, match="tba needs groups of completions .* which random-mdp-0 does not have"):
+        plan(ask(env="random-mdp-0", algo="tba", seeds="1"))
+    with pytest.raises(UserError, match="changes weights inside .* random-mdp-0 has none"):
+        plan(ask(env="random-mdp-0", algo="ppo_clip", lag="inflight:4", seeds="1"))
+    with pytest.raises(UserError, match="states=0 must be positive"):
+        plan(ask(env="random-mdp-0", algo="ppo_clip", settings="states=0", seeds="1"))

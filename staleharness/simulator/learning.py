@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..algorithm import Algorithm
 from ..batch import Decisions, PolicyLoss
@@ -18,7 +15,10 @@ from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
 from .ewma import ewma_update
 
-Log = dict[str, Tensor]  # scalars of one gradient step
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Log = dict[str, "Tensor"]  # scalars of one gradient step
 Data = TypeVar("Data")  # what a phase's collecting brings
 Part = TypeVar("Part")  # a minibatch of it
 
@@ -47,6 +47,8 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
     ) -> None:
+        import torch
+
         self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
         self.spec = spec
         self.optimizer = torch.optim.AdamW(
@@ -99,6 +101,8 @@ class Learner(ABC, Generic[Data, Part]):
 
     def optimise(self, rate: float) -> Tensor:
         """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
+        import torch
+
         norm: Tensor = torch.nn.utils.clip_grad_norm_(self.parameters, self.spec.max_grad_norm)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
@@ -110,6 +114,8 @@ class Learner(ABC, Generic[Data, Part]):
 
     def step(self, part: Part, rate: float) -> Log:
         """One gradient step on a minibatch; returns its scalars."""
+        import torch
+
         taken = self.gradient(part)
         decisions = taken.decisions
         scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
@@ -122,16 +128,14 @@ class Learner(ABC, Generic[Data, Part]):
 
     def _summarise(self, log: Sequence[Log], phase: int) -> dict[str, float]:
         """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming what went first."""
+        import torch
+
         series = {key: torch.stack([entry[key].float() for entry in log]).cpu() for key in log[0]}
-        bad = {
-            key: int((~torch.isfinite(x)).nonzero()[0])
-            for key, x in series.items()
-            if not torch.isfinite(x).all()
-        }
+        bad = {key: int((~x.isfinite()).nonzero()[0]) for key, x in series.items() if not x.isfinite().all()}
         if bad:
             where = min(bad, key=bad.__getitem__)  # the first of those that went first
             raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
-        if not all(bool(torch.isfinite(p).all()) for p in self.parameters):
+        if not all(bool(p.isfinite().all()) for p in self.parameters):
             raise Diverged(f"a parameter is not finite after phase {phase}")
         out = {key: float(_reduced(key, x)) for key, x in series.items()}
         first = {f"{key}_data": float(series[key][0]) for key in OF_DATA if key in series}
@@ -149,6 +153,8 @@ class Learner(ABC, Generic[Data, Part]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        import torch
+
         with torch.no_grad():
             for p, kept in zip(self.parameters, state["parameters"], strict=True):
                 p.copy_(kept)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
 from ..errors import Diverged
@@ -19,6 +16,9 @@ from .lags import Lags
 from .learning import Learner
 from .methods import describe, warnings_of
 from .phase import PhaseRecord, Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Data = TypeVar("Data")
 
@@ -85,7 +85,7 @@ class Simulation(ABC, Generic[Data]):
         clock = time.perf_counter()
         self.buffer.push(self.policy.snapshot(phase, self.gradient_steps))
         collected = self.collect(phase)
-        if not bool(torch.isfinite(collected.behaviour_logp).all()):
+        if not bool(collected.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
         acted = time.perf_counter()
         metrics, learning = self.learner.train(collected.data, phase)

@@ -5,7 +5,6 @@ decision processes whose values are known exactly, and a table of logits as the 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staleharness import objectives
-from staleharness.algorithm import check, make_algorithm
+from staleharness.algorithm import Algorithm
 from staleharness.base.streams import stream
-from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
-from staleharness.errors import UserError
-from staleharness.lag import parse_lag
-from staleharness.simulator.buffer import PolicyBuffer, Version
-from staleharness.simulator.methods import describe, warnings_of
-from staleharness.simulator.phase import PhaseRecord, Scores
+from staleharness.batch import Decisions, Targets, Trajectories
+from staleharness.simulator.buffer import Version
+from staleharness.simulator.learning import Gradient, Learner, normalised
+from staleharness.simulator.loop import Collected, Simulation
+from staleharness.simulator.phase import Scores
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 
@@ -75,15 +73,9 @@ class Tabular(Task):
     axes: ClassVar[dict[str, str]] = {"N": "epochs"}
 
     @classmethod
-    def check(cls, spec: RunSpec) -> None:
-        super().check(spec)
-        if make_algorithm(spec).proximal == "ewma":
-            raise UserError(f"{spec.algorithm} keeps a moving average of the learner; {spec.env} has none")
-
-    @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> TabularSimulation:
         assert isinstance(spec, TabularSpec)
-        return TabularSimulation(spec)
+        return TabularSimulation(spec, cls())
 
 
 class World:
@@ -119,48 +111,116 @@ class Episodes:
     gradient_step: NDArray[np.int64]
 
 
-class TabularSimulation:
-    """One run, phase by phase."""
+class TabularLearner(Learner[Episodes, Targets]):
+    """All of a phase at each gradient step; the critic is exact: the learner's own values, as they are now."""
+
+    spec: TabularSpec
+
+    def __init__(self, spec: TabularSpec, algorithm: Algorithm, world: World, logits: Tensor) -> None:
+        super().__init__(spec, algorithm, [logits], [logits])
+        self.world, self.logits = world, logits
+
+    def begin(self, data: Episodes, phase: int) -> dict[str, Any]:
+        import torch
+
+        self.data = data
+        self.behaviour, self.version = torch.from_numpy(data.behaviour_logp), data.version
+        self.lag = torch.from_numpy(phase - data.version).double()
+        self.mask, self.start = torch.ones_like(self.behaviour), self._logp(self.logits).detach()
+        ratio = objectives.importance_ratio(self.start, self.behaviour)
+        return {
+            "tv_data": float(objectives.total_variation(ratio, self.mask)),
+            "ess_data": float(objectives.effective_sample_size(ratio, self.mask)),
+            "lag_mean": float(self.lag.mean()),
+            "lag_histogram": np.bincount(phase - data.version.ravel()).tolist(),
+        }
+
+    def minibatches(self, epoch: int) -> Iterator[Targets]:
+        if epoch == 0 or self.algorithm.realign_every != "phase":
+            self.targets = self.algorithm.targets(self._trajectories())
+        yield self.targets
+
+    def gradient(self, part: Targets) -> Gradient:
+        import torch
+
+        spec, advantage = self.spec, part.advantage
+        if spec.normalise_advantage and self.algorithm.normalise_advantage:
+            advantage = normalised(advantage, self.mask, spec.advantage_correction)
+        anchors = {"recompute": self.start, "behaviour": self.behaviour}
+        anchor = self._logp(*self.shadow).detach() if self.shadow else anchors[self.algorithm.proximal]
+        decisions = Decisions(
+            target_logp=self._logp(self.logits),
+            behaviour_logp=self.behaviour,
+            proximal_logp=anchor,
+            advantage=advantage,
+            lag=self.lag,
+            gradient_lag=torch.from_numpy(self.gradient_steps - self.data.gradient_step).double(),
+            mask=self.mask,
+            state=self.state,
+        )
+        answer = self.algorithm.policy_loss(decisions)
+        loss = objectives.masked_mean(answer.loss, self.mask)
+        log_policy = self.logits.log_softmax(1)
+        entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+        decisions.target_logp.retain_grad()
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss - spec.entropy_coef * entropy).backward()
+        pull = decisions.target_logp.grad
+        clipped = objectives.masked_mean(((pull == 0) & (advantage != 0)).double(), self.mask)
+        return Gradient(decisions, answer, pull, {"policy_loss": loss.detach(), "clipped": clipped})
+
+    def _trajectories(self) -> Trajectories:
+        import torch
+
+        values = self.world.values(softmax(self.logits.detach().numpy()))
+        inside = torch.ones_like(self.mask)
+        inside[:, -1] = 0.0
+        return Trajectories(
+            reward=torch.from_numpy(self.world.reward[self.data.state, self.data.action]),
+            discount=torch.full_like(self.mask, self.spec.discount),
+            continues=inside,
+            value=torch.from_numpy(values[self.data.state]),
+            next_value=torch.from_numpy(values[self.data.following]),
+            behaviour_logp=self.behaviour,
+            target_logp=self._logp(self.logits).detach(),
+            lag=self.lag,
+            mask=self.mask,
+            gae_lambda=self.spec.gae_lambda,
+        )
+
+    def _logp(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(1)[self.data.state, self.data.action]
+
+
+class Table:
+    """A table of logits [S, A] as the policy."""
 
     def __init__(self, spec: TabularSpec) -> None:
         import torch
 
-        self.spec, self.world = spec, World(spec)
-        self.algorithm = make_algorithm(spec)
-        check(self.algorithm, spec, Tabular.provides)
-        self.method, self.warnings = describe(self.algorithm, spec), warnings_of(self.algorithm, spec)
         self.logits = torch.zeros((spec.states, spec.actions), dtype=torch.float64, requires_grad=True)
-        self.optimizer = torch.optim.Adam([self.logits], spec.learning_rate, eps=spec.adam_epsilon)
-        self.lag_model, self.buffer = parse_lag(spec.lag, spec.capacity), PolicyBuffer(spec.capacity)
-        self.state = self.algorithm.init_state()
-        self.phase = self.gradient_steps = self.evaluation_steps = 0
 
-    def __iter__(self) -> Iterator[PhaseRecord]:
-        while self.phase < self.spec.phases:
-            yield self.advance()
+    def snapshot(self, phase: int, gradient_step: int) -> Version:
+        return Version(phase, gradient_step, {"logits": self.logits.detach().clone()})
 
-    def advance(self) -> PhaseRecord:
-        began = time.perf_counter()
-        phase = self.phase
-        self.buffer.push(Version(phase, self.gradient_steps, {"logits": self.logits.detach().clone()}))
-        data = self._act(phase)
-        acted = time.perf_counter()
-        metrics = self._learn(data, phase)
-        learnt = time.perf_counter()
-        self.phase += 1
-        scores = self._evaluate() if phase in self.spec.evaluation_phases() else None
-        metrics |= {"phase": phase, "steps": self.phase * self.spec.steps_per_phase}
-        for way in Tabular.measures:
-            metrics[f"eval_{way}"] = scores.mean(way) if scores else None
-        evaluated = time.perf_counter()
-        seconds = {"collect": acted - began, "learn": learnt - acted, "evaluate": evaluated - learnt}
-        return PhaseRecord(metrics, seconds, scores)
 
-    def _act(self, phase: int) -> Episodes:
+class TabularSimulation(Simulation[Episodes]):
+    """What the loop asks of this kind: how a phase is acted, and what the newest policy is worth."""
+
+    spec: TabularSpec
+    policy: Table
+
+    def __init__(self, spec: TabularSpec, task: Task) -> None:
+        super().__init__(spec, task)
+        self.world, self.policy = World(spec), Table(spec)
+        self.learner = TabularLearner(spec, self.algorithm, self.world, self.policy.logits)
+
+    def collect(self, phase: int) -> Collected[Episodes]:
         """Episodes, each acted by the version that the lag model gives it."""
+        import torch
+
         spec, rows = self.spec, np.arange(self.spec.episodes)
-        assigned = self.lag_model.assign(phase, len(rows), stream(spec.seed, "assignment", phase))
-        versions = [self.buffer[number] for number in assigned.tolist()]
+        versions = [self.buffer[number] for number in self.lags.draw(phase, len(rows)).starts.tolist()]
         policy = softmax(np.stack([version.tensors["logits"].numpy() for version in versions]))
         noise = stream(spec.seed, "action", phase).random((spec.horizon + 1, 2, len(rows)))
         state, columns = (noise[0, 0] * spec.states).astype(np.int64), []
@@ -171,118 +231,15 @@ class TabularSimulation:
             state = following
         states, actions, followings, logp = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
         along = np.tile(np.array([(v.phase, v.gradient_step) for v in versions]).T[:, :, None], spec.horizon)
-        return Episodes(states, actions, followings, logp, *along)
+        data = Episodes(states, actions, followings, logp, *along)
+        return Collected(data, torch.from_numpy(logp), {}, {})
 
-    def _learn(self, data: Episodes, phase: int) -> dict[str, Any]:
-        """`epochs` gradient steps; returns what is said of the phase."""
-        import torch
-
-        spec, algorithm = self.spec, self.algorithm
-        behaviour, lag = (
-            torch.from_numpy(data.behaviour_logp),
-            torch.from_numpy(phase - data.version).double(),
-        )
-        mask, start = torch.ones_like(behaviour), self._logp(data).detach()
-        said: dict[str, Any] = {
-            "tv_data": float(objectives.total_variation(objectives.importance_ratio(start, behaviour), mask)),
-            "ess_data": float(
-                objectives.effective_sample_size(objectives.importance_ratio(start, behaviour), mask)
-            ),
-            "lag_mean": float(lag.mean()),
-            "lag_histogram": np.bincount(phase - data.version.ravel()).tolist(),
-        }
-        targets: Targets | None = None
-        for _ in range(spec.epochs):
-            if targets is None or algorithm.realign_every != "phase":
-                targets = algorithm.targets(self._trajectories(data, behaviour, lag, mask))
-            decisions = Decisions(
-                target_logp=self._logp(data),
-                behaviour_logp=behaviour,
-                proximal_logp=start if algorithm.proximal == "recompute" else behaviour,
-                advantage=self._scaled(targets.advantage),
-                lag=lag,
-                gradient_lag=torch.from_numpy(self.gradient_steps - data.gradient_step).double(),
-                mask=mask,
-                state=self.state,
-            )
-            answer = algorithm.policy_loss(decisions)
-            said |= {"policy_loss": self._step(decisions, answer, phase)}
-        own = {
-            name: float(objectives.masked_mean(x.detach(), mask)) for name, x in answer.diagnostics.items()
-        }
-        self.state = algorithm.next_state(self.state, own)
-        return said | {f"algorithm/{name}": value for name, value in {**own, **self.state}.items()}
-
-    def _step(self, decisions: Decisions, answer: PolicyLoss, phase: int) -> float:
-        import torch
-
-        spec = self.spec
-        loss = objectives.masked_mean(answer.loss, decisions.mask)
-        log_policy = self.logits.log_softmax(1)
-        entropy = -(log_policy.exp() * log_policy).sum(1).mean()
-        self.optimizer.zero_grad()
-        (loss - spec.entropy_coef * entropy).backward()
-        torch.nn.utils.clip_grad_norm_([self.logits], spec.max_grad_norm)
-        left = 1.0 - phase / spec.phases if spec.anneal_learning_rate else 1.0
-        scale = self.algorithm.step_scale(decisions) * objectives.step_factor(decisions, spec.step_size)
-        self.optimizer.param_groups[0]["lr"] = spec.learning_rate * left * scale
-        self.optimizer.step()
-        self.gradient_steps += 1
-        return loss.item()
-
-    def _trajectories(self, data: Episodes, behaviour: Tensor, lag: Tensor, mask: Tensor) -> Trajectories:
-        """The critic is exact: the learner's own values, as they are now."""
-        import torch
-
-        values = self.world.values(softmax(self.logits.detach().numpy()))
-        ends = torch.ones_like(mask)
-        ends[:, -1] = 0.0
-        return Trajectories(
-            reward=torch.from_numpy(self.world.reward[data.state, data.action]),
-            discount=torch.full_like(mask, self.spec.discount),
-            continues=ends,
-            value=torch.from_numpy(values[data.state]),
-            next_value=torch.from_numpy(values[data.following]),
-            behaviour_logp=behaviour,
-            target_logp=self._logp(data).detach(),
-            lag=lag,
-            mask=mask,
-            gae_lambda=self.spec.gae_lambda,
-        )
-
-    def _scaled(self, advantage: Tensor) -> Tensor:
-        if self.spec.normalise_advantage and self.algorithm.normalise_advantage:
-            return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        return advantage
-
-    def _logp(self, data: Episodes) -> Tensor:
-        return self.logits.log_softmax(1)[data.state, data.action]
-
-    def _evaluate(self) -> Scores:
-        logits = self.logits.detach().numpy()
+    def evaluate(self) -> Scores:
+        logits = self.policy.logits.detach().numpy()
         greedy = np.eye(self.spec.actions)[logits.argmax(1)]
         exact = {"sampled": self.world.score(softmax(logits)), "deterministic": self.world.score(greedy)}
         lengths = {way: [self.spec.horizon] for way in exact}
         return Scores({way: [value] for way, value in exact.items()}, lengths, 0)
-
-    def close(self) -> None:
-        """Nothing is held outside memory."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "phase": self.phase,
-            "gradient_steps": self.gradient_steps,
-            "logits": self.logits.detach(),
-            "optimizer": self.optimizer.state_dict(),
-            "state": dict(self.state),
-            "buffer": self.buffer.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.phase, self.gradient_steps, self.state = state["phase"], state["gradient_steps"], state["state"]
-        self.logits.data.copy_(state["logits"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.buffer.load_state_dict(state["buffer"])
 
 
 def softmax(logits: Floats) -> Floats:
