@@ -13,7 +13,7 @@ from ..base.text import duration, number
 from ..figures.palette import Style
 from ..statistics.table import Table, count, raw_digits
 from ..store.cells import cell_of
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 
 COLUMNS = (  # key of a row, heading, what it is
     ("algorithm", "algorithm", ""),
