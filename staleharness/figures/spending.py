@@ -33,7 +33,7 @@ def timed(results: Results) -> bool:
 @FIGURES.register(
     "where_the_time_goes",
     Section(
-        60,
+        70,
         "Where the time goes",
         "Recomputing a proximal policy takes a forward pass; interpolating it takes part of the loss.",
         timed,

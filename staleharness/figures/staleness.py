@@ -21,7 +21,7 @@ DIAGNOSTICS = {
 ABOUT = "How far the data are from the policy that learns from them."
 
 
-@FIGURES.register("staleness", Section(70, "Staleness over training", ABOUT))
+@FIGURES.register("staleness", Section(60, "Staleness over training", ABOUT))
 def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     """TV, ESS and KL of the data and the clipped share over training: a line per algorithm, a panel per
     capacity.

@@ -18,7 +18,7 @@ from ..base.files import tree_digest, write_json
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid, cell_of, grid
 from ..store.stored_run import StoredRun
-from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, iqm
+from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
 from .normalise import Normaliser, normaliser
 from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
@@ -68,9 +68,7 @@ def table(
         "score": score,
         "measure": measure(runs, score),
         "unit": unit(runs),
-        "normalise": normalise,
-        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
-        "constants_note": scale.note,
+        **scale.settings,
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
@@ -173,8 +171,8 @@ def _row(
     row |= _interval(AGGREGATES, aggregates, scores, (label, k), engine, reps)
     areas = [np.array([area(r, scale, score) for r in rs]) for rs in members.values()]
     if np.isfinite(np.concatenate(areas)).all():
-        row["auc"] = float(iqm(np.concatenate(areas)))
-        row |= _interval(("auc",), _pooled_iqm, areas, (label, k), engine, reps)
+        row["auc"] = float(pooled_iqm(*areas))
+        row |= _interval(("auc",), lambda *c: pooled_iqm(*c)[..., None], areas, (label, k), engine, reps)
 
     runs = found.members(label, k)
     row["raw_mean"] = _mean([final_score(r, score) for r in runs])
@@ -187,10 +185,6 @@ def _row(
         row[name] = _mean([r.record["summary"].get(source) for r in runs])
     row["seconds"] = _mean([r.record["seconds"]["total"] for r in runs])
     return row
-
-
-def _pooled_iqm(*columns: Array) -> Array:
-    return iqm(np.concatenate(columns, axis=-1))[..., None]
 
 
 def _interval(

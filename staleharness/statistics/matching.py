@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.parsing import canonical_json
-from ..base.text import plural
+from ..base.text import plural, word
 from ..errors import UserError
 from ..store.cells import Cell, cell_of, flat, grid, where
 from ..store.stored_run import StoredRun
@@ -155,7 +154,7 @@ def _fingerprint(run: StoredRun) -> dict[str, Any]:
 
 
 def _word(value: Any) -> str:
-    return "not recorded" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return "not recorded" if value is None else word(value)
 
 
 def _shares(counts: Counter[str]) -> str:

@@ -38,6 +38,12 @@ class Normaliser:
         return (values - self.low[env]) / span if span > 0 else np.full_like(values, 0.5)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What a table says of the scale: `normaliser_of` reads it back."""
+        ends = {env: [self.low[env], self.high[env]] for env in sorted(self.low)}
+        return {"normalise": self.kind, "constants": ends, "constants_note": self.note}
+
+    @property
     def degenerate(self) -> list[str]:
         """Environments where low = high."""
         return [e for e in sorted(self.low) if self.low[e] == self.high[e]]

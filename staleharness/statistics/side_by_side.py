@@ -16,7 +16,7 @@ from ..base.text import plural
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid
 from ..store.stored_run import StoredRun
-from .bootstrap import ENGINES, LEVEL, Engine, improvement, iqm
+from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
 from .matching import Pair, identical, is_paired, match
 from .normalise import Normaliser, normaliser
 from .scores import AUTO, Array, final_score, measure, usual
@@ -75,13 +75,11 @@ def compare_runs(
     cells = [row({cell: pair}, raw, _mean, "mean") for cell, pair in shared.items()]
     kinds = list(dict.fromkeys((c.label, c.capacity) for c in shared))
     members = [{c: p for c, p in shared.items() if (c.label, c.capacity) == kind} for kind in kinds]
-    rows = [row(of_kind, scale, _pooled_iqm, f"IQM, {normalise}") for of_kind in members]
+    rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
     settings = {
         "score": score,
         "measure": measure(everyone, score),
-        "normalise": normalise,
-        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
-        "constants_note": scale.note,
+        **scale.settings,
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
@@ -172,10 +170,6 @@ def difference_interval(
 
 def _mean(column: Array) -> Array:
     return np.asarray(column.mean(axis=-1))
-
-
-def _pooled_iqm(*columns: Array) -> Array:
-    return iqm(np.concatenate(columns, axis=-1))
 
 
 def _on_intervals(cells: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -56,6 +56,14 @@ def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
     assert sections(Results.of([])) == []
 
 
+def test_a_report_shows_its_figures_in_this_order() -> None:
+    placed = sorted((d.section.place, d.name) for d in FIGURES.values() if d.section is not None)
+    assert [name for _, name in placed] == [
+        "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores", "lag_histogram",
+        "staleness", "where_the_time_goes",
+    ]  # fmt: skip
+
+
 def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, table: Table) -> None:
     figure = draw("score_against_capacity", results, table, delay=True)
     assert figure.axes[0].get_xlabel() == "delay in phases (0 = on-policy)"
