@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -51,6 +52,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
+    # What the rooms below note while they read is a plain line on stderr.
+    logging.getLogger("staleharness").handlers = [logging.StreamHandler(sys.stderr)]
     try:
         code = _dispatch(parse(sys.argv[1:]))
         sys.stdout.flush()
@@ -123,7 +126,8 @@ def _planned(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
 
 
 def _check_shown(command: Shown) -> None:
-    from .statistics.scores import NORMALISATIONS, SCORES
+    from .statistics.normalise import NORMALISATIONS
+    from .statistics.scores import SCORES
 
     for what, value, known in (
         ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
@@ -135,7 +139,7 @@ def _check_shown(command: Shown) -> None:
 
 def _sweep(command: Sweep) -> int:
     from .commands.execute import dry, execute, jobs_for
-    from .statistics.scores import check_scale
+    from .statistics.normalise import check_scale
     from .store.store import Store
 
     _check_shown(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,11 @@ def rows_to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], heade
 def number(value: float | None, digits: int = 2) -> str:
     """A number, or a dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def word(value: Any) -> str:
+    """A setting as a reader knows it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def plural(n: int, thing: str) -> str:

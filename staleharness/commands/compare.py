@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..base.files import user_path, write_bytes
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
 from ..errors import UserError
+from ..statistics.results import Results
 from ..statistics.side_by_side import COLUMNS, Comparison, compare_runs
-from ..store.choose import chosen
-from ..store.store import MARKER, Store, StoredRun
+from ..store.store import MARKER, Store
 from .arguments import Compare
 
 WIDTH = 120
@@ -108,7 +108,7 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
     return f"{row[name]:{form}} " + ("[–]" if low is None else f"[{low:{form}}, {high:{form}}]")
 
 
-def _runs(side: str, folder: str, command: Compare) -> Sequence[StoredRun]:
+def _runs(side: str, folder: str, command: Compare) -> Results:
     if not folder:
         raise UserError(f"{side} is empty; give a folder with results")
     root = user_path(folder)
@@ -117,8 +117,8 @@ def _runs(side: str, folder: str, command: Compare) -> Sequence[StoredRun]:
         hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
         missing = "holds no results" if root.is_dir() else "is not a folder of results"
         raise UserError(f"{side}={folder} {missing}{hint}")
-    stored = Store(folder).read_all()
-    runs = chosen(stored, command.env, command.k, command.algo)
+    stored = Results.of(Store(folder).read_all())
+    runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")
     return runs

@@ -70,11 +70,15 @@ def publish(
     """Compute (or find) the table, print it, and write the report where something changed."""
     from ..pages import report
     from ..statistics import aggregate as stats
+    from ..statistics.results import Results
 
     folder = store.root / "reports" / name
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        table = stats.cached_table(folder, stored, expected, score=command.score, normalise=command.normalise)
+        results = Results.of(stored)
+        table = stats.cached_table(
+            folder, results.grid, expected, score=command.score, normalise=command.normalise
+        )
     except UserError as error:
         if len(stored) >= len(expected):
             raise
@@ -93,7 +97,7 @@ def publish(
             console.print(f"note: {note}", highlight=False, markup=False)
     else:
         print(plain(table), file=sys.stderr if command.json else sys.stdout)
-    page = report.write(folder, stored, table, failures, command_line(), title)
+    page = report.write(folder, results, table, failures, command_line(), title)
     print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
     return table, page
 

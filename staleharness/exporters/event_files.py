@@ -11,7 +11,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from ..base.files import write_bytes
 from ..store.cells import cell_of
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
+from .registry import EXPORTERS
 from .series import HISTOGRAM, final_scores, panel, phases, settings
 
 
-def write(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
+@EXPORTERS.register("tensorboard", "tensorboard --logdir {folder}", extra="tensorboard")
+def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write `<folder>/<env>/K<k>/<algorithm>/seed<s>-<id>/events.out.tfevents.<id>` of each run."""
     return [_write(run, folder) for run in runs]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ from ..base.files import whole, write_bytes
 from ..base.text import rows_to_csv
 from ..pages.contents import run_records
 from ..store.cells import cell_of
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
+from .registry import EXPORTERS
 from .series import HISTOGRAM, phases, settings
 
 COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")
 
 
-def write(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
+@EXPORTERS.register("csv", "{folder}/metrics.csv, {folder}/runs.csv")
+def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write both files. Lines are sorted by run id, metric and phase; what a phase does not have has no line."""
+    runs = list(runs)
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
     with whole(metrics) as stream:
         stream.write(rows_to_csv((), COLUMNS).encode())
@@ -34,7 +37,7 @@ def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
     cell, held = cell_of(run), phases(run)
     place = {
         "run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity,
-        "seed": run.spec["seed"],
+        "seed": run.seed,
     }  # fmt: skip
     columns = dict(held.scalars)
     for lag in range(max(map(len, held.lags), default=0)):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..store.cells import cell_of, flat
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
 

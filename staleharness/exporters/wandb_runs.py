@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..store.cells import cell_of
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
+from .registry import EXPORTERS
 from .series import HISTOGRAM, final_scores, panel, phases, title
 
 PROJECT = "staleharness"
 
 
-def write(runs: Sequence[StoredRun], folder: Path) -> list[Path]:
+@EXPORTERS.register("wandb", "nothing was sent; wandb sync {folder}/wandb/offline-run-*", extra="wandb")
+def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write `<folder>/wandb/offline-run-<time>-<id>` of each run that is not there yet.
 
     W&B writes into a folder of its own first; only a finished run is moved to its place. Nothing is sent.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from ..base.parsing import AlgorithmChoice, parse_algorithm
 from ..errors import UserError
+from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 from .canvas import INK, PAGE, columns_for, gid, label_edges, panels, shown
 from .captions import bars, iqm_axis, scale, size
 from .palette import styles
+from .registry import FIGURES
 
 HEAT = LinearSegmentedColormap.from_list(
     "heat", ["#F7F7F2", "#9CC3DC", "#1B5E8C"]
@@ -36,7 +38,7 @@ def heat(ax: Axes, cells: NDArray[np.float64]) -> None:
     ax.grid(visible=False)
 
 
-def option_values(runs: Sequence[StoredRun], option: str) -> dict[str, Any]:
+def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:
     """{label: value of the option in that label's runs}; labels whose method lacks it are left out.
 
     Raises `UserError` where no run has it, or runs of one label differ in it.
@@ -46,7 +48,7 @@ def option_values(runs: Sequence[StoredRun], option: str) -> dict[str, Any]:
         spec = run.record["spec"]
         value = spec.get("hyper", {}).get(option, spec.get(option))
         if value is not None:
-            found.setdefault(str(run.record["label"]), set()).add(value)
+            found.setdefault(run.label, set()).add(value)
     if not found:
         raise UserError(f"option={option!r}: no run here has it")
     if mixed := [label for label, values in found.items() if len(values) > 1]:
@@ -66,11 +68,12 @@ def without_option(label: str, option: str) -> str:
     return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label
 
 
+@FIGURES.register("score_against_option")
 def score_against_option(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str, name: str = ""
+    results: Results, table: Table, width: float = PAGE, *, option: str, name: str = ""
 ) -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
-    values, ks = option_values(runs, option), table.settings["capacities"]
+    values, ks = option_values(results, option), table.settings["capacities"]
     order = sorted(set(values.values()), key=lambda v: (isinstance(v, str), v))
     method_of = {label: without_option(label, option) for label in values}
     methods = sorted(set(method_of.values()))
@@ -115,11 +118,12 @@ def score_against_option(
     return figure
 
 
+@FIGURES.register("phase_diagram")
 def phase_diagram(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, option: str, name: str = ""
+    results: Results, table: Table, width: float = PAGE, *, option: str, name: str = ""
 ) -> Figure:
     """Normalised IQM over capacity and an option: a map per method, the best value at each capacity framed."""
-    values, ks = option_values(runs, option), table.settings["capacities"]
+    values, ks = option_values(results, option), table.settings["capacities"]
     order = sorted(set(values.values()))
     method_of = {label: without_option(label, option) for label in values}
     methods = sorted(set(method_of.values()))

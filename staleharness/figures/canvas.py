@@ -143,6 +143,11 @@ def steps_axis(ax: Axes) -> None:
     ax.set_xlim(left=0)
 
 
+def percent_axis(ax: Axes) -> None:
+    """A y axis of shares: 0.25 is written 25%."""
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
+
+
 def shown(label: str, width: float = COLUMN) -> str:
     """An algorithm's label as a figure of this width can bear it."""
     return shorten(printable(label), 28 if width < 5 else 40)

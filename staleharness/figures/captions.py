@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..base.text import plural
 from ..statistics.table import Table
 from ..store.cells import Grid
+from ..store.stored_run import StoredRun
 from .palette import Style, styles
 
 
@@ -34,6 +35,11 @@ def _span(numbers: Sequence[int]) -> str:
 def seeds(found: Grid) -> str:
     """How many runs a cell has."""
     return f"n = {_span([len(rs) for rs in found.cells.values()])}"
+
+
+def machines(runs: Iterable[StoredRun]) -> str:
+    """The processors that runs were made on."""
+    return ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
 
 
 def size(table: Table) -> str:

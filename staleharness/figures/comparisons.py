@@ -7,31 +7,34 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
-from ..statistics.scores import Array, final_score, normaliser_of
+from ..statistics.normalise import normaliser_of
+from ..statistics.results import Results
+from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid, grid
-from ..store.store import StoredRun
-from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels
+from ..store.cells import Cell, Grid
+from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
 from .captions import bars, looks_of, scale, seeds
 from .marks import named_rows
+from .registry import FIGURES
 
 REPS = 2000
 POINTS = 101  # of a profile
 
 
+@FIGURES.register("probability_of_improvement")
 def probability_of_improvement(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
+    results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
 ) -> Figure:
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
-    rows = improvement(runs, baseline, score=table.settings["score"], reps=REPS)
+    rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
     subtitle = (
         f"chance that a run scores higher than a run of {baseline} at the same K, averaged over environments; 0.5 is a "
-        f"draw; {seeds(grid(runs))} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
+        f"draw; {seeds(results.grid)} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
     )
     ks = table.settings["capacities"]
     looks = {label: look for label, look in looks_of(table).items() if label != baseline}
@@ -52,9 +55,10 @@ def probability_of_improvement(
     return figure
 
 
-def performance_profiles(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
+@FIGURES.register("performance_profiles")
+def performance_profiles(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
-    found, looks, ks = grid(runs), looks_of(table), table.settings["capacities"]
+    found, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
     subtitle = (
         f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), band: "
         f"{table.settings['level']:.0%} pointwise stratified bootstrap interval; {scale(table)}"
@@ -80,7 +84,7 @@ def performance_profiles(runs: Sequence[StoredRun], table: Table, width: float =
                     )
                 ax.plot(taus, profile(tasks, taus), color=look.colour, dashes=look.dashes, gid=gid(look))
             ax.set_title(f"K = {k}", loc="left")
-            ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
+            percent_axis(ax)
         label_edges(axes, columns, "normalised score τ", "runs above τ")
         legend(figure, looks)
     return figure
@@ -91,11 +95,12 @@ def profile(tasks: Sequence[Array], taus: Array) -> Array:
     return np.asarray(np.mean([(t[..., :, None] > taus).mean(axis=-2) for t in tasks], axis=0))
 
 
+@FIGURES.register("paired_differences")
 def paired_differences(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
+    results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
 ) -> Figure:
     """Score minus the baseline's, seed by seed (common random numbers): dots, and their mean with its interval."""
-    found, ks = grid(runs), table.settings["capacities"]
+    found, ks = results.grid, table.settings["capacities"]
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
     looks = {label: look for label, look in looks_of(table).items() if label != baseline}

@@ -2,53 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import curve_band
-from ..statistics.scores import Array, learning_curve, normaliser_of
+from ..statistics.normalise import normaliser_of
+from ..statistics.results import Results
+from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid, grid
-from ..store.store import StoredRun
+from ..store.cells import Cell, Grid
+from ..store.study import plain_env
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
+from .marks import End
 from .palette import Style
+from .registry import FIGURES, Section, the_one
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CURVE_REPS = 2000
 Curve = tuple[Array, Array]  # environment steps [points], value [points]
+TasksOf = Callable[[str, str, int], list[list[Curve]]]  # (algorithm, environment, K) -> curves by task
 
 
-def learning_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
-    """Return of the newest policy over training: one panel per environment and capacity, IQM over seeds."""
-    found, score = grid(runs), table.settings["score"]
+def curve_panel(
+    ax: Axes, results: Results, table: Table, *, env: str | None = None, k: int | None = None
+) -> None:
+    """The learning curves of one environment (with or without its version) at one capacity; either can be left out
+    where there is one."""
+    found = results.grid
+    full = {plain_env(name): name for name in found.envs}
+    env = the_one("env", env and full.get(plain_env(env), env), found.envs)
+    k = the_one("k", k, found.capacities)
+    _curves(ax, table, returns(results, table), env, k)
+    ax.set_title(f"{env}, K = {k}", loc="left")
+    label_edges([ax], 1, table.settings["unit"], _return_axis(table))
+
+
+def returns(results: Results, table: Table) -> TasksOf:
+    """The learning curves of a cell, as one task."""
+    found, score = results.grid, table.settings["score"]
 
     def tasks_of(label: str, env: str, k: int) -> list[list[Curve]]:
         return [[learning_curve(r, score) for r in found.cells.get(Cell(label, k, env), [])]]
 
+    return tasks_of
+
+
+def _return_axis(table: Table) -> str:
+    return "return" if axis(table) == "normalised score" else axis(table)
+
+
+@FIGURES.register(
+    "learning_curves",
+    Section(10, "Learning curves", "Evaluations of the newest policy, not returns of the stale actors."),
+    panel=curve_panel,
+)
+def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
+    """Return of the newest policy over training: one panel per environment and capacity, IQM over seeds."""
+    found = results.grid
     titles = {(env, k): f"{env}, K = {k}" for env in found.envs for k in found.capacities}
     subtitle = (
         f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
     )
-    return _curve_panels(
-        "Learning curves",
-        subtitle,
-        "return" if axis(table) == "normalised score" else axis(table),
-        table,
-        titles,
-        tasks_of,
-        width,
-    )
+    tasks_of = returns(results, table)
+    return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, width)
 
 
-def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
+def _several_envs(results: Results) -> bool:
+    return len(results.grid.envs) > 1
+
+
+@FIGURES.register(
+    "aggregate_curves",
+    Section(
+        20,
+        "Score over training",
+        "All environments together, each run's curve normalised first.",
+        _several_envs,
+    ),
+)
+def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""
-    found = grid(runs)
+    found = results.grid
 
     def tasks_of(label: str, _: str, k: int) -> list[list[Curve]]:
         return normalised_curves(found, table, label, k)
@@ -62,17 +102,15 @@ def aggregate_curves(runs: Sequence[StoredRun], table: Table, width: float = PAG
 def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
     """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
     normalise, score = normaliser_of(table), table.settings["score"]
-    tasks = []
-    for cell, members in found.cells.items():
-        if (cell.label, cell.capacity) == (label, k):
-            raw = [learning_curve(r, score) for r in members]
-            tasks.append([(x, normalise(cell.env, y)) for x, y in raw])
-    return tasks
+    return [
+        [(x, normalise(env, y)) for x, y in (learning_curve(r, score) for r in members)]
+        for env, members in found.tasks(label, k).items()
+    ]
 
 
 def _curve_panels(
     title: str, subtitle: str, y: str, table: Table, titles: Mapping[tuple[str, int], str],
-    tasks_of: Callable[[str, str, int], list[list[Curve]]], width: float,
+    tasks_of: TasksOf, width: float,
 ) -> Figure:  # fmt: skip
     """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band."""
     looks, envs = looks_of(table), [env for env, _ in titles]
@@ -86,19 +124,25 @@ def _curve_panels(
         for ax, ((env, k), name) in zip(axes, titles.items(), strict=True):
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
-            ends = []
-            for label, look in looks.items():
-                tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
-                if tasks:
-                    ends.append((label, *draw_curve(ax, tasks, ("curve", label, env, k), look)))
+            ends = _curves(ax, table, tasks_of, env, k)
             ax.set_title(name, loc="left")
-            steps_axis(ax)
             if count == 1:
                 names_at_ends(ax, ends, looks, height)
         label_edges(axes, columns, table.settings["unit"], y)
         if count > 1:
             legend(figure, looks)
     return figure
+
+
+def _curves(ax: Axes, table: Table, tasks_of: TasksOf, env: str, k: int) -> list[End]:
+    """A line per algorithm; where each ends."""
+    ends = []
+    for label, look in looks_of(table).items():
+        tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
+        if tasks:
+            ends.append((label, *draw_curve(ax, tasks, ("curve", label, env, k), look)))
+    steps_axis(ax)
+    return ends
 
 
 def draw_curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style) -> tuple[float, float]:

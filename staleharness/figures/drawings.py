@@ -1,56 +1,29 @@
-"""The drawing functions that a figure's file can name."""
+"""Figures by name: one of them, those of a report, or one panel in an axis of yours."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
 from ..errors import UserError, nearest
+from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.store import StoredRun
-from . import ablations, comparisons, curves, forward, rows, two_options, warning
-from . import over_training as training
-from . import overview as figures
-from . import risk_table as retention
-from . import time as spending
+from .canvas import PAGE, gid, shown
+from .captions import looks_of
+from .registry import FIGURES, Drawing
 
-Drawing = Callable[..., Figure]  # (runs, table, width, **options)
-
-DRAWINGS: dict[str, Drawing] = {
-    "learning_curves": curves.learning_curves,
-    "aggregate_curves": curves.aggregate_curves,
-    "aggregate_scores": lambda runs, table, width: figures.aggregate_scores(table, width),
-    "score_against_capacity": lambda runs, table, width, *, delay=False: figures.score_against_capacity(
-        table, width, delay=delay
-    ),
-    "lag_histogram": figures.lag_histogram,
-    "staleness": figures.staleness,
-    "score_and_area": training.score_and_area,
-    "metric_over_training": training.metric_over_training,
-    "metric_over_time": training.metric_over_time,
-    "rows_over_training": rows.rows_over_training,
-    "steps_to_threshold": training.steps_to_threshold,
-    "probability_of_improvement": comparisons.probability_of_improvement,
-    "performance_profiles": comparisons.performance_profiles,
-    "paired_differences": comparisons.paired_differences,
-    "score_against_option": ablations.score_against_option,
-    "score_against_two_options": two_options.score_against_two_options,
-    "phase_diagram": ablations.phase_diagram,
-    "score_and_time": spending.score_and_time,
-    "risk_table": retention.risk_table,
-    "metric_by_forward": forward.metric_by_forward,
-    "warning_before_fall": warning.warning_before_fall,
-}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     """Raise `UserError` where no drawing function has this name, or it lacks or does not take an option."""
-    if name not in DRAWINGS:
-        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, DRAWINGS)}")
-    parameters = inspect.signature(DRAWINGS[name]).parameters
+    if name not in FIGURES:
+        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, FIGURES)}")
+    parameters = inspect.signature(FIGURES[name].draw).parameters
     known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key in options:
         if key not in known:
@@ -61,7 +34,39 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
 
 
 def draw(
-    name: str, runs: Sequence[StoredRun], table: Table, width: float, options: Mapping[str, Any]
+    name: str, /, results: Results, table: Table | None = None, width: float = PAGE, **options: Any
 ) -> Figure:
-    """The figure by the drawing function called `name`."""
-    return DRAWINGS[name](runs, table, width, **options)
+    """The figure called `name`; without a table, of that which the results have by default. Raises `UserError`."""
+    check_drawing(name, options, "draw")
+    return FIGURES[name].draw(results, results.table() if table is None else table, width, **options)
+
+
+def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None, **options: Any) -> Axes:
+    """One panel of the figure called `name` in an axis of yours: `env` and `k` say which, where there are several.
+
+    Its lines carry the names of the algorithms, for `ax.legend()`. Raises `UserError` where the figure has no single
+    panel, or it is not said which.
+    """
+    panels = {key: d.panel for key, d in FIGURES.items() if d.panel is not None}
+    if name not in panels:
+        raise UserError(f"figure {name!r} cannot be drawn into one axis; {nearest(name, panels)}")
+    table = results.table() if table is None else table
+    drawn = len(ax.lines)
+    panels[name](ax, results, table, **options)
+    for label, look in looks_of(table).items():
+        for line in [line for line in ax.lines[drawn:] if line.get_gid() == gid(look)][-1:]:
+            line.set_label(shown(look.name or label))
+    return ax
+
+
+def sections(results: Results) -> list[Drawing]:
+    """The figures that a report of these results shows, in order; none without runs."""
+    there = [
+        d for d in FIGURES.values() if d.section is not None and len(results) and d.section.fits(results)
+    ]
+    return sorted(there, key=lambda d: d.section.place if d.section else 0)
+
+
+def all_figures(results: Results, table: Table, width: float = PAGE) -> dict[str, Figure]:
+    """Every figure of a report of these results, by name."""
+    return {drawing.name: drawing.draw(results, table, width) for drawing in sections(results)}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from ..statistics.scores import axis, metrics
+from ..statistics.results import Results
+from ..statistics.scores import axis
 from ..statistics.table import Table
-from ..store.cells import grid
-from ..store.store import StoredRun
-from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
+from ..store.stored_run import StoredRun
+from .bins import binned
+from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .captions import seeds
-from .over_training import binned
 from .palette import styles
+from .registry import FIGURES
 
 
 def without_forward(label: str) -> str:
@@ -27,8 +25,9 @@ def _forward(run: StoredRun) -> int:
     return int(run.spec[axis(run, "N") or "minibatches"])
 
 
+@FIGURES.register("metric_by_forward")
 def metric_by_forward(
-    runs: Sequence[StoredRun],
+    results: Results,
     table: Table,
     width: float = PAGE,
     *,
@@ -37,9 +36,9 @@ def metric_by_forward(
     share: bool = False,
 ) -> Figure:
     """A column of the metrics over training: one panel per N, one line per method, mean over runs."""
-    looks = styles({without_forward(str(r.record["label"])) for r in runs})
-    ns = sorted({_forward(r) for r in runs})
-    over = f"mean over environments and seeds ({seeds(grid(runs))}), no interval"
+    looks = styles({without_forward(r.label) for r in results})
+    ns = sorted({_forward(r) for r in results})
+    over = f"mean over environments and seeds ({seeds(results.grid)}), no interval"
     subtitle = f"{over}; N = minibatches per generation round"
     columns = columns_for(width, min(4, len(ns)))
     title = f"{name[0].upper()}{name[1:]} by N"
@@ -50,14 +49,14 @@ def metric_by_forward(
         for ax, n in zip(axes, ns, strict=True):
             for label, look in looks.items():
                 mine = [
-                    metrics(r) for r in runs
-                    if _forward(r) == n and without_forward(str(r.record["label"])) == label
+                    r.frame for r in results
+                    if _forward(r) == n and without_forward(r.label) == label
                 ]  # fmt: skip
                 x, y = binned(mine, metric)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
             ax.set_title(f"N = {n}", loc="left")
             if share:
-                ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
+                percent_axis(ax)
             steps_axis(ax)
         label_edges(axes, columns, table.settings["unit"], name)
         legend(figure, looks)

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+End = tuple[str, float, float]  # of an algorithm's line: label, x, y
+
+
 def points_against_capacity(
     ax: Axes, looks: Mapping[str, Style], rows: Sequence[Mapping[str, Any]], name: str, ks: Sequence[int]
-) -> list[tuple[str, float, float]]:
+) -> list[End]:
     """One line per algorithm over a logarithmic K: `name` of its rows, with the interval where there is one.
 
     `rows` have {algorithm, capacity, name, name_low, name_high}. Returns the end of each line: (algorithm, x, y).

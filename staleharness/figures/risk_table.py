@@ -10,13 +10,15 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import percentiles, resample, stable_seed
-from ..statistics.scores import Array, constants, final_score
+from ..statistics.normalise import constants
+from ..statistics.results import Results
+from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid, grid
-from ..store.store import StoredRun
+from ..store.cells import Cell, Grid
 from .ablations import heat
 from .canvas import FAINT, INK, PAGE, panels, shown
 from .captions import labels, seeds
+from .registry import FIGURES
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of K, as the lesson names them
 REPS = 2000
@@ -82,9 +84,10 @@ def bands_of(ks: Sequence[int]) -> dict[tuple[float, float], list[int]]:
     return {(low, high): [k for k in ks if low <= k <= high] for low, high in BANDS}
 
 
-def risk_table(runs: Sequence[StoredRun], table: Table, width: float = PAGE) -> Figure:
+@FIGURES.register("risk_table")
+def risk_table(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Share of the on-policy score that each method keeps, by band of K, as a table in colours."""
-    found, score = grid(runs), table.settings["score"]
+    found, score = results.grid, table.settings["score"]
     methods, measured = labels(table), bands_of(table.settings["capacities"])
     columns = [
         (band, k) for band, ks in measured.items() for k in (ks or [0])

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..statistics.scores import metrics
+from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.cells import grid
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
+from .bins import binned
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
-from .captions import looks_of, seeds
-from .over_training import binned, level, members
+from .captions import looks_of, machines, seeds
+from .over_training import level
+from .registry import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
 
 
+@FIGURES.register("rows_over_training")
 def rows_over_training(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
+    results: Results, table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
     unit: str = "", note: str = "", logarithmic: bool = False, line: float = math.nan, one_axis: bool = True,
 ) -> Figure:  # fmt: skip
     """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs.
@@ -33,14 +35,14 @@ def rows_over_training(
     each row its own. `line`: a level to compare with, where each row has its own axis in the last row. Algorithms
     that measure none of a row's columns are left out of it.
     """
-    found, ks = grid(runs), table.settings["capacities"]
-    frames = {run.id: _frame(run, rows) for run in runs}
+    found, ks = results.grid, table.settings["capacities"]
+    frames = {run.id: _frame(run, rows) for run in results}
     looks = looks_of(table)
     subtitle = f"mean over environments and seeds ({seeds(found)}), no interval" + (
         f"; {note}" if note else ""
     )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
-        subtitle += "; on " + ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
+        subtitle += "; on " + machines(results)
     columns = columns_for(width, min(4, len(ks)))
     places = [(row, k) for row in rows for k in ks]
     if columns < len(ks):  # on a narrow page a capacity's panels stand side by side, not a row's
@@ -55,7 +57,7 @@ def rows_over_training(
         drawn = set()
         for ax, (row, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                mine = [frames[r.id] for r in members(found, label, k)]
+                mine = [frames[r.id] for r in found.members(label, k)]
                 for column in rows[row]:
                     x, y = binned(mine, column)
                     if len(x):
@@ -75,7 +77,7 @@ def rows_over_training(
 
 def _frame(run: StoredRun, rows: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """The run's metrics, with the seconds that are asked for beside them."""
-    frame = metrics(run)
+    frame = run.frame
     wanted = [c for columns in rows.values() for c in columns if c.startswith(SECONDS)]
     if not wanted:
         return frame

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.store import StoredRun
 from .ablations import option_values, without_option
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels
 from .captions import bars, iqm_axis, scale, size
 from .palette import styles
+from .registry import FIGURES
 
 
+@FIGURES.register("score_against_two_options")
 def score_against_two_options(
-    runs: Sequence[StoredRun],
+    results: Results,
     table: Table,
     width: float = PAGE,
     *,
@@ -28,7 +28,7 @@ def score_against_two_options(
     """IQM with its interval against `option`: a column of panels per value of `across`, a row per capacity, a line per
     method. Raises `UserError` where no run has an option, or runs of one label differ in it.
     """
-    along, beside = option_values(runs, option), option_values(runs, across)
+    along, beside = option_values(results, option), option_values(results, across)
     order, columns_of = sorted(set(along.values())), sorted(set(beside.values()))
     method_of = {label: without_option(without_option(label, option), across) for label in along}
     methods = sorted(set(method_of.values()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,15 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from ..statistics.results import Results
 from ..statistics.scores import Array
-from ..statistics.scores import metrics as frame_of
 from ..statistics.table import Table
-from ..store.cells import grid
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
+from .bins import binned
 from .canvas import PAGE, gid, legend, panels, shown, steps_axis
 from .captions import looks_of, seeds
-from .over_training import binned
 from .palette import Style
+from .registry import FIGURES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 BINS = 40  # of a column over training
 
 
+@FIGURES.register("warning_before_fall")
 def warning_before_fall(
-    runs: Sequence[StoredRun], table: Table, width: float = PAGE, *, metric: str, name: str, share: float = 2 / 3,
+    results: Results, table: Table, width: float = PAGE, *, metric: str, name: str, share: float = 2 / 3,
     after: int = 0, window: int = 8,
 ) -> Figure:  # fmt: skip
     """Training reward, a column that may warn of its fall, and, run by run, when each of the two fell.
@@ -40,7 +40,7 @@ def warning_before_fall(
     """
     looks = looks_of(table)
     subtitle = (
-        f"above: mean over environments and seeds ({seeds(grid(runs))}) in at most {BINS} bins, no interval; below: "
+        f"above: mean over environments and seeds ({seeds(results.grid)}) in at most {BINS} bins, no interval; below: "
         f"each run; ring: its {name}, disc: its reward is first below {share:.0%} of the best so far (means of "
         f"{window} phases, from step {after} on)"
     )
@@ -49,11 +49,11 @@ def warning_before_fall(
         height=1.65, width=width,
     ) as (figure, (reward, column, events)):  # fmt: skip
         for ax, what, said in ((reward, "reward", "training reward"), (column, metric, name)):
-            mean_lines(ax, looks, runs, what)
+            mean_lines(ax, looks, results, what)
             ax.set_title(said, loc="left")
             ax.set_ylim(0)
         for at, (label, look) in enumerate(looks.items()):
-            members = [r for r in runs if r.record["label"] == label]
+            members = [r for r in results if r.label == label]
             for i, run in enumerate(sorted(members, key=lambda r: int(r.spec["seed"]))):
                 height = at + 0.6 * ((i + 0.5) / len(members) - 0.5)
                 _event_line(events, look, height, falls(run, metric, share, after, window))
@@ -74,10 +74,10 @@ def warning_before_fall(
     return figure
 
 
-def mean_lines(ax: Axes, looks: dict[str, Style], runs: Sequence[StoredRun], metric: str) -> None:
+def mean_lines(ax: Axes, looks: dict[str, Style], results: Results, metric: str) -> None:
     """A line per algorithm, mean over its runs, none where the column is not measured."""
     for label, look in looks.items():
-        x, y = binned([frame_of(r) for r in runs if r.record["label"] == label], metric, BINS)
+        x, y = binned([r.frame for r in results if r.label == label], metric, BINS)
         ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
     steps_axis(ax)
     ax.yaxis.set_major_locator(MaxNLocator(4))
@@ -95,7 +95,7 @@ def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float])
 
 def falls(run: StoredRun, metric: str, share: float, after: int, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
-    frame = frame_of(run)
+    frame = run.frame
     if not {metric, "reward"} <= set(frame):
         return math.nan, math.nan
     frame = frame[frame["steps"] > after]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from ..base.text import plural
 from ..figures.palette import Style
 from ..statistics.notes import on_warnings
-from ..statistics.scores import metrics
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 
 # Columns of the metrics that are shares: what they are called, and what was done to such a decision.
 MECHANISMS = {
@@ -44,12 +43,11 @@ class Share(NamedTuple):
     last: float
 
 
-def cards(runs: Sequence[StoredRun], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
+def cards(runs: Iterable[StoredRun], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
     """One per label, in order of name, as the template wants it. A run that says nothing of its method is shown by
     its settings and its mechanisms alone."""
-    return [
-        _card(label, [r for r in runs if r.record["label"] == label], look) for label, look in looks.items()
-    ]
+    held = list(runs)
+    return [_card(label, [r for r in held if r.label == label], look) for label, look in looks.items()]
 
 
 def _card(label: str, runs: Sequence[StoredRun], look: Style) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def _mechanisms(runs: Sequence[StoredRun], ks: Sequence[int], own: Mapping[str, 
 
 def share(runs: Sequence[StoredRun], k: int, column: str) -> Share | None:
     """What a mechanism touched at one capacity, or None where no run measured it."""
-    frames = [metrics(r) for r in runs if int(r.record["spec"]["capacity"]) == k]
+    frames = [r.frame for r in runs if int(r.record["spec"]["capacity"]) == k]
     there = [f[column].dropna().to_numpy(np.float64) for f in frames if column in f]
     there = [x for x in there if len(x)]
     if not there:

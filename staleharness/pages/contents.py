@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.text import duration, number
+from ..base.text import duration, number, word
 from ..figures.palette import Style
 from ..statistics.table import Table, count, raw_digits
 from ..store.cells import cell_of
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 
 COLUMNS = (  # key of a row, heading, what it is
     ("algorithm", "algorithm", ""),
@@ -178,7 +177,7 @@ def entries(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[
     """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
     found = []
     for name in sorted({k for r in records for k in r}):
-        counts = Counter(_word(r[name]) for r in records if name in r)
+        counts = Counter(word(r[name]) for r in records if name in r)
         found.append((name, sorted(counts.items(), key=_natural)))
     return found
 
@@ -189,7 +188,3 @@ def _natural(item: tuple[str, int]) -> tuple[float, str]:
         return float(item[0]), ""
     except ValueError:
         return math.inf, item[0]
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -120,6 +120,3 @@ def chosen(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigu
             f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none"
         )
     return found
-
-
-# --- bundles

@@ -17,10 +17,10 @@ from .. import __version__
 from ..base.files import digest, tree_digest, write_bytes, write_json
 from ..base.text import rows_to_csv
 from ..figures.palette import styles
-from ..statistics.scores import learning_curve
+from ..statistics.results import Results
 from ..statistics.table import Table, to_csv
 from ..store.cells import cell_of, flat
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 from .cards import cards
 from .contents import AXES, COLUMNS, NUMBERS, RUN_COLUMNS, entries, failure, run_records, run_row, score_row
 
@@ -29,32 +29,10 @@ PACKAGE = Path(__file__).parents[1]
 # a report is made anew when one of these rooms changes
 MAKERS = [PACKAGE / room for room in ("base", "store", "statistics", "figures", "pages")]
 
-CAPTIONS = {
-    "learning_curves": (
-        "Learning curves",
-        "Evaluations of the newest policy, not returns of the stale actors.",
-    ),
-    "aggregate_curves": (
-        "Score over training",
-        "All environments together, each run's curve normalised first.",
-    ),
-    "score_against_capacity": (
-        "Score against buffer capacity",
-        "The more level a line, the more staleness it takes.",
-    ),
-    "aggregate_scores": ("Aggregate scores", "Black: the estimate. Coloured: its interval."),
-    "lag_histogram": ("Lag histogram", "Early phases have few versions to draw from: young data weigh more."),
-    "where_the_time_goes": (
-        "Where the time goes",
-        "Recomputing a proximal policy takes a forward pass; interpolating it takes part of the loss.",
-    ),
-    "staleness": ("Staleness over training", "How far the data are from the policy that learns from them."),
-}
-
 
 def write(
     out_dir: Path,
-    runs: Sequence[StoredRun],
+    results: Results,
     table: Table,
     failures: Sequence[Mapping[str, Any]] = (),
     command: str = "",
@@ -68,30 +46,33 @@ def write(
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     index = out_dir / "index.html"
-    runs = sorted(runs, key=lambda r: (cell_of(r), r.record["spec"]["seed"]))
+    runs = sorted(results, key=lambda r: (cell_of(r), r.seed))
     key = _key(runs, table, failures, title)
     before = _manifest(out_dir)
     if before["key"] == key and all(_intact(out_dir / name, sha) for name, sha in before["files"].items()):
         return index
 
     from ..figures.canvas import COLUMN, to_bytes
-    from ..figures.overview import all_figures
+    from ..figures.canvas import PAGE as FULL
+    from ..figures.drawings import sections
     from .inline import inline_svg
 
     files = {
         "table.csv": to_csv(table),
         "runs.csv": _runs_csv(runs, failures),
-        "curves.csv": _curves_csv(runs),
+        "curves.csv": _curves_csv(Results.of(runs)),
     }
     contents = {name: text.encode() for name, text in files.items()}
-    narrow = all_figures(runs, table, COLUMN)
     figures = []
-    for name, figure in all_figures(runs, table).items():
-        heading, caption = CAPTIONS[name]
-        contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
-        shown = {"name": name, "title": heading, "caption": caption}
-        for form, drawn in (("wide", figure), ("narrow", narrow[name])):
-            shown[form] = inline_svg(to_bytes(drawn, "svg"), f"{name}-{form}-", heading)
+    for drawing in sections(results):
+        assert drawing.section is not None
+        name, heading = drawing.name, drawing.section.title
+        shown = {"name": name, "title": heading, "caption": drawing.section.caption}
+        for form, width in (("wide", FULL), ("narrow", COLUMN)):
+            figure = drawing.draw(results, table, width)
+            shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
+            if form == "wide":
+                contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
         figures.append(shown)
     contents["index.html"] = _page(runs, table, failures, command, title, figures).encode()
 
@@ -156,17 +137,9 @@ def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) 
     return rows_to_csv(run_records(runs, failures), columns)
 
 
-def _curves_csv(runs: Sequence[StoredRun]) -> str:
+def _curves_csv(results: Results) -> str:
     """A line per evaluation of a run: the learning curves, sampled and deterministic."""
-    rows = []
-    for run in runs:
-        cell, seed = cell_of(run), run.record["spec"]["seed"]
-        for score in run.record["scores"]:
-            for steps, value in zip(*learning_curve(run, score), strict=True):
-                rows.append({
-                    "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": seed,
-                    "run": run.id, "score": score, "steps": int(steps), "return": float(value),
-                })  # fmt: skip
+    rows = results.curves().rename(columns={"env": "environment", "value": "return"}).to_dict("records")
     return rows_to_csv(rows, ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return"))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,22 @@ from .. import __version__
 from ..base.files import tree_digest, write_json
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid, cell_of, grid
-from ..store.store import StoredRun
-from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, iqm
+from ..store.stored_run import StoredRun
+from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
+from .normalise import Normaliser, normaliser
 from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
-from .scores import AUTO, Array, Normaliser, final_score, learning_curve, measure, normaliser, unit, usual
+from .scores import AUTO, Array, final_score, learning_curve, measure, unit, usual
 from .table import COLUMNS, Table, plain, render, to_csv
 
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
 PACKAGE = Path(__file__).parents[1]
-MAKERS = [
-    PACKAGE / room for room in ("base", "store", "statistics")
-]  # a table is made anew when these change
+MAKERS = [PACKAGE / room for room in ("base", "store", "statistics")]  # a table is made anew when one changes
 
 
 def table(
-    runs: Sequence[StoredRun],
+    runs: Iterable[StoredRun] | Grid,
     expected: Sequence[Mapping[str, Any]] = (),
     *,
     score: str = AUTO,
@@ -46,17 +45,18 @@ def table(
 
     `expected` lists the runs that were asked for, each {label, capacity, env, seed, problem (a word or
     None)}, so that what is missing can be said. `score` is `sampled` or `deterministic`; `normalise` is
-    `minmax`, `ppo`, `frozen` or `raw` (see `scores.normaliser`); `auto` is what the kind of task is reported
-    by. `engine` makes the intervals: `rliable`, or
-    `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown
-    option, or a normalisation without runs. The result does not depend on the order of the runs.
+    `minmax`, `ppo`, `frozen` or `raw` (see `normalise.normaliser`); `auto` is what the kind of task is reported
+    by. `engine` makes the intervals: `rliable`, or `quick`, our own bootstrap, for a preview without importing
+    rliable. Raises `UserError` for an unknown option, or a normalisation without runs. The result does not depend
+    on the order of the runs.
     """
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
     if reps < 10:
         raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
-    score, normalise = usual(runs, score, normalise)
     found = grid(runs)
+    runs = found.runs
+    score, normalise = usual(runs, score, normalise)
     scale = normaliser(normalise, found, score)
     missing = missing_runs(found, expected)
     keys = sorted({(k, label) for label, k in found.rows} | {(c.capacity, c.label) for c, _, _ in missing})
@@ -68,9 +68,7 @@ def table(
         "score": score,
         "measure": measure(runs, score),
         "unit": unit(runs),
-        "normalise": normalise,
-        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
-        "constants_note": scale.note,
+        **scale.settings,
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
@@ -90,20 +88,21 @@ def table(
 
 
 def cached_table(
-    folder: Path, runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]] = (), **options: Any
+    folder: Path, runs: Iterable[StoredRun] | Grid, expected: Sequence[Mapping[str, Any]] = (), **options: Any
 ) -> Table:
     """`table(...)`, kept in `folder/table.json` and read back from there, without rliable or pandas, while
     the runs, what was expected and the options are the same.
     """
     path = folder / "table.json"
-    key = _key(runs, expected, options)
+    found = grid(runs)
+    key = _key(found.runs, expected, options)
     try:
         held = json.loads(path.read_text())
         if held["key"] == key:
             return Table(**held["table"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # absent or of another make: computed again below
-    made = table(runs, expected, **options)
+    made = table(found, expected, **options)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, {"key": key, "table": made.to_json()})
     return made
@@ -120,7 +119,7 @@ def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], optio
 
 
 def improvement(
-    runs: Sequence[StoredRun], baseline: str, *, score: str = "sampled", reps: int = 2000
+    runs: Iterable[StoredRun] | Grid, baseline: str, *, score: str = "sampled", reps: int = 2000
 ) -> list[dict[str, Any]]:
     """Chance that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with its
     interval.
@@ -159,7 +158,7 @@ def improvement(
 def _row(
     found: Grid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
 ) -> dict[str, Any]:
-    members = {c.env: rs for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k)}
+    members = found.tasks(label, k)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"algorithm": label, "capacity": k, "n_runs": 0, "n_tasks": len(members), "missing": missing}
     row["env"] = next(iter(members)) if len(members) == 1 else f"{len(members)} envs"
@@ -172,10 +171,10 @@ def _row(
     row |= _interval(AGGREGATES, aggregates, scores, (label, k), engine, reps)
     areas = [np.array([area(r, scale, score) for r in rs]) for rs in members.values()]
     if np.isfinite(np.concatenate(areas)).all():
-        row["auc"] = float(iqm(np.concatenate(areas)))
-        row |= _interval(("auc",), _pooled_iqm, areas, (label, k), engine, reps)
+        row["auc"] = float(pooled_iqm(*areas))
+        row |= _interval(("auc",), lambda *c: pooled_iqm(*c)[..., None], areas, (label, k), engine, reps)
 
-    runs = [r for rs in members.values() for r in rs]
+    runs = found.members(label, k)
     row["raw_mean"] = _mean([final_score(r, score) for r in runs])
     for name, source in (
         ("lag_mean", "lag_mean"),
@@ -186,10 +185,6 @@ def _row(
         row[name] = _mean([r.record["summary"].get(source) for r in runs])
     row["seconds"] = _mean([r.record["seconds"]["total"] for r in runs])
     return row
-
-
-def _pooled_iqm(*columns: Array) -> Array:
-    return iqm(np.concatenate(columns, axis=-1))[..., None]
 
 
 def _interval(

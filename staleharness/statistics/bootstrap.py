@@ -40,9 +40,13 @@ def aggregates(*columns: Array) -> Array:
     """
     means = np.stack([c.mean(axis=-1) for c in columns], axis=-1)
     capped = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
-    pooled = np.concatenate(columns, axis=-1)
-    parts = [iqm(pooled), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - capped.mean(axis=-1)]
+    parts = [pooled_iqm(*columns), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - capped.mean(axis=-1)]
     return np.stack(parts, axis=-1)
+
+
+def pooled_iqm(*columns: Array) -> Array:
+    """IQM over all runs of all tasks: columns [..., runs_t] -> [...]."""
+    return iqm(np.concatenate(columns, axis=-1))
 
 
 def mean_of_tasks(*columns: Array) -> Array:

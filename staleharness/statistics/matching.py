@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.parsing import canonical_json
-from ..base.text import plural
+from ..base.text import plural, word
 from ..errors import UserError
 from ..store.cells import Cell, cell_of, flat, grid, where
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 from .scores import axis
 
 MOST = 12  # names in one note
@@ -27,12 +26,13 @@ class Match:
     notes: list[str]
 
 
-def match(a: Sequence[StoredRun], b: Sequence[StoredRun]) -> Match:
+def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     """Put the runs of two sides into the cells (algorithm, K, environment) that both have.
 
     Where a side holds a cell with several settings, those that the other side has too are compared, and a note
     says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
     """
+    a, b = list(a), list(b)
     left, right = _cells(a, named := _names_n([*a, *b])), _cells(b, named)
     both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not both:
@@ -55,13 +55,13 @@ def is_paired(pair: Pair) -> bool:
     """Whether seed s of A belongs to seed s of B: the same seeds, and one setting throughout each side, so that
     within every pair the same thing differs. The harness draws the same random numbers for the same seed."""
     a, b = pair
-    return [_seed(r) for r in a] == [_seed(r) for r in b] and all(len(_by_settings(s)) == 1 for s in pair)
+    return [r.seed for r in a] == [r.seed for r in b] and all(len(_by_settings(s)) == 1 for s in pair)
 
 
 def identical(pair: Pair) -> int:
     """Seeds whose runs are the same bit for bit, by the checksum of their metrics."""
-    other = {_seed(r): r.record["metrics_sha256"] for r in pair[1]}
-    return sum(other.get(_seed(r)) == r.record["metrics_sha256"] for r in pair[0])
+    other = {r.seed: r.record["metrics_sha256"] for r in pair[1]}
+    return sum(other.get(r.seed) == r.record["metrics_sha256"] for r in pair[0])
 
 
 def differences(shared: Mapping[Cell, Pair]) -> list[str]:
@@ -97,13 +97,13 @@ def holdings(cells: Iterable[Cell]) -> str:
 
 def _names_n(runs: Sequence[StoredRun]) -> bool:
     """Whether any label says N: then all that have an N must, for one side may have swept it and the other not."""
-    return any(" N=" in r.record["label"] for r in runs)
+    return any(" N=" in r.label for r in runs)
 
 
-def _cells(runs: Sequence[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun]]:
+def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun]]:
     cells: dict[Cell, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda r: r.id):
-        label = run.record["label"]
+        label = run.label
         if with_n and (n := axis(run, "N")) is not None and " N=" not in label:
             run = replace(run, record={**run.record, "label": f"{label} N={run.spec[n]}"})
         cells.setdefault(cell_of(run), []).append(run)
@@ -144,10 +144,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST]) + more
 
 
-def _seed(run: StoredRun) -> int:
-    return int(run.record["spec"]["seed"])
-
-
 def _settings(run: StoredRun) -> dict[str, Any]:
     """All settings that a shared cell and a seed leave open, hyper-parameters under their method's name."""
     return {k: v for k, v in flat(run.spec).items() if k not in ("algorithm", "capacity", "env", "seed")}
@@ -158,7 +154,7 @@ def _fingerprint(run: StoredRun) -> dict[str, Any]:
 
 
 def _word(value: Any) -> str:
-    return "not recorded" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return "not recorded" if value is None else word(value)
 
 
 def _shares(counts: Counter[str]) -> str:

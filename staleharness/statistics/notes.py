@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.text import plural
 from ..store.cells import Cell, Grid
-from ..store.store import StoredRun
+from ..store.stored_run import StoredRun
 
 AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other settings should be equal
 Missing = tuple[Cell, int, str | None]  # cell, seed, problem
@@ -16,7 +16,7 @@ Missing = tuple[Cell, int, str | None]  # cell, seed, problem
 
 def missing_runs(found: Grid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
     """(cell, seed, problem) of every run that was asked for and is not there, sorted."""
-    there = {(c, int(r.record["spec"]["seed"])) for c, rs in found.cells.items() for r in rs}
+    there = {(c, r.seed) for c, rs in found.cells.items() for r in rs}
     asked = {(Cell(e["label"], e["capacity"], e["env"]), int(e["seed"])): e.get("problem") for e in expected}
     absent = [(cell, seed, problem) for (cell, seed), problem in asked.items() if (cell, seed) not in there]
     return sorted(absent, key=lambda m: (m[0].capacity, m[0].label, m[0].env, m[1]))
@@ -38,7 +38,7 @@ def on_counts(found: Grid, envs: list[str]) -> list[str]:
     notes = []
     single, small = [], []
     for label, k in found.rows:
-        sizes = {c.env: len(rs) for c, rs in found.cells.items() if (c.label, c.capacity) == (label, k)}
+        sizes = {env: len(rs) for env, rs in found.tasks(label, k).items()}
         name = f"{label} K={k}"
         if absent := [e for e in envs if e not in sizes]:
             notes.append(
@@ -65,7 +65,7 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
     """What runs said of themselves, each thing once: who (and at which K, where not at all), then what."""
     said: dict[str, set[tuple[str, int]]] = {}
     for run in runs:
-        label, k = str(run.record["label"]), int(run.record["spec"]["capacity"])
+        label, k = run.label, int(run.record["spec"]["capacity"])
         for line in run.record.get("warnings", ()):
             what = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
             said.setdefault(what, set()).add((label, k))
@@ -83,7 +83,7 @@ def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     notes = []
     for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
-        if all(" N=" in r.record["label"] for r in runs):  # forward lag is an axis then, and in every label
+        if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label
             names = sorted(set(names) - {dict(r.record["task"]["axes"]).get("N") for r in runs})
         for name in names:
             counts = Counter(str(r.record[key].get(name)) for r in runs)

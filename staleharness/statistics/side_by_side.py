@@ -6,7 +6,7 @@ independently. Both within each environment (stratified).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ import numpy as np
 from ..base.text import plural
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid
-from ..store.store import StoredRun
-from .bootstrap import ENGINES, LEVEL, Engine, improvement, iqm
+from ..store.stored_run import StoredRun
+from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
 from .matching import Pair, identical, is_paired, match
-from .scores import AUTO, Array, Normaliser, final_score, measure, normaliser, usual
+from .normalise import Normaliser, normaliser
+from .scores import AUTO, Array, final_score, measure, usual
 
 COLUMNS = (
     "algorithm", "env", "capacity", "scale", "n_a", "n_b", "n_envs", "seeds", "identical", "a", "b",
@@ -46,15 +47,15 @@ class Comparison:
 
 
 def compare_runs(
-    a: Sequence[StoredRun],
-    b: Sequence[StoredRun],
+    a: Iterable[StoredRun],
+    b: Iterable[StoredRun],
     *,
     score: str = AUTO,
     normalise: str = AUTO,
     reps: int = 2000,
     engine: str = "rliable",
 ) -> Comparison:
-    """Compare two sets of runs cell by cell. The options are those of `stats.table`; normalisation is over the
+    """Compare two sets of runs cell by cell. The options are those of `aggregate.table`; normalisation is over the
     shared cells of both sides together. Raises `UserError` where nothing is shared or an option is unknown.
     """
     if engine not in ENGINES:
@@ -74,13 +75,11 @@ def compare_runs(
     cells = [row({cell: pair}, raw, _mean, "mean") for cell, pair in shared.items()]
     kinds = list(dict.fromkeys((c.label, c.capacity) for c in shared))
     members = [{c: p for c, p in shared.items() if (c.label, c.capacity) == kind} for kind in kinds]
-    rows = [row(of_kind, scale, _pooled_iqm, f"IQM, {normalise}") for of_kind in members]
+    rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
     settings = {
         "score": score,
         "measure": measure(everyone, score),
-        "normalise": normalise,
-        "constants": {e: [scale.low[e], scale.high[e]] for e in sorted(scale.low)},
-        "constants_note": scale.note,
+        **scale.settings,
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
@@ -171,10 +170,6 @@ def difference_interval(
 
 def _mean(column: Array) -> Array:
     return np.asarray(column.mean(axis=-1))
-
-
-def _pooled_iqm(*columns: Array) -> Array:
-    return iqm(np.concatenate(columns, axis=-1))
 
 
 def _on_intervals(cells: Sequence[Mapping[str, Any]]) -> list[str]:

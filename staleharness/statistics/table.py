@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
 
 if TYPE_CHECKING:
+    import pandas as pd
     import rich.table
 
 COLUMNS = (
@@ -40,6 +41,12 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def frame(self) -> pd.DataFrame:
+        """The rows as a data frame, columns as in `COLUMNS`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=list(COLUMNS))
 
     @property
     def headline(self) -> str:

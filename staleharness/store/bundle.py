@@ -10,7 +10,8 @@ from typing import Any
 from ..base.parsing import parse_algorithm
 from ..errors import UserError, nearest
 from .cells import cell_of
-from .store import Store, StoredRun
+from .store import Store
+from .stored_run import StoredRun
 from .study import Question, plain_env
 
 
@@ -22,7 +23,7 @@ class Bundle:
     scale: str
     runs: list[StoredRun]  # those that were asked for
     strangers: int  # runs of other cells, seeds or settings
-    expected: list[dict[str, Any]]  # every run asked for, as `stats.table` wants it
+    expected: list[dict[str, Any]]  # every run asked for, as `aggregate.table` wants it
 
     @property
     def complete(self) -> bool:
@@ -34,7 +35,7 @@ class Bundle:
         for label in labels:
             if label not in there:
                 raise UserError(f"only={label!r} is not in the study; {nearest(label, there)}")
-        runs = [run for run in self.runs if run.record["label"] in labels]
+        runs = [run for run in self.runs if run.label in labels]
         return replace(self, runs=runs, expected=[e for e in self.expected if e["label"] in labels])
 
 
@@ -55,7 +56,7 @@ def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
     names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in asked.cells()}
     mine, strangers, full = [], 0, {}  # full: an environment's name with its version
     for run in store.read_all():
-        cell, seed = cell_of(run), int(run.spec["seed"])
+        cell, seed = cell_of(run), run.seed
         key = (cell.label, cell.capacity, plain_env(cell.env))
         own = options_of(cell.label)
         alike = all(_same(run.spec.get(k), v) for k, v in settings.items() if k not in own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import UserError
-from .store import StoredRun
+from .stored_run import StoredRun
 
 
 class Cell(NamedTuple):
@@ -37,6 +37,18 @@ class Grid:
         return sorted({c.env for c in self.cells})
 
     @property
+    def runs(self) -> list[StoredRun]:
+        return [run for members in self.cells.values() for run in members]
+
+    def tasks(self, label: str, capacity: int) -> dict[str, list[StoredRun]]:
+        """The runs of a row of a table, by environment."""
+        return {c.env: rs for c, rs in self.cells.items() if (c.label, c.capacity) == (label, capacity)}
+
+    def members(self, label: str, capacity: int) -> list[StoredRun]:
+        """The runs of a row of a table, all environments together."""
+        return [run for runs in self.tasks(label, capacity).values() for run in runs]
+
+    @property
     def rows(self) -> list[tuple[str, int]]:
         """(label, capacity) of every row of a table."""
         return list(dict.fromkeys((c.label, c.capacity) for c in self.cells))
@@ -44,15 +56,18 @@ class Grid:
 
 def cell_of(run: StoredRun) -> Cell:
     spec = run.record["spec"]
-    return Cell(str(run.record["label"]), int(spec["capacity"]), str(spec["env"]))
+    return Cell(run.label, int(spec["capacity"]), str(spec["env"]))
 
 
-def grid(runs: Iterable[StoredRun]) -> Grid:
-    """Sort runs into cells. Raises `UserError` where two runs claim the same seed of the same cell."""
+def grid(runs: Iterable[StoredRun] | Grid) -> Grid:
+    """Sort runs into cells; a grid stays as it is. Raises `UserError` where two runs claim the same seed of the same
+    cell."""
+    if isinstance(runs, Grid):
+        return runs
     cells: dict[Cell, dict[int, StoredRun]] = {}
     for run in sorted(runs, key=lambda r: r.id):
         seeds = cells.setdefault(cell_of(run), {})
-        seed = int(run.record["spec"]["seed"])
+        seed = run.seed
         if (other := seeds.get(seed)) is not None and other.id != run.id:
             a, b = other.record["spec"], run.record["spec"]
             differ = ", ".join(

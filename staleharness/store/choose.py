@@ -1,25 +1,40 @@
-"""Which stored runs a command that reads results is about: filters as people type them."""
+"""Which stored runs somebody wants to see: filters as people type them, and as programs give them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..base.parsing import split_list, whole_number
-from .store import StoredRun
+from .stored_run import StoredRun
 from .study import plain_env
 
+Wanted = (
+    str | int | Sequence[str | int] | None
+)  # `"1,8"` as typed, 8, [1, 8]; None, "" and "all" for everything
 
-def chosen(runs: Iterable[StoredRun], env: str | None, k: str | None, algo: str | None) -> list[StoredRun]:
-    """The runs of these environments, capacities and algorithms (as tables name them, with or without ` N=...`);
-    what is not given, or `all`, takes all. Raises `UserError` for a capacity that is no number."""
-    env, k, algo = ("" if asked in (None, "all") else asked for asked in (env, k, algo))
-    envs = {plain_env(name) for name in split_list(env)}
-    capacities = {whole_number(number, "K") for number in split_list(k)}
-    labels = set(split_list(algo))
+
+def chosen(
+    runs: Iterable[StoredRun], env: Wanted = None, k: Wanted = None, algo: Wanted = None
+) -> list[StoredRun]:
+    """The runs of these environments (with or without their version), capacities and algorithms (as tables name them,
+    with or without ` N=...`). Raises `UserError` for a capacity that is no number."""
+    envs = {plain_env(name) for name in _names(env)}
+    capacities = {whole_number(number, "K") for number in _names(k)}
+    labels = set(_names(algo))
     return [
         run
         for run in runs
         if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
         and (not capacities or run.spec["capacity"] in capacities)
-        and (not labels or {run.record["label"], run.record["label"].partition(" N=")[0]} & labels)
+        and (not labels or {run.label, run.label.partition(" N=")[0]} & labels)
     ]
+
+
+def _names(wanted: Wanted) -> list[str]:
+    if wanted in (None, "all"):
+        return []
+    return split_list(wanted) if isinstance(wanted, str) else [str(w) for w in _several(wanted)]
+
+
+def _several(wanted: Wanted) -> Sequence[str | int]:
+    return [wanted] if isinstance(wanted, int) else wanted or ()

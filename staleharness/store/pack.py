@@ -11,7 +11,8 @@ from ..base.files import digest, user_path, whole, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, is_packed, read_runs, read_table
-from .store import FORMAT, MARKER, Store, StoredRun
+from .store import FORMAT, MARKER, Store
+from .stored_run import StoredRun
 from .study import read_study
 
 

@@ -17,63 +17,23 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.files import digest, sync_directory, user_path, write_json
 from ..errors import UserError
-from .packed import is_packed, read_runs, read_table
+from .packed import is_packed, read_runs
+from .stored_run import RESULTS, StoredRun, damage
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "damage", "log_tail"]
 
 FORMAT = 2
 MARKER = "staleharness.json"
-RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """One finished run, read from its directory or from packed results."""
-
-    path: Path  # <root>/runs/<id>, which packed results only name
-    record: dict[str, Any]  # run.json
-    seal: str  # sha256 of its manifest.json, and so of all that it holds
-
-    @property
-    def id(self) -> str:
-        return str(self.record["id"])
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return dict(self.record["spec"])
-
-    def metrics(self) -> pd.DataFrame:
-        """One row per phase (`metrics.parquet`)."""
-        return self.table("metrics")
-
-    def timing(self) -> pd.DataFrame:
-        """Seconds per phase (`timing.parquet`)."""
-        return self.table("timing")
-
-    def table(self, name: str) -> pd.DataFrame:
-        """`metrics` or `timing`, read anew."""
-        import pandas as pd
-
-        if is_packed(root := self.path.parent.parent):
-            return read_table(root, name, self.id)
-        return pd.read_parquet(self.path / f"{name}.parquet")
-
-    def job(self) -> dict[str, Any]:
-        """What was asked (`job.json`)."""
-        if is_packed(root := self.path.parent.parent):
-            return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
-        return dict(json.loads((self.path / "job.json").read_text()))
+LOG = logging.getLogger("staleharness")
 
 
 class Store:
@@ -161,8 +121,7 @@ class Store:
         return (self.run_dir(run_id) / "run.json").is_file()
 
     def read(self, run_id: str) -> StoredRun | None:
-        """The finished run, or None. A damaged one, and one of another format, is named on stderr and counts as
-        absent."""
+        """The finished run, or None. A damaged one, and one of another format, is logged and counts as absent."""
         return next(iter(self.read_all([run_id])), None)
 
     def put_damaged_aside(self, run_id: str) -> bool:
@@ -197,7 +156,7 @@ class Store:
         if not path.is_dir():
             return None
         if (problem := damage(path)) is not None:
-            print(f"run {run_id} is damaged and does not count ({problem})", file=sys.stderr, flush=True)
+            LOG.warning("run %s is damaged and does not count (%s)", run_id, problem)
             return None
         return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
 
@@ -207,8 +166,8 @@ class Store:
         ours = [run for run in runs if run.record.get("format") == FORMAT]
         if others := len(runs) - len(ours):
             who = "1 run is" if others == 1 else f"{others} runs are"
-            line = f"in {self.root} {who} of another format than {FORMAT}, written by another version, and not counted"
-            print(line, file=sys.stderr, flush=True)
+            text = "in %s %s of another format than %d, written by another version, and not counted"
+            LOG.warning(text, self.root, who, FORMAT)
         return ours
 
     def adopt(self, other: Store, labels: Mapping[str, str]) -> int:
@@ -258,21 +217,6 @@ def log_tail(attempt: Path, lines: int = 25) -> str:
     """The last lines of an attempt's log, or nothing where there is none."""
     log = attempt / "log.txt"
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.is_file() else ""
-
-
-def damage(path: Path) -> str | None:
-    """What is wrong with a run's directory, or None: every file must match the manifest."""
-    try:
-        manifest = dict(json.loads((path / "manifest.json").read_text()))
-        if absent := sorted(set(RESULTS) - set(manifest)):
-            return f"the manifest lacks {', '.join(absent)}"
-        for name, expected in sorted(manifest.items()):
-            if digest(path / name) != expected:
-                return f"{name} differs from the manifest"
-        json.loads((path / "run.json").read_text())
-    except (OSError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def _only_reference(root: Path) -> bool:

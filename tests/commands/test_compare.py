@@ -267,7 +267,7 @@ def test_places_are_drawn_once_for_a_pair_and_within_each_environment():
     engine = bootstrap.Engine(bootstrap.aggregates, interval)
     a, b = [np.array([1.0, 2.0]), np.array([3.0])], [np.array([5.0, 5.0]), np.array([3.0, 4.0])]
     low, _ = side_by_side.difference_interval(
-        a, b, [True, False], side_by_side._pooled_iqm, engine=engine, name=("x",), reps=1
+        a, b, [True, False], bootstrap.pooled_iqm, engine=engine, name=("x",), reps=1
     )
     assert seen == [[2, 1, 2]]
     assert low == pytest.approx([np.mean([4.0, 5.0]) - 2.0, (1.0 + 0.75) / 2])  # of 3, 4, 5, 5 the middle two

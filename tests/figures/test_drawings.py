@@ -18,24 +18,26 @@ from staleharness.figures import (
     comparisons,
     curves,
     marks,
+    over_training,
     palette,
+    risk_table,
     rows,
+    score_and_time,
+    thresholds,
     two_options,
     warning,
 )
-from staleharness.figures import over_training as training
-from staleharness.figures import risk_table as retention
-from staleharness.figures import time as spending
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import scores
+from staleharness.statistics import normalise
+from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 from staleharness.store.cells import grid
-from staleharness.store.store import StoredRun
+from staleharness.store.stored_run import StoredRun
 
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (comparisons, retention, training):
+    for room in (comparisons, risk_table, over_training):
         monkeypatch.setattr(room, "REPS", 200)
 
 
@@ -72,7 +74,7 @@ def test_differences_pair_runs_of_one_seed(tmp_path: Path) -> None:
     runs = read(tmp_path)
     (pairs,) = comparisons.pairs(grid(runs), quick(runs), "vaco", "ppo_clip", 1)
     np.testing.assert_allclose(pairs, [0.2, 0.4])  # of the range 10 to 110; seed 2 has no partner
-    figure = comparisons.paired_differences(runs, quick(runs))
+    figure = comparisons.paired_differences(Results.of(runs), quick(runs))
     assert any(np.allclose(line.get_xdata(), [0.3, 0.3]) for line in figure.axes[0].lines)
 
 
@@ -85,7 +87,7 @@ def read(root: Path) -> list:
 def test_a_baseline_without_runs_is_named(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=3)
     with pytest.raises(UserError, match="baseline='ppo_clip' has no run"):
-        comparisons.paired_differences(runs, quick(runs))
+        comparisons.paired_differences(Results.of(runs), quick(runs))
 
 
 # --- training
@@ -95,7 +97,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
     curves = [[0.0, 60.0, 40.0, 100.0], [0.0, 20.0, 50.0, 60.0], [0.0, 10.0, 20.0, 30.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=4) for s, c in enumerate(curves)]
     table = quick(runs)  # worst 30, best 100: half-way is 65
-    figure = training.steps_to_threshold(runs, table)
+    figure = thresholds.steps_to_threshold(Results.of(runs), table)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert line.get_xdata().tolist() == [0, 4 * 2048, 4 * 2048]
     np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 1 / 3])
@@ -103,7 +105,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
 
 def test_the_end_of_a_metric_is_the_mean_of_its_last_phases_run_by_run(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), seeds=2, phases=20)
-    row = training._end_row(grid(runs), "vaco", 8, "tv_end", 0.1)
+    row = over_training._end_row(grid(runs), "vaco", 8, "tv_end", 0.1)
     expected = np.mean([r.metrics()["tv_end"].iloc[-2:].mean() for r in runs])
     assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
 
@@ -112,7 +114,9 @@ def test_who_does_not_measure_a_metric_is_not_in_its_figure(tmp_path: Path) -> N
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     for run in runs[:2]:
         run.metrics().drop(columns="tv_end").to_parquet(run.path / "metrics.parquet")
-    figure = training.metric_over_training(runs, quick(runs), metric="tv_end", name="TV", line=0.1)
+    figure = over_training.metric_over_training(
+        Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1
+    )
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["vaco"]
 
@@ -133,9 +137,8 @@ def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
 def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), capacities=(1, 4), seeds=2, phases=6)
     table = quick(runs)
-    drawn = {
-        float(y) for line in training.score_and_area(runs, table).axes[-1].lines for y in line.get_ydata()
-    }
+    ax = over_training.score_and_area(Results.of(runs), table).axes[-1]
+    drawn = {float(y) for line in ax.lines for y in line.get_ydata()}
     assert {r["auc"] for r in table.rows} <= drawn
 
 
@@ -160,7 +163,9 @@ def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
     assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
     assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
     assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
-    figure = warning.warning_before_fall([run], quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    figure = warning.warning_before_fall(
+        Results.of([run]), quick([run]), metric="ess", name="ESS", share=0.9, window=2
+    )
     assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
         [steps[2], steps[4]], [steps[2]], [steps[4]]
     ]  # fmt: skip
@@ -180,7 +185,7 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
         write_run(tmp_path, "spo", 0, capacity=k, phases=2)
     runs = read(tmp_path)
     options = {"rows": {"w": ["weight_max", "weight_min"], "TV": ["tv_end"]}, "name": "weights", "unit": "w"}
-    figure = rows.rows_over_training(runs, quick(runs), logarithmic=True, line=1.0, **options)
+    figure = rows.rows_over_training(Results.of(runs), quick(runs), logarithmic=True, line=1.0, **options)
     assert [ax.get_title("left") for ax in figure.axes] == ["w, K = 1", "w, K = 4", "TV, K = 1", "TV, K = 4"]
     high, low = [line for line in figure.axes[1].lines if line.get_gid()]
     assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([12.0, 6.0])
@@ -190,14 +195,14 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     )  # of the TV, one for each method
     assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
     options["rows"] = {"w": ["weight_max"]}
-    (box,) = rows.rows_over_training(runs, quick(runs), **options).legends
+    (box,) = rows.rows_over_training(Results.of(runs), quick(runs), **options).legends
     assert [t.get_text() for t in box.get_texts()] == ["vaco"]
 
 
 def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
     options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
-    figure = rows.rows_over_training(runs, quick(runs), one_axis=False, **options)
+    figure = rows.rows_over_training(Results.of(runs), quick(runs), one_axis=False, **options)
     steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
     assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
     levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
@@ -207,7 +212,7 @@ def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_p
 def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4, 8), seeds=1, phases=2)
     options = {"rows": {"a": ["tv_end"], "b": ["clipped"]}, "name": "x", "unit": "x"}
-    figure = rows.rows_over_training(runs, quick(runs), 3.5, **options)
+    figure = rows.rows_over_training(Results.of(runs), quick(runs), 3.5, **options)
     titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
     assert titles == ["a, K = 1", "b, K = 1", "a, K = 4", "b, K = 4", "a, K = 8", "b, K = 8"]
 
@@ -217,7 +222,7 @@ def test_what_a_phases_time_went_to_can_be_a_row(tmp_path: Path) -> None:
     for run, seconds in zip(runs, ([0.1, 0.3], [0.3, 0.5]), strict=True):
         pd.DataFrame({"proximal": seconds}).to_parquet(run.path / "timing.parquet")
     options = {"rows": {"proximal step": ["seconds/proximal"]}, "name": "time", "unit": "seconds"}
-    figure = rows.rows_over_training(runs, quick(runs), **options)
+    figure = rows.rows_over_training(Results.of(runs), quick(runs), **options)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert [*line.get_ydata()] == pytest.approx([0.2, 0.4])
     assert "on Test CPU" in " ".join(figure._suptitle.get_text().split())
@@ -243,7 +248,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path, width: float) 
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    score, time, share = spending.score_and_time(runs, quick(runs), width).axes
+    score, time, share = score_and_time.score_and_time(Results.of(runs), quick(runs), width).axes
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}"
     wanted = {(0, 0): ["0.600", interval], (1, 0): ["–", ""], (0, 1): ["–", ""], (1, 1): ["0.250", ""]}
@@ -264,7 +269,7 @@ def said_at(ax) -> dict[tuple[int, int], list[str]]:
 
 
 def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
-    assert [spending._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+    assert [score_and_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
 
@@ -274,9 +279,9 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     table = quick(runs)
     table.settings["names"] = {"spo": "quadratic pull"}
     assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", ""}
-    (ax,) = curves.learning_curves(runs, table).axes
+    (ax,) = curves.learning_curves(Results.of(runs), table).axes
     assert {t.get_text() for t in ax.texts} == {"quadratic pull", "vaco"}
-    (box,) = training.score_and_area(runs, table).legends
+    (box,) = over_training.score_and_area(Results.of(runs), table).legends
     assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "vaco"]
 
 
@@ -300,7 +305,7 @@ def test_a_line_over_an_option_goes_through_the_tables_iqm_in_order_of_value(tmp
             label = "vaco" if delta == 0.2 else f"vaco[delta={delta}]"
             write_run(tmp_path, label, seed, sampled=level + seed, settings={"hyper": {"delta": delta}})
     runs = read(tmp_path)
-    ax = ablations.score_against_option(runs, quick(runs), option="delta", name="δ").axes[0]
+    ax = ablations.score_against_option(Results.of(runs), quick(runs), option="delta", name="δ").axes[0]
     *_, line = ax.lines
     np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
     np.testing.assert_allclose(line.get_ydata(), [(v + 0.5 - 10) / 41 for v in levels.values()])
@@ -317,7 +322,7 @@ def test_a_phase_diagram_frames_the_best_value_at_each_capacity(tmp_path: Path) 
                     tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings
                 )
     runs = read(tmp_path)
-    ax = ablations.phase_diagram(runs, quick(runs), option="learning_rate").axes[0]
+    ax = ablations.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").axes[0]
     frames = sorted(
         (float(np.mean(line.get_xdata()[:2])), float(np.mean(line.get_ydata()[1:3]))) for line in ax.lines
     )
@@ -336,7 +341,7 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
                 write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, **own)
     runs = read(tmp_path)
     figure = two_options.score_against_two_options(
-        runs, quick(runs), option="batch", across="horizon", name="B", across_name="H"
+        Results.of(runs), quick(runs), option="batch", across="horizon", name="B", across_name="H"
     )
     titles = [ax._left_title.get_text() for ax in figure.axes]
     assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
@@ -354,21 +359,21 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
 
 
 def test_the_share_kept_is_measured_from_a_random_policy() -> None:
-    assert retention.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+    assert risk_table.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
 
 
 def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
-    zero = retention.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    zero = risk_table.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
     for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
         for seed, share in enumerate(shares):
             write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
             write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
     found = grid(read(tmp_path))
-    kept = retention.retained(found, "vaco", 4, "sampled")
+    kept = risk_table.retained(found, "vaco", 4, "sampled")
     assert kept is not None and kept.share == pytest.approx(0.4)
     assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
-    assert retention.retained(found, "vaco", 1, "sampled") == retention.Kept(pytest.approx(1.0), None, None)
-    assert retention.retained(found, "vaco", 16, "sampled") is None
+    assert risk_table.retained(found, "vaco", 1, "sampled") == risk_table.Kept(pytest.approx(1.0), None, None)
+    assert risk_table.retained(found, "vaco", 16, "sampled") is None
 
 
 def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
@@ -376,16 +381,16 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
-    assert retention.retained(grid(runs), "spo", 4, "sampled") is None
-    said = [t.get_text() for t in retention.risk_table(runs, quick(runs)).axes[0].texts]
+    assert risk_table.retained(grid(runs), "spo", 4, "sampled") is None
+    said = [t.get_text() for t in risk_table.risk_table(Results.of(runs), quick(runs)).axes[0].texts]
     assert sorted(said) == sorted(["–", "–", "100%", "100%", *["not measured"] * 4])
 
 
 def test_the_bands_of_the_lesson_hold_each_capacity_once() -> None:
     ks = [1, 2, 4, 5, 6, 16, 20, 21, 64]
-    assert sorted(k for band in retention.bands_of(ks).values() for k in band) == ks
-    assert [retention.band_name(band) for band in retention.BANDS] == ["0–1", "2–5", "6–20", "20+"]
-    assert retention.bands_of([1])[21, math.inf] == []
+    assert sorted(k for band in risk_table.bands_of(ks).values() for k in band) == ks
+    assert [risk_table.band_name(band) for band in risk_table.BANDS] == ["0–1", "2–5", "6–20", "20+"]
+    assert risk_table.bands_of([1])[21, math.inf] == []
 
 
 # --- scores as they are
@@ -395,5 +400,5 @@ def test_normalise_raw_leaves_scores_alone(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "vaco", seed, sampled=0.25 * (seed + 1)) for seed in (0, 1)]
     (row,) = stats.table(runs, normalise="raw", reps=50, engine="quick").rows
     assert row["iqm"] == pytest.approx(0.375) and row["optimality_gap"] == pytest.approx(0.625)
-    scale = scores.normaliser("raw", grid(runs), "sampled")
+    scale = normalise.normaliser("raw", grid(runs), "sampled")
     assert scale.note == "the scores as they are" and not scale.degenerate

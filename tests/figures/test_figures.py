@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from results_helper import ALGORITHMS, write_grid, write_run
 
-from staleharness.figures import canvas, palette
-from staleharness.figures import overview as figures
+from staleharness.figures import bins, canvas, drawings, palette
 from staleharness.statistics import aggregate as stats
-from staleharness.store.store import Store, StoredRun
+from staleharness.statistics.results import Results, load
+from staleharness.store.stored_run import StoredRun
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[StoredRun], stats.Table]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, stats.Table]:
     root = tmp_path_factory.mktemp("results")
     runs = write_grid(root, ("mine", "ppo_clip", "vaco"), envs=("A-v1", "B-v1"), capacities=(1, 4), phases=10)
-    return runs, stats.table(runs, reps=50)
+    return Results.of(runs), stats.table(runs, reps=50)
 
 
 def lines(ax: matplotlib.axes.Axes) -> dict[str, np.ndarray]:
@@ -67,7 +67,7 @@ def test_known_colours_stay_apart_for_colour_blind_eyes():
 def test_a_learning_curve_is_the_iqm_over_seeds_at_each_evaluation(tmp_path: Path):
     curves = [[0.0, 10.0, 20.0], [0.0, 20.0, 40.0], [0.0, 30.0, 90.0], [0.0, 90.0, 95.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=5) for s, c in enumerate(curves)]
-    figure = figures.learning_curves(runs, stats.table(runs, reps=50))
+    figure = drawings.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50))
     (line,) = figure.axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048, 5 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0, 25, 65])
@@ -78,13 +78,13 @@ def test_curves_evaluated_at_different_steps_are_compared_where_all_exist(tmp_pa
         write_run(tmp_path, "vaco", 0, curve=[0.0, 4.0], phases=5),
         write_run(tmp_path, "vaco", 1, curve=[0.0, 2.0], phases=3, settings={"steps": 5 * 2048}),
     ]
-    (line,) = figures.learning_curves(runs, stats.table(runs, reps=50)).axes[0].lines
+    (line,) = drawings.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50)).axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0.0, 2.0])
 
 
 def test_every_environment_and_capacity_has_its_panel(results):
-    figure = figures.learning_curves(*results)
+    figure = drawings.draw("learning_curves", *results)
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["A-v1, K = 1", "A-v1, K = 4", "B-v1, K = 1", "B-v1, K = 4"]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
@@ -92,15 +92,15 @@ def test_every_environment_and_capacity_has_its_panel(results):
 
 def test_the_aggregate_curve_ends_at_the_tables_iqm(results):
     runs, table = results
-    figure = figures.aggregate_curves(runs, table)
+    figure = drawings.draw("aggregate_curves", runs, table)
     for ax, k in zip(figure.axes, (1, 4), strict=True):
         ends = sorted(float(y[-1]) for y in lines(ax).values())
         assert ends == pytest.approx(sorted(r["iqm"] for r in table.rows if r["capacity"] == k))
 
 
 def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
-    _, table = results
-    ax = figures.score_against_capacity(table).axes[0]
+    runs, table = results
+    ax = drawings.draw("score_against_capacity", runs, table).axes[0]
     drawn = {round(float(y), 9) for line in ax.lines for y in line.get_ydata()}
     for row in table.rows:
         assert {round(row[k], 9) for k in ("iqm", "iqm_low", "iqm_high")} <= drawn
@@ -108,8 +108,8 @@ def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
 
 
 def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
-    _, table = results
-    figure = figures.aggregate_scores(table)
+    runs, table = results
+    figure = drawings.draw("aggregate_scores", runs, table)
     for ax, name in zip(figure.axes, ("iqm", "median", "mean", "optimality_gap"), strict=True):
         assert [p.get_x() for p in ax.patches] == [r[f"{name}_low"] for r in table.rows]
         assert [float(line.get_xdata()[0]) for line in ax.lines] == [r[name] for r in table.rows]
@@ -117,7 +117,7 @@ def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
 
 def test_the_lag_histogram_shows_shares_of_all_decisions(results):
     runs, table = results
-    ax = figures.lag_histogram(runs, table).axes[1]
+    ax = drawings.draw("lag_histogram", runs, table).axes[1]
     total = sum(sum(r.record["lag_histogram"].values()) for r in runs if r.record["spec"]["capacity"] == 4)
     zero = sum(r.record["lag_histogram"]["0"] for r in runs if r.record["spec"]["capacity"] == 4)
     assert sum(p.get_height() for p in ax.patches) == pytest.approx(1.0)
@@ -126,9 +126,9 @@ def test_the_lag_histogram_shows_shares_of_all_decisions(results):
 
 def test_diagnostics_are_means_over_runs_in_equal_bins(tmp_path: Path):
     runs = write_grid(tmp_path, ("vaco",), phases=250, seeds=2)
-    ax = figures.staleness(runs, stats.table(runs, reps=50)).axes[0]
+    ax = drawings.draw("staleness", Results.of(runs), stats.table(runs, reps=50)).axes[0]
     (y,) = lines(ax).values()
-    assert len(y) == figures.BINS
+    assert len(y) == bins.BINS
     assert y.mean() == pytest.approx(np.mean([r.metrics()["tv_data"].mean() for r in runs]), rel=0.02)
 
 
@@ -136,19 +136,19 @@ def test_a_diagnostic_that_no_run_measured_is_an_empty_panel(tmp_path: Path):
     run = write_run(tmp_path, "vaco", 0)
     frame = run.metrics().assign(ess_data=None)  # as JSON's null arrives
     frame.to_parquet(run.path / "metrics.parquet")
-    figure = figures.staleness([run], stats.table([run]))
+    figure = drawings.draw("staleness", Results.of([run]), stats.table([run]))
     assert [len(y) for y in lines(figure.axes[1]).values()] == [0]
 
 
 def test_one_run_has_a_curve_without_a_band(tmp_path: Path):
     runs = [write_run(tmp_path, "vaco", 0)]
-    figure = figures.learning_curves(runs, stats.table(runs))
+    figure = drawings.draw("learning_curves", Results.of(runs), stats.table(runs))
     assert len(figure.axes[0].lines) == 1 and not figure.axes[0].collections
 
 
 def test_every_figure_says_n_interval_and_score(results):
     runs, table = results
-    for name, figure in figures.all_figures(runs, table).items():
+    for name, figure in drawings.all_figures(runs, table).items():
         said = figure._suptitle.get_text().replace("\n", " ")
         if name not in ("lag_histogram", "staleness"):
             assert "n = 3" in said and "95% " in said and "sampled returns" in said, name
@@ -159,7 +159,7 @@ def test_no_text_of_a_figure_hangs_over_its_edge(results):
     for width, (name, figure) in itertools.chain(
         (w, item)
         for w in (canvas.PAGE, canvas.COLUMN)
-        for item in figures.all_figures(runs, table, w).items()
+        for item in drawings.all_figures(runs, table, w).items()
     ):
         with canvas.drawing():
             figure.draw_without_rendering()
@@ -193,18 +193,23 @@ print(*digests(Store(sys.argv[1]).read_all()[::-1]), sep=chr(10))
 
 def digests(runs: list[StoredRun]) -> list[str]:
     """Name, kind and sha256 of every figure as SVG and of one in every format."""
-    made = figures.all_figures(runs, stats.table(runs, reps=50))
+    made = drawings.all_figures(Results.of(runs), stats.table(runs, reps=50))
     wanted = [(name, "svg") for name in made] + [("lag_histogram", "pdf"), ("lag_histogram", "png")]
     return [f"{n} {kind} {hashlib.sha256(canvas.to_bytes(made[n], kind)).hexdigest()}" for n, kind in wanted]
 
 
 def test_drawing_leaves_matplotlib_as_it_was_and_never_loads_pyplot(results):
-    _, table = results
+    runs, table = results
     with matplotlib.rc_context({"font.size": 33, "svg.hashsalt": "mine"}):
         before = dict(matplotlib.rcParams)
-        canvas.to_bytes(figures.aggregate_scores(table), "svg")
+        canvas.to_bytes(drawings.draw("aggregate_scores", runs, table), "svg")
         assert dict(matplotlib.rcParams) == before
-    program = "import sys; from staleharness.figures import overview; print(*(m in sys.modules for m in sys.argv[1:]))"
+    program = """
+import sys
+from staleharness.figures.drawings import FIGURES
+assert len(FIGURES) > 20
+print(*(m in sys.modules for m in sys.argv[1:]))
+"""
     command = [sys.executable, "-c", program, "matplotlib.pyplot", "torch", "gymnasium", "mujoco"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"] * 4
@@ -214,7 +219,7 @@ def test_names_with_dollars_underscores_tags_and_foreign_letters_are_drawn(tmp_p
     names = ["$\\alpha$", "_hidden", "<b>&amp;", "名前", "x" * 60]
     runs = [write_run(tmp_path, n, 0, sampled=float(i)) for i, n in enumerate(names)]
     runs += [write_run(tmp_path, "spo", 0, capacity=4)]
-    figure = figures.learning_curves(Store(tmp_path).read_all(), stats.table(runs))
+    figure = drawings.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
     svg = canvas.to_bytes(figure, "svg").decode()
     texts = {t.text.strip() for t in ElementTree.fromstring(svg).iter() if t.tag.endswith("text") and t.text}
     assert {"$\\alpha$", "_hidden", "<b>&amp;", "名前"} <= texts

@@ -10,10 +10,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from results_helper import write_run
 
-from staleharness.figures import overview as figures
 from staleharness.figures.canvas import COLUMN
-from staleharness.figures.time import PARTS, where_the_time_goes
+from staleharness.figures.drawings import all_figures
+from staleharness.figures.spending import PARTS, where_the_time_goes
 from staleharness.statistics import aggregate as stats
+from staleharness.statistics.results import Results
 from staleharness.store.store import StoredRun
 
 LANGUAGE: dict[str, Any] = {"kind": "language", "env": "word-problems", "settings": {"prompts": 16}}
@@ -50,7 +51,7 @@ def runs(tmp_path: Path) -> list[StoredRun]:
 def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(
     runs: list[StoredRun], width: float
 ) -> None:
-    figure = where_the_time_goes(runs, stats.table(runs, reps=20), width)
+    figure = where_the_time_goes(Results.of(runs), stats.table(runs, reps=20), width)
     (ax,) = figure.axes
     assert len(ax.patches) == 2 * len(PARTS)
     widths = [p.get_width() for p in ax.patches]
@@ -67,13 +68,13 @@ def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(
 
 def test_the_words_at_the_bars_stay_on_the_page(runs: list[StoredRun]) -> None:
     for width in (7.0, COLUMN):
-        figure = where_the_time_goes(runs, stats.table(runs, reps=20), width)
+        figure = where_the_time_goes(Results.of(runs), stats.table(runs, reps=20), width)
         renderer = FigureCanvasAgg(figure).get_renderer()
         for text in figure.axes[0].texts:
             assert text.get_window_extent(renderer).x1 <= width * figure.dpi
 
 
 def test_only_language_runs_have_the_figure(runs: list[StoredRun], tmp_path: Path) -> None:
-    assert "where_the_time_goes" in figures.all_figures(runs, stats.table(runs, reps=20))
+    assert "where_the_time_goes" in all_figures(Results.of(runs), stats.table(runs, reps=20))
     control = [write_run(tmp_path / "control", "ppo_clip", seed) for seed in (0, 1)]
-    assert "where_the_time_goes" not in figures.all_figures(control, stats.table(control, reps=20))
+    assert "where_the_time_goes" not in all_figures(Results.of(control), stats.table(control, reps=20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,11 @@ from results_helper import write_grid, write_run
 
 from staleharness import cli
 from staleharness.errors import UserError
-from staleharness.figures import canvas, captions, comparisons, curves, drawings
-from staleharness.figures import over_training as training
-from staleharness.figures import risk_table as retention
-from staleharness.pages import gallery, papers
+from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training, risk_table
+from staleharness.pages import gallery, gallery_texts, papers
 from staleharness.pages.papers import read_paper
 from staleharness.running.plan import plan
-from staleharness.store import bundle
-from staleharness.store.bundle import Bundle, read_bundle
+from staleharness.store.bundle import Bundle, options_of, read_bundle
 from staleharness.store.study import SCALES, Question, ask, plain_env, read_study
 from staleharness.task import ENVS
 
@@ -89,16 +87,23 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
                 assert said in text, f"{f.name}: make figures PAPER={name}"
 
 
+def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
+    for page in (ROOT / "docs" / "gallery").glob("*.md"):
+        links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+        there = [link for link in links if not link.startswith("http")]
+        assert there and all((page.parent / link).is_file() for link in there)
+        assert {Path(link).suffix for link in there} <= {".md", ".png"}
+
+
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
 def test_the_committed_pictures_are_drawn_from_the_committed_runs(name: str) -> None:
     pictures = ROOT / "docs" / "gallery" / name
     for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
-        files = [pictures / f"{s.figure.name}.{kind}" for kind in ("svg", "png")]
+        file = pictures / f"{s.figure.name}.png"
         if s.state == "no bundle":
-            assert not any(file.exists() for file in files)
+            assert not file.exists()
         else:
-            for file in files:
-                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+            assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
 
 
 @pytest.fixture
@@ -210,8 +215,8 @@ def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Pat
             write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
     found = bundle_of(tmp_path / "s", shelf)
     assert found.complete and found.strangers == 0
-    assert bundle.options_of(label) == {"lag": "fixed:0", "num_envs": 8}
-    assert bundle.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and bundle.options_of("vaco") == {}
+    assert options_of(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and options_of("vaco") == {}
 
 
 def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +226,7 @@ def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch
         file.unlink()
     runs[0].path.rmdir()
     paper, figures = read_paper("p", shelf)
-    for room in ("pages.papers", "pages.gallery"):
+    for room in ("pages.papers", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     (shown,) = gallery.show(figures, tmp_path)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
@@ -252,7 +257,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for room in (comparisons, retention, training):
+        for room in (comparisons, risk_table, over_training):
             patch.setattr(room, "REPS", 50)
         patch.setattr(curves, "CURVE_REPS", 50)
         shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")
@@ -266,7 +271,7 @@ def write_study(root: Path, question: Question) -> None:
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag, **question.settings}
-        inside = dict(bundle.options_of(label))
+        inside = dict(options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2
@@ -287,7 +292,7 @@ def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
 ) -> None:
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None and shown.state == "draft"
-    figure = drawings.draw(entry.draw, shown.bundle.runs, shown.table, canvas.PAGE, entry.options)
+    figure = drawings.draw(entry.draw, shown.results, shown.table, **entry.options)
     said = " ".join(figure._suptitle.get_text().split())
     for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
         assert words in said, said
@@ -304,12 +309,12 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, 
     assert all(len(colours) == 1 for colours in seen.values())
 
 
-@pytest.mark.parametrize("draw", drawings.DRAWINGS)
+@pytest.mark.parametrize("draw", drawings.FIGURES)
 def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Shown]) -> None:
     for shown in every.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:
-            figure = drawings.draw(draw, shown.bundle.runs, shown.table, canvas.COLUMN, entry.options)
+            figure = drawings.draw(draw, shown.results, shown.table, canvas.COLUMN, **entry.options)
             with canvas.drawing():
                 figure.draw_without_rendering()
             texts = [figure._suptitle, *(t for box in figure.legends for t in box.get_texts())]
@@ -336,10 +341,10 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
 
 def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_looked_at(shelf: Path) -> None:
     _, (figure,) = read_paper("p", shelf)
-    assert gallery.standing(figure.entry) == "Not looked at yet"
+    assert gallery_texts.standing(figure.entry) == "Not looked at yet"
     seen = replace(figure.entry, saw="It falls.")
-    assert gallery.standing(seen) == "No claim to check"
-    assert gallery.standing(replace(seen, verdict="agree")) == "Agrees with the paper"
+    assert gallery_texts.standing(seen) == "No claim to check"
+    assert gallery_texts.standing(replace(seen, verdict="agree")) == "Agrees with the paper"
 
 
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
@@ -409,7 +414,7 @@ def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
         "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
         "final_episodes = 2\n"
     )
-    for room in ("pages.papers", "commands.reproduce", "pages.gallery"):
+    for room in ("pages.papers", "commands.reproduce", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     words = [
         "reproduce",
@@ -443,7 +448,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
         text = f'question = "Q?"\nenv = "Pendulum"\nalgorithm = {methods}\nseeds = 1\n{size}'
         (shelf / f"{name}.toml").write_text(text)
     (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
-    for room in ("pages.papers", "commands.reproduce", "pages.gallery"):
+    for room in ("pages.papers", "commands.reproduce", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     monkeypatch.setattr("staleharness.running.estimate._speed", lambda spec, store: (1000.0, "made up"))
     words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]

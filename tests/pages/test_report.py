@@ -19,7 +19,8 @@ from results_helper import write_grid, write_run
 from staleharness.figures import canvas
 from staleharness.pages import contents, inline, report
 from staleharness.statistics import aggregate as stats
-from staleharness.store.store import StoredRun
+from staleharness.statistics.results import Results
+from staleharness.store.stored_run import StoredRun
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -74,7 +75,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failure = FAILURE | {"env": "A-v1", "log_tail": "\x1b[31mphase 3\x1b[0m\n 10%\r 90%\rdone\nnan\x07"}
     table = stats.table(runs, expected, reps=50)
     command = "staleharness sweep --env A-v1 B-v1 --k 8"
-    return report.write(root / "reports" / "x", runs, table, [failure], command, "Two environments")
+    return report.write(
+        root / "reports" / "x", Results.of(runs), table, [failure], command, "Two environments"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +157,9 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path):
     runs, _ = small(tmp_path, HOSTILE, "{{ 7 * 7 }}", '" onmouseover="alert(1)')
     runs.append(write_run(tmp_path, "vaco", 0, env=HOSTILE[::-1] + HOSTILE, fingerprint={"cpu": HOSTILE}))
     failure = FAILURE | {"label": HOSTILE, "log_tail": HOSTILE, "message": HOSTILE, "class": HOSTILE}
-    path = report.write(tmp_path / "x", runs, stats.table(runs, reps=50), [failure], HOSTILE, HOSTILE)
+    path = report.write(
+        tmp_path / "x", Results.of(runs), stats.table(runs, reps=50), [failure], HOSTILE, HOSTILE
+    )
     page = Page(path.read_text())
     tags = [t for t, _ in page.elements]
     assert "img" not in tags and tags.count("script") == 1
@@ -166,7 +171,7 @@ def test_a_report_is_left_alone_while_it_is_whole_and_made_again_byte_for_byte_w
     tmp_path: Path,
 ):
     runs, table = small(tmp_path, "spo", "vaco")
-    folder = report.write(tmp_path / "x", runs, table, [FAILURE], "command", "title").parent
+    folder = report.write(tmp_path / "x", Results.of(runs), table, [FAILURE], "command", "title").parent
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     made = (folder / "index.html").stat().st_mtime_ns
     program = """
@@ -174,10 +179,9 @@ import json, sys
 from pathlib import Path
 from staleharness.pages import report
 from staleharness.statistics import aggregate as stats
-from staleharness.store.store import Store
+from staleharness.statistics.results import load
 table, failure = json.loads(sys.argv[2])
-runs = Store(sys.argv[1]).read_all()
-report.write(Path(sys.argv[1]) / "x", runs, stats.Table(**table), [failure], "command", "title")
+report.write(Path(sys.argv[1]) / "x", load(sys.argv[1]), stats.Table(**table), [failure], "command", "title")
 print(sorted({"matplotlib", "pandas", "rliable", "jinja2", "torch", "gymnasium", "mujoco"} &
 set(sys.modules)))
 """
@@ -187,7 +191,7 @@ set(sys.modules)))
 
     (folder / "lag_histogram.png").unlink()
     (folder / "table.csv").write_text("torn")
-    report.write(folder, runs[::-1], table, [FAILURE], "command", "title")
+    report.write(folder, Results.of(runs[::-1]), table, [FAILURE], "command", "title")
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
@@ -198,7 +202,7 @@ def test_a_sweep_of_which_nothing_finished_has_a_report_and_no_figures_of_an_ear
         (folder / name).write_text(name)
     (folder / "report.json").write_text(json.dumps({"key": "earlier", "files": {"lag_histogram.png": "0"}}))
     wanted = [{"label": "spo", "env": "Hopper-v5", "capacity": 8, "seed": 2, "problem": "Diverged"}]
-    path = report.write(folder, [], stats.table([], wanted), [FAILURE], "command", "title")
+    path = report.write(folder, Results.of([]), stats.table([], wanted), [FAILURE], "command", "title")
     assert "1 of 1 run missing: spo seed 2 (Diverged)" in Page(path.read_text()).text
     assert not (folder / "lag_histogram.png").exists() and (folder / "mine.txt").exists()
 

@@ -252,7 +252,7 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
         first.communicate(timeout=120)
 
 
-def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = tmp_path / "out"
     sweep_here(out)
     before = metrics(out)
@@ -260,9 +260,7 @@ def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, capsys: pytest
     content = (run / "metrics.parquet").read_bytes()
     (run / "metrics.parquet").write_bytes(content[: len(content) // 2])
     assert Store(out).read_all() == []
-    assert (
-        "is damaged and does not count (metrics.parquet differs from the manifest)" in capsys.readouterr().err
-    )
+    assert "is damaged and does not count (metrics.parquet differs from the manifest)" in caplog.text
     assert len(sweep_here(out).done) == 1
     assert [path.name for path in (out / "damaged").iterdir()] == [run.name]
     assert metrics(out) == before

@@ -16,8 +16,9 @@ from rliable import library, metrics
 
 from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import bootstrap, scores
+from staleharness.statistics import bootstrap, normalise, scores
 from staleharness.statistics import table as tables
+from staleharness.store import cells
 
 
 def asked(
@@ -189,7 +190,7 @@ def test_columns_are_environments_and_entries_are_seeds_in_order(tmp_path: Path)
             ("Walker2d-v5", 0, 5.0), ("Hopper-v5", 1, 2.0), ("Walker2d-v5", 2, 6.0),
         ]
     ]  # fmt: skip
-    grid = scores.grid(made)
+    grid = cells.grid(made)
     assert [c.env for c in grid.cells] == ["Hopper-v5", "Walker2d-v5"]
     assert [[scores.final_score(r, "sampled") for r in rs] for rs in grid.cells.values()] == [
         [1, 2, 3],
@@ -244,7 +245,7 @@ def test_ppo_normalisation_says_which_runs_it_lacks(tmp_path: Path):
 
 
 def test_frozen_constants_map_the_random_policy_to_zero_and_the_reference_to_one(tmp_path: Path):
-    hopper = scores.constants()["envs"]["Hopper-v5"]
+    hopper = normalise.constants()["envs"]["Hopper-v5"]
     low, high = hopper["random"]["sampled"]["return"], hopper["reference"]["return"]
     made = [write_run(tmp_path, "vaco", 0, sampled=low), write_run(tmp_path, "spo", 0, sampled=high)]
     assert {r["algorithm"]: r["iqm"] for r in stats.table(made, normalise="frozen").rows} == {
@@ -259,7 +260,7 @@ def test_frozen_constants_refuse_an_environment_they_do_not_hold(tmp_path: Path)
 
 
 def test_every_frozen_constant_names_its_source():
-    held = scores.constants()
+    held = normalise.constants()
     assert held["version"] >= 1
     for entry in held["envs"].values():
         assert set(entry["random"]) == {"sampled", "deterministic"}

@@ -11,7 +11,6 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
-from staleharness.statistics.scores import metrics
 from staleharness.store.pack import pack, unpack
 from staleharness.store.packed import FILES
 from staleharness.store.store import Store
@@ -72,7 +71,7 @@ def test_a_table_of_packed_results_is_that_of_the_directories(results: Path, tmp
     tables = []
     for folder in (results, tmp_path / "bundle"):
         runs = Store(folder).read_all()
-        tables.append((table(runs, []).to_json(), [metrics(run)["tv_data"].sum() for run in runs]))
+        tables.append((table(runs, []).to_json(), [run.frame["tv_data"].sum() for run in runs]))
     assert tables[0] == tables[1]
 
 

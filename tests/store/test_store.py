@@ -96,7 +96,7 @@ def test_a_second_finisher_with_other_bytes_is_an_error_and_changes_nothing(tmp_
     ],
 )  # fmt: skip
 def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None
 ) -> None:
     path = finished_attempt(tmp_path).publish(RUN)
     (path / name).unlink()
@@ -104,8 +104,7 @@ def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
         (path / name).write_bytes(content)
     store = Store(tmp_path)
     assert store.read(RUN) is None and store.read_all() == []
-    captured = capsys.readouterr()
-    assert "is damaged and does not count" in captured.err and captured.out == ""
+    assert all("is damaged and does not count" in line for line in caplog.messages) and caplog.messages
     assert path.is_dir()
     assert store.put_damaged_aside(RUN) and not path.exists()
     assert (tmp_path / "damaged" / RUN / "log.txt").is_file()
@@ -114,7 +113,7 @@ def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
 
 @pytest.mark.parametrize("said", [{"format": FORMAT - 1}, {"format": FORMAT + 1}, {"format": None}, {}])
 def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: dict[str, int | None]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, said: dict[str, int | None]
 ) -> None:
     store = finished_attempt(tmp_path)
     record = json.loads((store.attempt_dir(RUN) / "run.json").read_text())
@@ -123,7 +122,8 @@ def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
     path = store.publish(RUN)
     for read in (store.read_all, lambda: store.read_all([RUN]), lambda: store.read(RUN) or []):
         assert read() == []
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = caplog.messages
+        caplog.clear()
         assert str(tmp_path) in line and f"1 run is of another format than {FORMAT}" in line
     assert store.put_damaged_aside(RUN) and not path.exists(), "a sweep makes it anew"
 

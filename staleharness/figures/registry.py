@@ -1,0 +1,68 @@
+"""The figures by name. One file of this folder holds a figure, or a family of them, and registers each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..base.registered import Registered
+from ..errors import UserError
+from ..statistics.results import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[..., "Figure"]  # (results, table, width, **options)
+Panel = Callable[..., Any]  # (ax, results, table, **options)
+Choice = TypeVar("Choice", str, int)
+
+
+def always(_: Results) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Section:
+    """A figure's place in the report."""
+
+    place: int  # sections come in this order
+    title: str
+    caption: str
+    fits: Callable[[Results], bool] = always  # whether these results can fill it
+
+
+@dataclass(frozen=True)
+class Drawing:
+    name: str
+    draw: Draw
+    section: Section | None  # None: no report shows it
+    panel: Panel | None  # one panel of it, for an axis of the user's
+
+
+class Figures(Registered[Drawing]):
+    """name -> `Drawing`."""
+
+    def register(
+        self, name: str, section: Section | None = None, panel: Panel | None = None
+    ) -> Callable[[Draw], Draw]:
+        """Decorator of a drawing function (results, table, width, **options) -> figure."""
+
+        def keep(draw: Draw) -> Draw:
+            self.put(name, Drawing(name, draw, section, panel))
+            return draw
+
+        return keep
+
+
+def the_one(what: str, asked: Choice | None, known: Sequence[Choice]) -> Choice:
+    """What one panel shows: what is asked, or what there is where it is one. Raises `UserError`."""
+    if asked is None and len(known) == 1:
+        return known[0]
+    if asked is not None and asked in known:
+        return asked
+    names = ", ".join(map(str, known))
+    raise UserError(f"{what}={asked!r}: one panel shows one {what} of these results, which have {names}")
+
+
+FIGURES = Figures("staleharness.figures", "figure")

@@ -1,0 +1,152 @@
+"""Results as one object: the runs of a folder with their scores, curves, metrics and table as pandas."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..base.text import plural
+from ..store import cells
+from ..store.cells import Grid, cell_of
+from ..store.choose import Wanted, chosen
+from ..store.store import Store
+from ..store.stored_run import StoredRun
+from . import aggregate
+from .normalise import normaliser
+from .scores import AUTO, axis, final_score, learning_curve, usual
+from .table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every frame: whose row it is
+
+
+def load(folder: str, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
+    """The finished runs of a results folder or of a published bundle, all of them or those of some environments,
+    capacities and algorithms. Raises `UserError` where the folder holds no results."""
+    store = Store(folder)
+    store.check_readable()
+    return Results.of(store.read_all()).select(env=env, k=k, algo=algo)
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """Runs that are read together. What is asked of them is computed once and kept; frames are not to be written to.
+
+    Every frame begins with the columns of `PLACE`: run (its id), algorithm (as tables name it), env, K, seed; and N
+    where the kind of task has a forward lag.
+    """
+
+    stored: tuple[StoredRun, ...]
+    _tables: dict[str, Table] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, runs: Iterable[StoredRun]) -> Results:
+        """These runs; results stay as they are."""
+        return runs if isinstance(runs, Results) else cls(tuple(runs))
+
+    def __repr__(self) -> str:
+        return f"<Results: {plural(len(self), 'run')}>"
+
+    def __iter__(self) -> Iterator[StoredRun]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def only(self, labels: Iterable[str]) -> Results:
+        """Those of some algorithms, as tables name them."""
+        wanted = set(labels)
+        return Results(tuple(run for run in self.stored if run.label in wanted))
+
+    def select(self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
+        """Those of some environments, capacities and algorithms: `env="Hopper", k=[1, 8]`. What is not given takes
+        all."""
+        return Results(tuple(chosen(self.stored, env, k, algo)))
+
+    @functools.cached_property
+    def grid(self) -> Grid:
+        """The runs by cell. Raises `UserError` where two runs claim the same seed of the same cell."""
+        return cells.grid(self.stored)
+
+    @functools.cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row per run: final scores, steps, seconds, and means over its phases (`lag_mean`, `tv_data`, ...)."""
+        rows = []
+        for run in self.stored:
+            r = run.record
+            rows.append({
+                **_place(run), **{kind: float(s["mean"]) for kind, s in r["scores"].items()},
+                "steps": r["steps"], "phases": r["phases"], "seconds": r["seconds"]["total"], "date": r["date"],
+                **r["summary"],
+            })  # fmt: skip
+        return _frame(rows, PLACE)
+
+    def curves(self) -> pd.DataFrame:
+        """One row per run, score (`sampled`, `deterministic`) and evaluation of its newest policy: steps and value."""
+        return self._curves
+
+    @functools.cached_property
+    def _curves(self) -> pd.DataFrame:
+        rows = []
+        for run in self.stored:
+            for score in run.record["scores"]:
+                place = {**_place(run), "score": score}
+                for steps, value in zip(*learning_curve(run, score), strict=True):
+                    rows.append({**place, "steps": int(steps), "value": float(value)})
+        return _frame(rows, (*PLACE, "score", "steps", "value"))
+
+    def metrics(self) -> pd.DataFrame:
+        """One row per run and phase: what was measured there. A column that no phase of a run has is empty for it."""
+        return self._metrics
+
+    @functools.cached_property
+    def _metrics(self) -> pd.DataFrame:
+        import pandas as pd
+
+        frames = [run.frame.dropna(axis=1, how="all") for run in self.stored]
+        places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored, frames, strict=True)]
+        whole = [
+            pd.concat([place, f.reset_index(drop=True)], axis=1)
+            for place, f in zip(places, frames, strict=True)
+        ]
+        return pd.concat(whole, ignore_index=True) if whole else _frame([], (*PLACE, "phase", "steps"))
+
+    def scores(self, *, score: str = AUTO, normalise: str = AUTO) -> pd.DataFrame:
+        """One row per run: its final score as it is (`value`) and on the common scale (`normalised`). The options are
+        those of `table`. Raises `UserError`."""
+        score, normalise = usual(self.stored, score, normalise)
+        scale = normaliser(normalise, self.grid, score)
+        rows = []
+        for run in self.grid.runs:
+            value = final_score(run, score)
+            there = {"value": value, "normalised": float(scale(cell_of(run).env, value))}
+            rows.append({**_place(run), "score": score, **there})
+        return _frame(rows, (*PLACE, "score", "value", "normalised"))
+
+    def table(self, expected: Sequence[Mapping[str, Any]] = (), **options: Any) -> Table:
+        """Aggregate scores with intervals, per algorithm and capacity: `aggregate.table`, whose options it takes.
+        `.frame()` of it is a data frame."""
+        key = json.dumps([[dict(e) for e in expected], options], sort_keys=True)
+        if key not in self._tables:
+            self._tables[key] = aggregate.table(self.grid, expected, **options)
+        return self._tables[key]
+
+
+def _place(run: StoredRun) -> dict[str, Any]:
+    cell, n = cell_of(run), axis(run, "N")
+    place: dict[str, Any] = dict(
+        zip(PLACE, (run.id, cell.label, cell.env, cell.capacity, run.seed), strict=True)
+    )
+    return place if n is None else {**place, "N": run.spec[n]}
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """A data frame that has its columns even where it has no row."""
+    import pandas as pd
+
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))

@@ -1,0 +1,121 @@
+"""Figures by name: what the folder holds, what a report takes from it, and panels in axes of the user's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from results_helper import write_grid
+
+from staleharness.errors import UserError
+from staleharness.figures import registry
+from staleharness.figures.drawings import FIGURES, all_figures, draw, draw_panel, sections
+from staleharness.statistics.results import Results
+from staleharness.statistics.table import Table
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    root = tmp_path_factory.mktemp("results")
+    return Results.of(write_grid(root, ("spo", "vaco"), envs=("A-v1", "B-v1"), capacities=(1, 4), phases=6))
+
+
+@pytest.fixture(scope="module")
+def table(results: Results) -> Table:
+    return results.table(reps=50, engine="quick")
+
+
+def test_every_figure_that_a_file_registers_is_found() -> None:
+    files = Path(registry.__file__).parent.glob("*.py")
+    written = [
+        name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())
+    ]
+    assert sorted(written) == list(FIGURES) and len(written) == 22
+
+
+def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
+    results: Results, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [drawing.name for drawing in sections(results)]
+    monkeypatch.setattr(FIGURES, "_entries", dict(FIGURES._entries))
+    asked: list[Results] = []
+
+    @FIGURES.register(
+        "mine", registry.Section(15, "Mine", "It is mine.", lambda held: not asked.append(held))
+    )
+    def mine(results: Results, table: Table, width: float = 7.0) -> Figure:
+        return Figure(figsize=(width, 1))
+
+    FIGURES.register("never", registry.Section(16, "Never", "", lambda held: False))(mine)
+    assert [d.name for d in sections(results)] == [before[0], "mine", *before[1:]] and asked == [results]
+    assert all_figures(results, table, 3.0)["mine"].get_figwidth() == 3.0
+    assert sections(Results.of([])) == []
+
+
+def test_a_report_shows_its_figures_in_this_order() -> None:
+    placed = sorted((d.section.place, d.name) for d in FIGURES.values() if d.section is not None)
+    assert [name for _, name in placed] == [
+        "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores", "lag_histogram",
+        "staleness", "where_the_time_goes",
+    ]  # fmt: skip
+
+
+def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, table: Table) -> None:
+    figure = draw("score_against_capacity", results, table, delay=True)
+    assert figure.axes[0].get_xlabel() == "delay in phases (0 = on-policy)"
+    with pytest.raises(UserError, match="has no option 'dely'; did you mean 'delay'"):
+        draw("score_against_capacity", results, table, dely=True)
+    with pytest.raises(UserError, match="needs the option 'metric'"):
+        draw("metric_over_training", results, table)
+
+
+# --- panels in an axis of the user's
+
+
+def heights(ax: Axes) -> list[list[float]]:
+    return [np.asarray(line.get_ydata()).tolist() for line in ax.lines]
+
+
+def test_a_learning_curve_in_an_axis_is_that_of_the_whole_figure(results: Results, table: Table) -> None:
+    whole = draw("learning_curves", results, table)
+    ax = Figure().subplots()
+    assert draw_panel("learning_curves", results, ax, table, env="b", k=4) is ax
+    (drawn,) = [panel for panel in whole.axes if panel.get_title("left") == "B-v1, K = 4"]
+    assert heights(ax) == heights(drawn) and ax.get_title("left") == "B-v1, K = 4"
+    assert ax.get_ylabel() == "return" and ax.get_xlabel() == table.settings["unit"]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+
+
+def test_the_score_against_capacity_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
+    ax = Figure().subplots()
+    draw_panel("score_against_capacity", results, ax, table)
+    assert heights(ax) == heights(draw("score_against_capacity", results, table).axes[0])
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+
+
+def test_a_lag_histogram_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
+    ax = Figure().subplots()
+    draw_panel("lag_histogram", results, ax, table, k=4)
+    drawn = draw("lag_histogram", results, table).axes[1]
+    assert [p.get_height() for p in ax.patches] == [p.get_height() for p in drawn.patches]
+    assert ax.get_title("left") == drawn.get_title("left") and ax.get_xlabel() == "lag in phases"
+
+
+def test_what_there_is_one_of_need_not_be_said_and_what_there_are_more_of_must(results: Results) -> None:
+    one = results.select(env="A", k=4)
+    ax = Figure().subplots()
+    draw_panel("learning_curves", one, ax)
+    assert ax.get_title("left") == "A-v1, K = 4"
+    for options, words in (
+        ({}, "env=None: one panel shows one env of these results, which have A-v1, B-v1"),
+        ({"env": "C", "k": 4}, "env='C': one panel"),
+        ({"env": "A", "k": 3}, "k=3: one panel shows one k of these results, which have 1, 4"),
+    ):
+        with pytest.raises(UserError, match=re.escape(words)):
+            draw_panel("learning_curves", results, ax, **options)
+    with pytest.raises(UserError, match="figure 'staleness' cannot be drawn into one axis"):
+        draw_panel("staleness", results, ax)

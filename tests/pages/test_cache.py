@@ -1,0 +1,75 @@
+"""A report and a table that are kept are made anew when any file that they are made with changes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from results_helper import write_grid
+
+from staleharness.pages import report
+from staleharness.statistics import aggregate
+from staleharness.statistics.results import Results
+
+PACKAGE = Path(report.__file__).parents[1]
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package whose rooms are asked whether something changed; code runs from where it always does."""
+    copy = tmp_path / "package"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for room in (aggregate, report):
+        monkeypatch.setattr(room, "MAKERS", [copy / maker.name for maker in room.MAKERS])
+    return copy
+
+
+def edit(file: Path) -> None:
+    file.write_text(file.read_text() + "\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "table", "page"),
+    [
+        ("figures/marks.py", False, True), ("figures/over_training.py", False, True),
+        ("figures/a_new_one.py", False, True), ("pages/templates/page.css", False, True),
+        ("statistics/normalisation.json", True, True), ("statistics/bootstrap.py", True, True),
+        ("store/cells.py", True, True), ("base/text.py", True, True), ("running/sweep.py", False, False),
+    ],
+)  # fmt: skip
+def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, table: bool, page: bool
+) -> None:
+    results = Results.of(write_grid(tmp_path / "out", ("spo",), seeds=2, phases=2))
+    made: list[str] = []
+    real = aggregate.table
+    monkeypatch.setattr(aggregate, "table", lambda *a, **o: made.append("table") or real(*a, **o))
+    monkeypatch.setattr(report, "_page", lambda *a: made.append("page") or "<html>")
+    monkeypatch.setattr("staleharness.figures.drawings.sections", lambda results: [])
+
+    def ask() -> list[str]:
+        made.clear()
+        folder = tmp_path / "reports"
+        found = aggregate.cached_table(folder, results.grid, reps=50, engine="quick")
+        report.write(folder, results, found)
+        return list(made)
+
+    assert ask() == ["table", "page"]
+    assert ask() == []
+    target = copied / file
+    if not target.exists():
+        target.touch()
+    edit(target)
+    assert ask() == ["table"] * table + ["page"] * page
+    assert ask() == []
+
+
+def test_every_room_that_a_page_is_drawn_by_is_looked_at() -> None:
+    """Whatever a room of the list imports from the package is in the list, or at the top of the package."""
+    import re
+
+    for room in report.MAKERS:
+        for file in room.rglob("*.py"):
+            for name in re.findall(r"^\s*from \.\.(\w+)", file.read_text(), re.M):
+                assert PACKAGE / name in report.MAKERS or not (PACKAGE / name).is_dir(), f"{file}: {name}"
