@@ -25,7 +25,7 @@ from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 
-KINDS = ("algorithms", "envs", "lags")
+KINDS = ("algorithms", "envs", "lags", "decoders")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 
 
@@ -162,12 +162,13 @@ def _existing(text: str, where: str) -> Path:
 def plugin_files(path: Path, kind: str) -> list[Path]:
     """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
 
-    A folder may hold several kinds, in sub-folders called `algorithms`, `envs` and `lags`. Files whose name starts
-    with `_` or `.` are not plugins. A single file is loaded for every kind: it registers what it holds.
+    A folder may hold several kinds, each in the sub-folder called like it; then what lies beside those is no plugin.
+    Files whose name starts with `_` or `.` are not plugins. A single file is loaded for every kind: it registers what
+    it holds.
     """
     if path.is_file():
         return [path]
-    folder = path / kind if (path / kind).is_dir() else path
+    folder = path / kind if any((path / each).is_dir() for each in KINDS) else path
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".")))
 
 

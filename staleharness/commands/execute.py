@@ -21,7 +21,7 @@ MOST_JOBS = 1024
 
 def jobs_for(given: str | None, planned: Plan) -> int:
     """How many runs at a time: as asked, or as many as the cores bear. Raises `UserError`."""
-    from ..running.plan import usable_cores
+    from ..running.devices import usable_cores
 
     if given is None:
         return max(1, usable_cores() // planned.runs[0].spec.threads)

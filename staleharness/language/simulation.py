@@ -11,10 +11,12 @@ from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
 from .answers import find_extractor
+from .decoder import make_decoder
 from .evaluation import evaluate
-from .generation import Generator, prompt_set
+from .generation import Generator
 from .model.causal_lm import CausalLM
 from .model.memory import explained, rows_at_once
+from .prompt_set import prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec
 from .task import LanguageTask, located
@@ -50,7 +52,8 @@ class LanguageSimulation(Simulation[Completions]):
                 flush=True,
             )
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
-        self.generator = Generator(spec, self.policy, self.lags, train, self.extractor, self.stops)
+        self.decoder = make_decoder(spec.decoder, self.policy)
+        self.generator = Generator(spec, self.decoder, self.lags, train, self.extractor, self.stops)
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""
@@ -63,4 +66,4 @@ class LanguageSimulation(Simulation[Completions]):
         return Collected(made.completions, made.completions.behaviour_logp, said, asdict(made.seconds))
 
     def evaluate(self) -> Scores:
-        return evaluate(self.spec, self.policy, self.test, self.extractor, self.stops, self.phase)
+        return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)

@@ -69,7 +69,7 @@ class Learner(ABC, Generic[Data, Part]):
         spec = self.spec
         rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
-        log = [self._step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
+        log = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
         report |= self._summarise(log, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
@@ -108,7 +108,8 @@ class Learner(ABC, Generic[Data, Part]):
             self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
         return norm
 
-    def _step(self, part: Part, rate: float) -> Log:
+    def step(self, part: Part, rate: float) -> Log:
+        """One gradient step on a minibatch; returns its scalars."""
         taken = self.gradient(part)
         decisions = taken.decisions
         scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)

@@ -39,7 +39,7 @@ def gradient(
     target_logp = through.detach().requires_grad_()
     begin = timer("train", begin)
     now = target_logp.detach()
-    fixed = None if algorithm.realign_every == "step" else batch.start_logp
+    fixed = None if algorithm.realign_every == "step" else batch.aligned_logp
     advantage = group_relative_advantage(spec, algorithm, batch, now if fixed is None else fixed)
     decisions = batch.decisions(target_logp, advantage, norms)
     answer = algorithm.policy_loss(decisions)

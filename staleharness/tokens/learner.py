@@ -46,25 +46,29 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
+        self.aligned = self.start  # under the learner when targets were last asked
         self.timer("proximal", begin)
         return of_round(data, self.spec.completions) | of_lag(data, phase, self.gradient_steps)
 
     def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         """Groups in the order they were generated, shuffled from the second epoch on."""
-        spec, data, start = self.spec, self.data, self.start
+        spec, data = self.spec, self.data
+        if epoch > 0 and self.algorithm.realign_every == "epoch" and self.aligned is not None:
+            begin = time.perf_counter()
+            self.aligned = self._score(data)
+            self.timer("proximal", begin)
         groups = len(data.token) // spec.completions
         order = np.arange(groups)
         if epoch > 0:
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
         for part in np.array_split(order, spec.minibatches):
             if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
-                yield self.minibatch(data, self.taught, start)
+                yield self.minibatch(data, self.taught, self.start, self.aligned)
             else:
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
-                yield self.minibatch(
-                    data.rows(index), self.taught[index], None if start is None else start[index]
-                )
+                anchors = (None if x is None else x[index] for x in (self.start, self.aligned))
+                yield self.minibatch(data.rows(index), self.taught[index], *anchors)
 
     def gradient(self, part: Minibatch) -> Gradient:
         self.optimizer.zero_grad(set_to_none=True)
@@ -88,8 +92,11 @@ class TokenLearner(Learner[Completions, Minibatch]):
         own = type(self.algorithm).targets is not Algorithm.targets
         return own and self.algorithm.realign_every != "step" and self.spec.steps_per_phase > 1
 
-    def minibatch(self, data: Completions, mask: Tensor, start: Tensor | None) -> Minibatch:
-        """`mask` [B, T] is 1 where a token teaches; `start` [B, T] is π_T where it was asked for."""
+    def minibatch(
+        self, data: Completions, mask: Tensor, start: Tensor | None = None, aligned: Tensor | None = None
+    ) -> Minibatch:
+        """`mask` [B, T] is 1 where a token teaches; `start` and `aligned` [B, T] are the learner at the start of the
+        phase and when targets were last asked, where they were scored."""
         begin = time.perf_counter()
         proximal_logp = self._proximal_logp(data, start)
         begin = self.timer("proximal", begin)
@@ -100,7 +107,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
             mask=mask,
             weights=aggregation_weights(mask, self.spec.aggregation, self.spec.completion_tokens),
             proximal_logp=proximal_logp,
-            start_logp=start,
+            aligned_logp=aligned,
             reference_logp=reference_logp,
             lag=(self.phase - data.version).float(),
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),

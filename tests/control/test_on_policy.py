@@ -7,8 +7,8 @@ import torch
 from kernels import products_keep_their_bits
 from synchronous_ppo import train
 
-from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
+from staleharness.task import simulation_of
 
 SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
 
@@ -20,7 +20,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
         env=env, algorithm="ppo_clip", capacity=1, seed=seed, steps=phases * 4 * 96, evaluations=1,
         evaluation_episodes=1, final_episodes=1, **SIZE,
     )  # fmt: skip
-    simulation = ControlSimulation(spec)
+    simulation = simulation_of(spec)
     exact = all(products_keep_their_bits(*widths) for widths in ((11, 64, 64, 3), (17, 64, 64, 6)))
     for phase, expected in enumerate(train(env, seed=seed, phases=phases, **SIZE)):
         record = simulation.advance()
@@ -45,7 +45,7 @@ def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm
         env="Hopper-v5", algorithm=algorithm, capacity=1, steps=3 * 4 * 96, evaluations=1, evaluation_episodes=1,
         final_episodes=1, **SIZE,
     )  # fmt: skip
-    for record in ControlSimulation(spec):
+    for record in simulation_of(spec):
         metrics = record.metrics
         assert (
             metrics["tv_data"] == 0.0

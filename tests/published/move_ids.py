@@ -22,14 +22,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from staleharness.files import digest, whole, write_json
-from staleharness.packed import FILES, RUNS, TABLES, check
-from staleharness.plugins import source_hash
 
 from staleharness.algorithm import ALGORITHMS
+from staleharness.base.files import digest, whole, write_json
+from staleharness.base.plugins import source_hash
 from staleharness.lag import file_hash
 from staleharness.spec import RunSpec
-from staleharness.store import FORMAT, MARKER
+from staleharness.store.packed import FILES, RUNS, TABLES, check
+from staleharness.store.store import FORMAT, MARKER
 from staleharness.task import Task, find_env
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"

@@ -14,8 +14,8 @@ from torch import Tensor
 from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.generation import pad_left
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.methods import passes_of
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.targets import group_relative_advantage
@@ -50,10 +50,6 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
         truncated=torch.from_numpy(rng.random(rows) < 0.3),
         unparsed=torch.zeros(rows, dtype=torch.bool),
     )
-
-
-def untimed(name: str, begin: float) -> float:
-    return begin
 
 
 def learner(policies: Policies, algorithm: str = "ppo_clip", **settings: Any) -> TokenLearner:
@@ -266,9 +262,9 @@ def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Polici
     data = round_of(made.policy, drift=0.0)
     report, _ = made.train(data, PHASE)
     apart = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
+    apart.begin(data, PHASE)
     for part in (slice(0, 6), slice(6, 12)):
-        batch = apart._minibatch(data.rows(torch.arange(12)[part]), data.mask[part], None, PHASE, untimed)
-        apart._step(batch, 1e-3, untimed)
+        apart.step(apart.minibatch(data.rows(torch.arange(12)[part]), data.mask[part]), 1e-3)
     assert report["gradient_steps"] == 2
     assert close([p.detach() for p in made.parameters], [p.detach() for p in apart.parameters], 1e-7)
     assert report["tv_data"] == 0.0 < report["tv"]  # the second minibatch meets a policy that has moved
@@ -279,7 +275,8 @@ def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(p
     data = round_of(made.policy)
     with torch.no_grad():
         now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
-    batch = made._minibatch(data, data.mask, None, PHASE, untimed)
+    made.begin(data, PHASE)
+    batch = made.minibatch(data, data.mask)
     found = group_relative_advantage(made.spec, made.algorithm, batch, now)
     for row in range(len(data.token)):
         count = int(data.mask[row].sum())
