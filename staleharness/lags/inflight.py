@@ -13,8 +13,10 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, held
 @LAGS.register("inflight")
 @dataclass(frozen=True)
 class Inflight(LagModel):
-    """Weights change inside a row, as with in-flight updates: it begins with any version in the buffer and takes the
-    next one every `every` tokens, up to the newest. Language tasks only."""
+    """A row begins with any version in the buffer and takes the next one every `every` tokens, up to the newest.
+
+    This is what in-flight weight updates do to a completion. Language tasks only.
+    """
 
     paper = "PipelineRL, arXiv 2509.19128"
     within_rows: ClassVar[bool] = True

@@ -92,7 +92,7 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
     for entry in content["lags"]:
         lines += ["", f"  {entry['usage']}: {entry['summary']}"]
         options = ", ".join(
-            key if value is None else f"{key}={_shown(value)}"
+            key if value in (None, "") else f"{key}={_shown(value)}"
             for key, value in entry["hyper_parameters"].items()
         )
         for what, value in (("paper", entry["paper"]), ("options", options), ("file", entry["file"])):
