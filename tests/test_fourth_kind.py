@@ -5,21 +5,19 @@ and packed through the same doors as the others, and nothing else is written for
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import pytest
 from known_plugins import TABULAR, known, tabular  # noqa: F401
-from sweeping import Silent
+from sweeping import Silent, said, staleharness
 
-from staleharness import cli
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep import Outcome, sweep
@@ -38,15 +36,15 @@ class Session:
     out: Path
     plugin: Path
 
-    def call(self, *arguments: str) -> None:
+    def call(self, *arguments: str) -> CompletedProcess[str]:
         """The command line in this process; it must end well."""
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-            patch.setattr(sys, "argv", ["staleharness", *arguments])
-            cli.main()
-        assert ended.value.code == 0
+        done = staleharness(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done
 
-    def sweep(self, *arguments: str) -> None:
-        self.call("sweep", *ASKED, "--out", str(self.out), "--plugin", str(self.plugin), "--json", *arguments)
+    def sweep(self, *arguments: str) -> dict[str, Any]:
+        places = ["--out", str(self.out), "--plugin", str(self.plugin)]
+        return said(self.call("sweep", *ASKED, *places, "--json", *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -58,28 +56,19 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield made
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return content
-
-
-def test_it_is_listed(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    session.call("list", "--plugin", str(session.plugin), "--json")
-    (found,) = [env for env in said(capsys)["envs"] if env["name"] == "random-mdp-0"]
+def test_it_is_listed(session: Session) -> None:
+    listed = said(session.call("list", "--plugin", str(session.plugin), "--json"))
+    (found,) = [env for env in listed["envs"] if env["name"] == "random-mdp-0"]
     assert (found["family"], found["file"]) == ("tabular", str(session.plugin))
 
 
-def test_its_axis_is_planned_and_what_is_stored_is_not_run_again(
-    session: Session, capsys: pytest.CaptureFixture[str]
-) -> None:
-    session.sweep("--dry")
-    cells = said(capsys)["plan"]
+def test_its_axis_is_planned_and_what_is_stored_is_not_run_again(session: Session) -> None:
+    cells = session.sweep("--dry")["plan"]
     assert [(cell["label"], cell["spec"]["epochs"], cell["spec"]["seed"]) for cell in cells] == [
         ("spo N=1", 1, 0), ("spo N=4", 4, 0), ("spo N=1", 1, 1), ("spo N=4", 4, 1),
     ]  # fmt: skip
     assert all(cell["done"] for cell in cells)
-    session.sweep()
-    runs = said(capsys)["runs"]
+    runs = session.sweep()["runs"]
     assert (len(runs["skipped"]), runs["done"], runs["failed"]) == (4, [], [])
 
 
@@ -91,11 +80,8 @@ def test_its_records_say_what_it_is(session: Session) -> None:
         assert set(run.record["scores"]) == {"sampled", "deterministic"}
 
 
-def test_its_table_and_page_are_in_its_own_words(
-    session: Session, capsys: pytest.CaptureFixture[str]
-) -> None:
-    session.sweep()
-    content = said(capsys)
+def test_its_table_and_page_are_in_its_own_words(session: Session) -> None:
+    content = session.sweep()
     assert [(row["algorithm"], row["n_runs"]) for row in content["table"]] == [("spo N=1", 2), ("spo N=4", 2)]
     settings = content["settings"]
     assert (settings["measure"], settings["normalise"], settings["unit"]) == (
@@ -113,9 +99,7 @@ def test_its_table_and_page_are_in_its_own_words(
     assert (page.parent / "lag_histogram.png").is_file()
 
 
-def test_it_is_exported_and_packed(
-    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_exported_and_packed(session: Session, tmp_path: Path) -> None:
     session.call("export", "csv", "--out", str(session.out), "--to", str(tmp_path / "csv"))
     with open(tmp_path / "csv" / "metrics.csv") as file:
         names = {row["metric"] for row in csv.DictReader(file)}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from places import ROOT
 
+from staleharness import cli
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep import Outcome, sweep
 from staleharness.store.store import Store
@@ -43,6 +49,44 @@ def sweep_here(out: Path, jobs: int = 2, listener: Silent | None = None, **asked
     store = Store(out)
     store.open_for_writing()
     return sweep(plan(ask(**asked)).runs, store, jobs, listener or Silent())  # type: ignore[arg-type]
+
+
+TINY = "num_envs=2,num_steps=32,epochs=2,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
+
+
+def hopper(
+    out: Path, *, env: str = "Hopper", algo: str = "ppo_clip", seeds: int = 1, steps: int = 640
+) -> Outcome:
+    """A sweep of tiny control runs, 64 steps a phase, by this process."""
+    return sweep_here(out, env=env, k="2", algo=algo, seeds=str(seeds), steps=str(steps), settings=TINY)
+
+
+def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640) -> list[str]:
+    """The words of the same sweep on a command line."""
+    asked = f"--env Hopper --k 2 --algo {algo} --set {TINY} --steps {steps} --jobs 2".split()
+    return ["sweep", *asked, "--out", str(out), *arguments]
+
+
+def process(*words: str) -> list[str]:
+    """A command line, as a process of its own."""
+    return [sys.executable, "-m", "staleharness", *words]
+
+
+def staleharness(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command line, in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["staleharness", *words])
+        patch.setenv("NO_COLOR", "1")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+            cli.main()
+    return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())  # type: ignore[arg-type]
+
+
+def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The JSON object that a command printed last."""
+    content: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return content
 
 
 def environment(**more: str) -> dict[str, str]:
