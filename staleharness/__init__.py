@@ -1,3 +1,43 @@
-"""Policy lag as a controlled, reproducible variable."""
+"""Policy lag as a controlled, reproducible variable.
+
+    import staleharness as sh
+
+    results = sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3)
+    for phase in sh.simulate(env="Hopper", algo="vaco", k=8): ...
+    sh.load("results/reference/staleness_halfcheetah")
+    sh.list_algorithms(), sh.list_envs()
+
+Each name is loaded when it is first used: importing staleharness loads no library.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import RunsFailed, list_algorithms, list_envs, load, plan, simulate, sweep
+    from .errors import UserError
 
 __version__ = "0.1.0"
+__all__ = [
+    "RunsFailed",
+    "UserError",
+    "list_algorithms",
+    "list_envs",
+    "load",
+    "plan",
+    "simulate",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # by name: whoever asks for `__version__` alone imports no other room
+
+    value = getattr(import_module(".api", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from ..base.files import user_path
-from ..base.text import plural, printable
 from ..errors import UserError, nearest
-from ..store.choose import chosen
-from ..store.store import Store, StoredRun
-from .arguments import Export
+from .shared.arguments import SWITCH, Chosen, place, value
+
+if TYPE_CHECKING:
+    from ..store.store import StoredRun
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,27 @@ KINDS = {
 }
 
 
-def export(command: Export) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Command(Chosen):
+    """Stored runs for other tools, each run under its own id: exporting again changes nothing."""
+
+    kind: Annotated[str, place("tensorboard|wandb|csv")]
+    """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder with results."""
+    to: Annotated[str | None, value("FOLDER", "OUT/exports/KIND")] = None
+    """Where to write."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
+    from ..base.files import user_path
+    from ..base.text import plural, printable
+    from ..store.choose import chosen
+    from ..store.store import Store
+
     if command.kind not in KINDS:
         raise UserError(f"export {command.kind!r} is unknown; {nearest(command.kind, KINDS)}")
     kind = KINDS[command.kind]

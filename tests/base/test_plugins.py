@@ -17,7 +17,7 @@ from staleharness import cli
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.base.syntax import meaning_hash
-from staleharness.commands import scaffold
+from staleharness.commands import new as scaffold
 from staleharness.control.simulation import ControlSimulation
 from staleharness.errors import UserError
 from staleharness.running.catalogue import catalogue
@@ -270,7 +270,7 @@ def test_a_plugin_that_is_no_python_any_more_has_a_hash_all_the_same(tmp_path: P
 def test_a_file_dropped_into_the_built_in_folder_is_found(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = scaffold.TEMPLATES[kind][0]
+    folder = scaffold.TEMPLATES[kind].folder
     template, name = (IDEA, "my_idea") if kind == "algorithm" else (WORLD, "mine")
     file = write(tmp_path / folder / "dropped.py", template, name=name, id="Mine-v0")
     from staleharness.base import plugins

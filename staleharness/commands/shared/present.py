@@ -1,28 +1,42 @@
-"""After a sweep: the table on standard output, the report on disk, and an exit code that says whether it is all."""
+"""Results as a person gets them: the table on standard output, the report on disk, and an exit code that says whether
+it is all."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import printable
-from ..errors import UserError
-from ..statistics.table import plain, render
+from ...base.text import printable
+from ...errors import UserError, nearest
+from ...statistics.scores import NORMALISATIONS, SCORES
+from ...statistics.table import plain, render
 from .arguments import Shown
 
 if TYPE_CHECKING:
-    from ..running.plan import Plan, PlannedRun
-    from ..running.sweep import Outcome
-    from ..statistics.table import Table
-    from ..store.store import Store, StoredRun
+    from ...running.plan import Plan, PlannedRun
+    from ...running.sweep import Outcome
+    from ...statistics.table import Table
+    from ...store.store import Store, StoredRun
+
+
+def check_shown(command: Shown) -> None:
+    """Raise `UserError` for a scale or a score that is none."""
+    for what, value, known in (
+        ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
+        ("SCORE", command.score, ("auto", *SCORES)),
+    ):
+        if value not in known:
+            raise UserError(f"{what}={value!r} is unknown; {nearest(value, known)}")
 
 
 def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
     """Table and report of what there is, and an exit code that says whether it is all."""
-    from .display import describe
+    from ...running.execution import describe
 
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
@@ -68,8 +82,8 @@ def publish(
     failures: list[dict[str, Any]],
 ) -> tuple[Table | None, Path | None]:
     """Compute (or find) the table, print it, and write the report where something changed."""
-    from ..pages import report
-    from ..statistics import aggregate as stats
+    from ...pages import report
+    from ...statistics import aggregate as stats
 
     folder = store.root / "reports" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +110,13 @@ def publish(
     page = report.write(folder, stored, table, failures, command_line(), title)
     print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
     return table, page
+
+
+def folder_name(*parts: str) -> str:
+    """One name of a folder, readable, and different for different parts."""
+    name = re.sub(r"[^\w+.=-]", "+", "-".join(parts))
+    same = len(name) <= 100 and name == "-".join(parts)
+    return name if same else f"{name[:100]}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
 
 
 def command_line() -> str:
