@@ -20,9 +20,10 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..api import list_algorithms, list_envs
-    from ..running.catalogue import as_text
+    from ..api import load_plugins
+    from ..running.catalogue import as_text, catalogue
 
-    content = {"algorithms": list_algorithms(command.plugin), "envs": list_envs()}
+    load_plugins(command.plugin)
+    content = catalogue()
     print(json.dumps(content, sort_keys=True) if command.json else as_text(content))
     return 0

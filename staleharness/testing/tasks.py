@@ -87,7 +87,7 @@ def goes_on_from_a_saved_state(family: type[ControlTask], env: str) -> None:
     A vector without the two methods is wrapped by the harness, which replays the actions instead.
     """
     vector = _made(family, env)
-    assert hasattr(vector, "get_state"), "wrap it in staleharness.replay_state.ReplayState"
+    assert hasattr(vector, "get_state"), "wrap it in staleharness.control.replay_state.ReplayState"
     vector.reset(seed=5)
     _played(vector, STEPS, seed=6)
     state = {key: np.array(value, copy=True) for key, value in vector.get_state().items()}
