@@ -5,22 +5,40 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import user_path, write_bytes
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
 from ..errors import UserError
-from ..statistics.results import Results
-from ..statistics.side_by_side import COLUMNS, Comparison, compare_runs
-from ..store.store import MARKER, Store
-from .arguments import Compare
+from .shared.arguments import Chosen, Shown, place, value
+
+if TYPE_CHECKING:
+    from ..statistics.results import Results
+    from ..statistics.side_by_side import Comparison
 
 WIDTH = 120
 
 
-def compare(command: Compare) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Command(Shown, Chosen):
+    """Two results folders side by side: B − A in every cell that both have, with intervals."""
+
+    a: Annotated[str, place("A")]
+    """Folder with results, e.g. published ones: results/reference/staleness_halfcheetah."""
+    b: Annotated[str, place("B")]
+    """Folder with results to hold against it, e.g. yours: results."""
+    out: Annotated[str | None, value("FILE.csv")] = None
+    """Write the comparison as CSV."""
+
+
+def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
+    from ..statistics.side_by_side import compare_runs
+    from .shared.present import check_shown
+
+    check_shown(command)
     target = _target(command.out)
     if command.a and command.b and user_path(command.a).resolve() == user_path(command.b).resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
@@ -58,6 +76,8 @@ def as_text(found: Comparison, head: str, width: int = WIDTH) -> str:
 
 def to_csv(found: Comparison) -> str:
     """Cells, then rows over environments; the column `scale` tells them apart. Full precision."""
+    from ..statistics.side_by_side import COLUMNS
+
     return rows_to_csv([*found.cells, *found.rows], COLUMNS)
 
 
@@ -108,7 +128,10 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
     return f"{row[name]:{form}} " + ("[–]" if low is None else f"[{low:{form}}, {high:{form}}]")
 
 
-def _runs(side: str, folder: str, command: Compare) -> Results:
+def _runs(side: str, folder: str, command: Command) -> Results:
+    from ..statistics.results import Results
+    from ..store.store import MARKER, Store
+
     if not folder:
         raise UserError(f"{side} is empty; give a folder with results")
     root = user_path(folder)

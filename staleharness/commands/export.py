@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Annotated
 
-from ..base.files import user_path
-from ..base.text import plural, printable
 from ..errors import UserError
-from ..exporters.registry import EXPORTERS
-from ..statistics.results import Results
-from ..store.store import Store
-from .arguments import Export
+from .shared.arguments import SWITCH, Chosen, place, value
 
 
-def export(command: Export) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Command(Chosen):
+    """Stored runs for other tools, each run under its own id: exporting again changes nothing."""
+
+    kind: Annotated[str, place("tensorboard|wandb|csv")]
+    """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder with results."""
+    to: Annotated[str | None, value("FOLDER", "OUT/exports/KIND")] = None
+    """Where to write."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
+    from ..base.files import user_path
+    from ..base.text import plural, printable
+    from ..exporters.registry import EXPORTERS
+    from ..statistics.results import Results
+    from ..store.store import Store
+
     exporter = EXPORTERS[command.kind]
     exporter.check()
     store = Store(command.out)

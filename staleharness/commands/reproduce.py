@@ -6,26 +6,52 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import user_path
-from ..pages.gallery import make, show
-from ..pages.papers import chosen, experiments, read_paper
-from ..store.bundle import bundle_path
-from ..store.store import MARKER, Store
-from ..store.study import ask, check_scale_name
-from .arguments import Reproduce, Shown
-from .execute import execute, jobs_for, read_planned
+from .shared.arguments import SWITCH, Shown, value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..running.plan import Plan
+    from ..store.store import Store
 
 
-def reproduce(command: Reproduce) -> int:
+@dataclass(frozen=True)
+class Command:
+    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them."""
+
+    paper: Annotated[str, value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, value("small|paper", "small")] = "small"
+    """How big: hours of two cores, or what the paper ran."""
+    jobs: Annotated[str | None, value("N", "one per core")] = None
+    """Runs at a time."""
+    device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
+    """Where the networks live."""
+    out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
+    """Folder for results, one below it per study, and for the figures."""
+    dry: Annotated[bool, SWITCH] = False
+    """Only say which runs, how long and how much disk."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
     """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
     them ask for is made once. Exit code as of a sweep."""
-    from ..running.plan import plan
+    from ..api import plan
+    from ..base.files import user_path
+    from ..pages.gallery import make, show
+    from ..pages.papers import chosen, experiments, read_paper
+    from ..running.execution import jobs_for
+    from ..store.bundle import bundle_path
+    from ..store.store import Store
+    from ..store.study import check_scale_name
+    from .shared.execute import execute
 
     check_scale_name(command.scale)
     paper, figures = read_paper(command.paper)
@@ -41,7 +67,7 @@ def reproduce(command: Reproduce) -> int:
         ):
             print(f"{study}: has no scale of the paper's own and is left out", file=sys.stderr)
             continue
-        planned = plan(ask(spec_file=str(file), scale=command.scale, device=command.device))
+        planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
     if command.dry:
         _say(command, plans, out)
@@ -75,18 +101,21 @@ def reproduce(command: Reproduce) -> int:
 
 def _others(store: Store, out: Path) -> list[Store]:
     """The other studies' results in the folder."""
+    from ..store.store import MARKER, Store
+
     return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
 
 
-def _say(command: Reproduce, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
+def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
     """What there is to run, study by study, and how long it takes."""
     from ..running.estimate import estimate
+    from ..running.execution import jobs_for, stored_of
 
     said = []
     shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
     for study, planned, store in plans:
         held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
-        done = {run.id for run in read_planned(store, planned)}
+        done = {run.id for run in stored_of(planned, store)}
         missing = [
             run
             for run in planned.runs

@@ -10,7 +10,6 @@ bytes. Whoever reads results needs no torch, and neither does this.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,8 +68,9 @@ def make(
     return written
 
 
-def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str, as_json: bool) -> int:
-    """`staleharness figures`: draw what is wanted of a paper, say how each figure stands, and return the exit code."""
+def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -> tuple[list[Shown], Path]:
+    """Draw what is wanted of a paper and write its pages; the figures that were wanted, and the paper's page. Raises
+    `UserError`."""
     paper, figures = read_paper(name)
     drawn = [f.name for f in chosen(figures, wanted)]
     shown = show(figures, user_path(bundles), scale)
@@ -78,15 +78,4 @@ def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str, a
     folder.mkdir(parents=True, exist_ok=True)
     make(paper, name, shown, drawn, folder)
     write_bytes(folder / "README.md", index(folder).encode())
-    states = {s.figure.name: s.state for s in shown if s.figure.name in drawn}
-    if as_json:
-        print(
-            json.dumps({"paper": name, "scale": scale, "figures": states, "page": str(folder / f"{name}.md")})
-        )
-        return 0
-    for s in shown:
-        if s.figure.name in drawn:
-            what = {"drawn": "drawn", "draft": "drawn as DRAFT, runs are missing"}.get(s.state)
-            print(f"{s.figure.name}: {what or f'no bundle yet: {s.rerun}'}")
-    print(f"page: {folder / f'{name}.md'}")
-    return 0
+    return [s for s in shown if s.figure.name in drawn], folder / f"{name}.md"

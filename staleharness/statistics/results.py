@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.text import plural
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every frame: whose row it is
 
 
-def load(folder: str, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
+def load(folder: str | Path, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
     """The finished runs of a results folder or of a published bundle, all of them or those of some environments,
     capacities and algorithms. Raises `UserError` where the folder holds no results."""
     store = Store(folder)

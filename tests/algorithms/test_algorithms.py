@@ -13,7 +13,7 @@ import torch
 from staleharness import testing
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, check, unmet
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
-from staleharness.commands import scaffold
+from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
 from staleharness.spec import RunSpec

@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 from staleharness import cli
-from staleharness.commands import execute
+from staleharness.commands.shared import execute, present
 from staleharness.pages import report
 from staleharness.store.store import Store
 
@@ -220,9 +220,9 @@ def test_reports_of_different_filters_have_different_folders() -> None:
         ("report", "../x"),
         ("report", "a" * 300),
     ]
-    names = [cli._folder_name(*parts) for parts in asked]
+    names = [present.folder_name(*parts) for parts in asked]
     assert len(set(names)) == 4 and not any("/" in name or len(name) > 110 for name in names)
-    assert cli._folder_name("report", "all") == "report-all"
+    assert present.folder_name("report", "all") == "report-all"
 
 
 def test_runs_that_are_not_ours_are_left_alone(call: Call, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from scipy import stats as scipy_stats
 
 from staleharness import cli
 from staleharness.commands import compare
-from staleharness.commands.arguments import Compare
 from staleharness.errors import UserError
 from staleharness.statistics import bootstrap, matching, side_by_side
 from staleharness.store.cells import Cell
@@ -328,7 +327,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
-    command = Compare(a=two[0], b=two[1])
+    command = compare.Command(a=two[0], b=two[1])
     found = side_by_side.compare_runs(
         *(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1])))
     )
@@ -382,8 +381,7 @@ def test_a_published_bundle_is_identical_to_a_copy_of_itself(
 def test_comparing_needs_neither_torch_nor_a_simulator_nor_pandas_frames_of_runs(two: tuple[str, str]):
     program = (
         "import sys; from staleharness import cli; from staleharness.commands import compare\n"
-        "from staleharness.commands.arguments import Compare\n"
-        "compare.compare(Compare(a=sys.argv[1], b=sys.argv[2], env='Hopper', algo='spo', json=True))\n"
+        "compare.handle(compare.Command(a=sys.argv[1], b=sys.argv[2], env='Hopper', algo='spo', json=True))\n"
         "print(sorted({'torch', 'gymnasium', 'mujoco', 'matplotlib.pyplot', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program, *two], capture_output=True, text=True, check=True)
@@ -395,7 +393,7 @@ def test_on_a_terminal_the_same_cells_are_shown(
 ):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "130")
-    assert compare.compare(Compare(a=two[0], b=two[1], env="Hopper", algo="spo")) == 0
+    assert compare.handle(compare.Command(a=two[0], b=two[1], env="Hopper", algo="spo")) == 0
     out = capsys.readouterr().out
     assert "paired" in out and "note: fewer than 4 seeds" in out and "per cell" in out
 

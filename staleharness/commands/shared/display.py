@@ -11,21 +11,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..base.text import duration, printable, shorten
-from ..running.plan import PlannedRun
-from ..running.sweep import Listener
+from ...base.text import duration, printable, shorten
+from ...running.execution import describe
+from ...running.plan import PlannedRun
 
 WIDE = 110  # columns from which on there is room for everything
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
 
 
-def listener_for(total: int, skipped: int) -> Listener:
+def listener_for(total: int, skipped: int) -> LiveDisplay | PlainLines:
     """A live display when stderr is a terminal, plain lines otherwise."""
     return LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped)
-
-
-def describe(run: PlannedRun) -> str:
-    return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
 
 
 def last_words(event: dict[str, Any]) -> str:

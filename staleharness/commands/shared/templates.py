@@ -1,14 +1,24 @@
-"""`staleharness new`: a working plugin file to start from."""
+"""Plugin files to start from, one template per kind of plugin; `staleharness new` fills them in.
+
+In a template, {name} is the plugin's name as typed, {cls} its class, {title} its name in words.
+"""
 
 from __future__ import annotations
 
-import keyword
-import re
-from pathlib import Path
+from dataclasses import dataclass
 
-from ..base.files import user_path
-from ..base.plugins import builtin_folder
-from ..errors import UserError
+
+@dataclass(frozen=True)
+class Template:
+    """A kind of plugin that can be begun with `new`."""
+
+    what: str  # with its article
+    registry: str  # module:name, of the package
+    folder: str  # of a checkout, where its plugins lie
+    text: str
+    flags: str  # of a sweep that tries it
+    imported: tuple[str, ...]  # classes that the text imports; a new class must not hide one
+
 
 ALGORITHM = '''"""{title}: one line on what it does; `staleharness list` shows it."""
 
@@ -115,64 +125,17 @@ class {cls}(LagModel):
         return {{phase: 1.0}} if oldest == phase else {{phase: 1.0 - self.slow, oldest: self.slow}}
 '''
 
-TEMPLATES = {"algorithm": ("algorithms", ALGORITHM), "env": ("envs", ENVIRONMENT), "lag": ("lags", LAG)}
-IMPORTED = (
-    "Algorithm",
-    "Decisions",
-    "PolicyLoss",
-    "ControlTask",
-    "Assignment",
-    "Draw",
-    "LagModel",
-)  # by the templates; a new class must not hide them
-
-
-def write(kind: str, name: str, folder: str | None) -> Path:
-    """Write `<folder>/<name>.py` and return its path. Raises `UserError`; an existing file is never touched."""
-    if kind not in TEMPLATES:
-        raise UserError(f"new {kind!r}: give `new algorithm NAME`, `new env NAME` or `new lag NAME`")
-    plural, template = TEMPLATES[kind]
-    cls = "".join(part.capitalize() for part in name.split("_"))
-    if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
-        raise UserError(
-            f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea"
-        )
-    if keyword.iskeyword(cls) or cls in IMPORTED:
-        raise UserError(
-            f"NAME={name!r} would be the class {cls}, which means something else; give another name"
-        )
-    _refuse_taken(kind, name, cls)
-    home = user_path(folder) if folder is not None else _home(plural)
-    path = home / f"{name}.py"
-    if path.exists():
-        raise UserError(f"{path} exists already; give another name or FOLDER")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with open(path, "x") as file:
-            file.write(template.format(name=name, cls=cls, title=name.replace("_", " ").capitalize()))
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from error
-    return path
-
-
-def _home(plural: str) -> Path:
-    """The plugin folder of the checkout; in an installed package, the current folder."""
-    folder = builtin_folder(plural)
-    return folder if folder.parent.name != "_builtin" else Path.cwd()
-
-
-def _refuse_taken(kind: str, name: str, cls: str) -> None:
-    from ..algorithm import ALGORITHMS
-    from ..base.plugins import source_file
-    from ..lag import LAGS
-    from ..task import ENVS, all_families
-
-    if kind == "algorithm" and name in ALGORITHMS:
-        raise UserError(f"an algorithm called {name!r} exists already in {source_file(ALGORITHMS[name])}")
-    if kind == "env" and name in ENVS:
-        raise UserError(f"an environment family called {name!r} exists already in {source_file(ENVS[name])}")
-    if kind == "lag" and name in LAGS:
-        raise UserError(f"a lag model called {name!r} exists already in {source_file(LAGS[name])}")
-    for family in all_families() if kind == "env" else ():
-        if family.find(cls) or family.find(f"{cls}-v0"):
-            raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")
+TEMPLATES = {
+    "algorithm": Template(
+        "an algorithm", "staleharness.algorithm:ALGORITHMS", "algorithms", ALGORITHM,
+        "--env Hopper --algo {name}", ("Algorithm", "Decisions", "PolicyLoss"),
+    ),
+    "env": Template(
+        "an environment family", "staleharness.task:ENVS", "envs", ENVIRONMENT,
+        "--algo ppo_clip --env {cls}", ("ControlTask",),
+    ),
+    "lag": Template(
+        "a lag model", "staleharness.lag:LAGS", "lags", LAG,
+        "--env Hopper --algo ppo_clip --lag {name}", ("Assignment", "Draw", "LagModel"),
+    ),
+}  # fmt: skip

@@ -1,28 +1,44 @@
-"""After a sweep: the table on standard output, the report on disk, and an exit code that says whether it is all."""
+"""Results as a person gets them: the table on standard output, the report on disk, and an exit code that says whether
+it is all."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import printable
-from ..errors import UserError
-from ..statistics.table import plain, render
+from ...base.text import printable
+from ...errors import UserError, nearest
+from ...statistics.normalise import NORMALISATIONS
+from ...statistics.results import Results
+from ...statistics.scores import SCORES
+from ...statistics.table import plain, render
 from .arguments import Shown
 
 if TYPE_CHECKING:
-    from ..running.plan import Plan, PlannedRun
-    from ..running.sweep import Outcome
-    from ..statistics.table import Table
-    from ..store.store import Store, StoredRun
+    from ...running.plan import Plan, PlannedRun
+    from ...running.sweep import Outcome
+    from ...statistics.table import Table
+    from ...store.store import Store, StoredRun
+
+
+def check_shown(command: Shown) -> None:
+    """Raise `UserError` for a scale or a score that is none."""
+    for what, value, known in (
+        ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
+        ("SCORE", command.score, ("auto", *SCORES)),
+    ):
+        if value not in known:
+            raise UserError(f"{what}={value!r} is unknown; {nearest(value, known)}")
 
 
 def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
     """Table and report of what there is, and an exit code that says whether it is all."""
-    from .display import describe
+    from ...running.execution import describe
 
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
@@ -30,7 +46,7 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
         for run in planned.runs
         if (event := outcome.failed.get(run.run_id))
     ]
-    table, page = publish(command, store, planned.name, planned.title, stored, expected, failures)
+    table, page = publish(command, store, planned.name, planned.title, Results.of(stored), expected, failures)
     for run in planned.runs:
         if failure := outcome.failed.get(run.run_id):
             words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
@@ -63,28 +79,26 @@ def publish(
     store: Store,
     name: str,
     title: str,
-    stored: list[StoredRun],
+    results: Results,
     expected: list[dict[str, Any]],
     failures: list[dict[str, Any]],
 ) -> tuple[Table | None, Path | None]:
     """Compute (or find) the table, print it, and write the report where something changed."""
-    from ..pages import report
-    from ..statistics import aggregate as stats
-    from ..statistics.results import Results
+    from ...pages import report
+    from ...statistics import aggregate as stats
 
     folder = store.root / "reports" / name
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        results = Results.of(stored)
         table = stats.cached_table(
             folder, results.grid, expected, score=command.score, normalise=command.normalise
         )
     except UserError as error:
-        if len(stored) >= len(expected):
+        if len(results) >= len(expected):
             raise
         print(f"no table yet: {error}", file=sys.stderr)
         return None, None
-    if not stored:
+    if not results:
         print("no run has finished yet, so there is no table", file=sys.stderr)
         return table, None
     if sys.stdout.isatty() and not command.json:
@@ -100,6 +114,13 @@ def publish(
     page = report.write(folder, results, table, failures, command_line(), title)
     print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
     return table, page
+
+
+def folder_name(*parts: str) -> str:
+    """One name of a folder, readable, and different for different parts."""
+    name = re.sub(r"[^\w+.=-]", "+", "-".join(parts))
+    same = len(name) <= 100 and name == "-".join(parts)
+    return name if same else f"{name[:100]}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
 
 
 def command_line() -> str:

@@ -1,0 +1,79 @@
+# A first study, cell by cell: run it as a script, or open it as a notebook (cells begin with `# %%`).
+#
+# The runs here are far too small to learn anything; they are over in seconds. `PRESET` sizes are for real ones:
+# leave `steps` and `settings` out.
+
+# %% What there is to compare
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+import staleharness as sh
+from staleharness.statistics.aggregate import plain, table
+
+methods = pd.DataFrame(sh.list_algorithms())
+print(methods.loc[methods["core"], ["name", "summary"]].to_string(index=False))
+
+# %% A sweep
+# Every algorithm × capacity × seed is a run in a process of its own. K is how many past versions of the policy act at
+# once: K = 1 is synchronous training, K = 4 makes the data up to three phases old. What is stored in `out` is not run
+# again, so this cell may be run as often as you like.
+tiny = {"num_envs": 4, "num_steps": 64, "epochs": 2, "minibatches": 4, "evaluations": 2, "final_episodes": 2}
+results = sh.sweep(
+    env="Pendulum", k=[1, 4], algo=["ppo_clip", "spo"], seeds=2, steps=1024, settings=tiny, out="first_study"
+)
+print(len(results), "runs")
+
+# %% The table
+print(plain(table(results)))
+
+# %% A figure
+# A stored run has its numbers phase by phase, as a data frame.
+fig, ax = plt.subplots(figsize=(5, 3))
+for run in results:
+    if run.spec["capacity"] == 4 and run.spec["seed"] == 0:
+        phases = run.metrics()
+        ax.plot(phases["steps"], phases["tv_data"], label=run.record["label"])
+ax.set(xlabel="environment steps", ylabel="TV distance of the data", title="How stale the data are, K = 4")
+ax.legend(frameon=False)
+fig.savefig("first_study.png", bbox_inches="tight")
+
+# %% Phase by phase
+# The same run in this process, one phase at a time: look into it, stop where you like. Nothing is stored.
+for phase in sh.simulate(env="Pendulum", algo="spo", k=4, steps=1024, **tiny):
+    lags = phase.metrics["lag_histogram"]
+    print(f"phase {phase.metrics['phase']}: decisions by lag {lags}, ESS {phase.metrics['ess_data']:.3f}")
+
+# %% An algorithm of your own
+# It lies in a file, because every run is a process of its own, and because its runs are named after what it says. In a
+# notebook, `%%writefile my_idea.py` does the same; `staleharness new algorithm my_idea` writes one to start from.
+Path("my_idea.py").write_text('''
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio
+
+
+@ALGORITHMS.register("my_idea")
+@dataclass(frozen=True)
+class MyIdea(Algorithm):
+    """w·A with the importance weight truncated at `cap`."""
+
+    cap: float = 1.2
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp)
+        return PolicyLoss(-ratio.clamp(max=self.cap) * d.advantage)
+''')
+mine = sh.sweep(
+    env="Pendulum", k=4, algo=["my_idea", "my_idea[cap=2.0]", "ppo_clip"], seeds=1, steps=1024, settings=tiny,
+    out="first_study", plugin="my_idea.py",
+)  # fmt: skip
+for run in mine:
+    print(run.record["label"], run.record["scores"]["sampled"]["mean"])
+
+# %% Later
+# Results are files: read them in another notebook, or with `staleharness report --out first_study`.
+print(len(sh.load("first_study")), "runs are stored")

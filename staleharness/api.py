@@ -1,0 +1,282 @@
+"""What a notebook or a script needs; `import staleharness as sh` offers these names, and the command line is a thin
+layer over them.
+
+Nothing here prints, and a mistake in what is asked is a `UserError`, raised before anything is written. What is heavy
+is imported where it is used, so that reading results loads no torch and no plugin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import UserError
+
+if TYPE_CHECKING:
+    from .running.plan import Plan, PlannedRun
+    from .simulator.phase import PhaseRecord
+    from .statistics.results import Results
+    from .store.store import StoredRun
+
+Names = str | Iterable[str]  # "Hopper,Ant" or ["Hopper", "Ant"]
+Numbers = int | str | Iterable[int]  # 8, "1,8" or [1, 8]
+Paths = str | Path | Iterable[str | Path]
+Settings = str | Mapping[str, Any]  # "epochs=2" or {"epochs": 2}
+Told = Callable[[dict[str, Any]], None]
+
+
+class RunsFailed(RuntimeError):
+    """Some runs of a sweep did not finish; all others did and are stored.
+
+    failed: id of a run -> {class, message, log_tail}. results: the runs that finished.
+    """
+
+    def __init__(self, message: str, failed: Mapping[str, Mapping[str, Any]], results: Results) -> None:
+        super().__init__(message)
+        self.failed, self.results = dict(failed), results
+
+
+def plan(
+    *,
+    env: Names | None = None,
+    k: Numbers | None = None,
+    algo: Names | None = None,
+    seeds: Numbers | None = None,
+    steps: float | str | None = None,
+    preset: str | None = None,
+    lag: str | None = None,
+    n: Numbers | None = None,
+    model: str | Path | None = None,
+    data: str | Path | None = None,
+    device: str | None = None,
+    settings: Settings | None = None,
+    spec: str | Path | None = None,
+    scale: str = "small",
+    plugin: Paths | None = None,
+) -> Plan:
+    """The runs that a sweep of these would make, resolved to the last setting. Runs and writes nothing.
+
+    env, algo: names, as a list or separated by commas, `["vaco[delta=0.1]", "spo"]`; no algo: the core methods.
+    k: capacities of the policy buffer. n: minibatches per generation round, of tasks that have such rounds.
+    seeds: how many (0, 1, ...), or a list of seeds.
+    steps, preset, lag, model, data, device: as `staleharness sweep --help` says.
+    settings: other settings of a run by name, e.g. `{"learning_rate": 1e-4}`.
+    spec: a file that asks for a sweep; what is given beside it wins. scale: its `small` grid, or that of `paper`.
+    plugin: files or folders with algorithms and environments beside the built-in ones, e.g. `"my_idea.py"`.
+
+    Raises `UserError` for whatever cannot be run.
+    """
+    from .running.plan import plan as resolve
+    from .store.study import ask
+
+    load_plugins(plugin)
+    own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": device}
+    listed = None if seeds is None or isinstance(seeds, (int, str)) else _listed(seeds)
+    question = ask(
+        env=_text(env), k=_text(k), algo=_text(algo), n=_text(n), preset=preset, lag=lag,
+        seeds=_text(seeds) if listed is None else None, spec_file=_text(spec), scale=scale,
+        settings=settings if isinstance(settings, str) else None, **own,
+    )  # fmt: skip
+    if isinstance(settings, Mapping):
+        others = {key: value for key, value in settings.items() if own.get(key) is None}
+        question = replace(question, settings={**question.settings, **others})
+    return resolve(question, listed)
+
+
+def sweep(
+    *,
+    env: Names | None = None,
+    k: Numbers | None = None,
+    algo: Names | None = None,
+    seeds: Numbers | None = None,
+    steps: float | str | None = None,
+    preset: str | None = None,
+    lag: str | None = None,
+    n: Numbers | None = None,
+    model: str | Path | None = None,
+    data: str | Path | None = None,
+    device: str | None = None,
+    settings: Settings | None = None,
+    spec: str | Path | None = None,
+    scale: str = "small",
+    plugin: Paths | None = None,
+    out: str | Path = "results",
+    jobs: int | None = None,
+    progress: Told | None = None,
+) -> Results:
+    """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
+    all of them. What to run is asked as of `plan`:
+
+        sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
+
+    jobs: runs at a time, each a process of its own; one per core where it is not given.
+    progress: called with plain data when a run starts, after each of its phases and when it ends: {event, id,
+        algorithm, env, capacity, seed, ...}, where event is `started`, `phase`, `done`, `failed` or `stopped`.
+
+    Workers get names and numbers and never execute the caller's script, so that a script needs no
+    `if __name__ == "__main__"`. For the same reason an algorithm of yours lies in a file of its own, see `plugin`.
+
+    Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
+    when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
+    """
+    from .running.execution import carry_out, jobs_for
+    from .store.store import Store
+
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("a sweep is started from the main thread, which is the one that hears Ctrl-C")
+    planned = plan(
+        env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
+        device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
+    )  # fmt: skip
+    limit = jobs_for(_text(jobs), planned)
+    store = Store(out)
+    store.check()
+    listener = _Passed(progress)
+    outcome, stored = carry_out(planned, store, limit, lambda done: contextlib.nullcontext(listener))
+    if outcome.interrupted:
+        raise KeyboardInterrupt(f"stopped with {len(planned.runs) - len(stored)} runs to go")
+    if len(stored) < len(planned.runs):
+        held = {run.id for run in stored}
+        missing = [run for run in planned.runs if run.run_id not in held]
+        raise RunsFailed(_failures(missing, outcome.failed), outcome.failed, _results(stored))
+    return _results(stored)
+
+
+def simulate(
+    *,
+    env: str,
+    algo: str = "ppo_clip",
+    k: int = 1,
+    seed: int = 0,
+    steps: float | str | None = None,
+    preset: str | None = None,
+    lag: str | None = None,
+    plugin: Paths | None = None,
+    **settings: Any,
+) -> Iterator[PhaseRecord]:
+    """One run in this process, phase by phase; writes nothing.
+
+        for phase in sh.simulate(env="Hopper", algo="vaco", k=8, learning_rate=1e-4):
+            print(phase.metrics["lag_mean"], phase.seconds["learn"])
+
+    `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, the same bits as those that a
+    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Raises
+    `UserError` at once, not at the first phase.
+    """
+    from .running.in_process import phases
+
+    planned = plan(
+        env=env, algo=algo, k=k, seeds=[seed], steps=steps, preset=preset, lag=lag, settings=settings, plugin=plugin
+    )  # fmt: skip
+    if len(planned.runs) != 1:
+        raise UserError(
+            f"simulate takes one environment, algorithm and capacity; this names {len(planned.runs)} (use sweep)"
+        )
+    return phases(planned.runs[0].spec)
+
+
+def load(folder: str | Path = "results") -> Results:
+    """The finished runs of a results folder or of a published bundle. Raises `UserError` where there is none."""
+    from .statistics.results import load as read
+
+    return read(folder)
+
+
+def list_algorithms(plugin: Paths | None = None) -> list[dict[str, Any]]:
+    """The algorithms that can be run, each {name, summary, paper, hyper_parameters, file, family, core, ...}."""
+    from .running.catalogue import catalogue
+
+    load_plugins(plugin)
+    return catalogue()["algorithms"]
+
+
+def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
+    """The environments that can be run, each {name, summary, aliases, family, file, ...}."""
+    from .running.catalogue import catalogue
+
+    load_plugins(plugin)
+    return catalogue()["envs"]
+
+
+def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
+    """The lag models that can be drawn from, each {name, summary, paper, hyper_parameters, file, ...}."""
+    from .running.catalogue import catalogue
+
+    load_plugins(plugin)
+    return catalogue()["lags"]
+
+
+def load_plugins(plugin: Paths | None) -> None:
+    """Make the plugins of files or folders known to this process and its workers. Raises `UserError`."""
+    from .base.files import user_path
+    from .base.parsing import split_list
+    from .base.plugins import add_user_path
+
+    if plugin is None:
+        return
+    if isinstance(plugin, str):
+        whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
+        plugin = [plugin] if whole else split_list(plugin)
+    for path in [plugin] if isinstance(plugin, Path) else plugin:
+        add_user_path(str(path))
+
+
+def _results(stored: list[StoredRun]) -> Results:
+    from .statistics.results import Results
+
+    return Results.of(stored)
+
+
+def _text(value: Any) -> str | None:
+    """What was given, as one types it on the command line."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return ",".join(map(str, value)) if isinstance(value, Iterable) else str(value)
+
+
+def _listed(given: Iterable[int]) -> list[int]:
+    seeds = list(given)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(s, int) and s >= 0 for s in seeds):
+        raise UserError(f"SEEDS={seeds} are not different whole numbers, none of them negative")
+    return seeds
+
+
+def _failures(missing: list[PlannedRun], failed: Mapping[str, Mapping[str, Any]]) -> str:
+    from .running.execution import describe
+
+    lost = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
+    events = [(run, failed.get(run.run_id, lost)) for run in missing]
+    told = [f"{describe(run)}: {event['class']}: {event['message']}" for run, event in events]
+    return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *told])
+
+
+class _Passed:
+    """Hears of a sweep and passes it on as plain data."""
+
+    def __init__(self, progress: Told | None) -> None:
+        self.progress = progress
+
+    def started(self, run: PlannedRun) -> None:
+        self._tell(run, {"event": "started"})
+
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self._tell(run, {"event": "phase", **progress})
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        stopped = event["event"] == "interrupted"
+        self._tell(run, {**event, "event": "stopped"} if stopped else event)
+
+    def stopping(self) -> None:
+        """Each run says of itself that it was stopped."""
+
+    def _tell(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
+        if self.progress is not None:
+            spec = run.spec
+            place = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
+            self.progress({**place, "seed": spec.seed, **event})

@@ -1,0 +1,43 @@
+"""`staleharness figures`: the figures of a paper, from published results. Trains nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+from .shared.arguments import SWITCH, value
+
+
+@dataclass(frozen=True)
+class Command:
+    """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
+
+    paper: Annotated[str, value("NAME", "vaco")] = "vaco"
+    """The paper, by its folder in experiments/."""
+    fig: Annotated[str | None, value("NAME", "all")] = None
+    """One figure: its number in the paper, or the name of its file."""
+    scale: Annotated[str, value("small|paper", "small")] = "small"
+    """Whose runs: at the small scale, or at the paper's own."""
+    bundles: Annotated[str, value("FOLDER", "results/reference")] = "results/reference"
+    """Where the results lie, one folder per study."""
+    out: Annotated[str, value("FOLDER", "docs/gallery")] = "docs/gallery"
+    """Where pictures and pages go."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    from ..pages.gallery import publish
+
+    shown, page = publish(command.paper, command.fig, command.scale, command.bundles, command.out)
+    if command.json:
+        states = {s.figure.name: s.state for s in shown}
+        content = {"paper": command.paper, "scale": command.scale, "figures": states, "page": str(page)}
+        print(json.dumps(content))
+        return 0
+    words = {"drawn": "drawn", "draft": "drawn as DRAFT, runs are missing"}
+    for s in shown:
+        print(f"{s.figure.name}: {words.get(s.state) or f'no bundle yet: {s.rerun}'}")
+    print(f"page: {page}")
+    return 0

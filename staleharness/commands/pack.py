@@ -1,0 +1,27 @@
+"""`staleharness pack`: results as a bundle to publish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from .shared.arguments import place, value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Results as a bundle of few files to publish: every number of every run, none of the folders."""
+
+    source: Annotated[str, place("OUT")]
+    """Folder with results."""
+    to: Annotated[str, place("TO")]
+    """Folder for the bundle; one that is there is replaced, if nothing of it gets lost."""
+    spec: Annotated[str | None, value("FILE.toml", "all runs")] = None
+    """The study whose runs are taken."""
+
+
+def handle(command: Command) -> int:
+    from ..store.pack import pack
+
+    print(pack(command.source, command.to, command.spec))
+    return 0

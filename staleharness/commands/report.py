@@ -1,0 +1,37 @@
+"""`staleharness report`: table and report again. Trains nothing, and needs no plugin."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..errors import UserError
+from .shared.arguments import Chosen, Shown, value
+
+
+@dataclass(frozen=True)
+class Command(Shown, Chosen):
+    """Table and report again, from stored results only; filters take what matches."""
+
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder with results."""
+
+
+def handle(command: Command) -> int:
+    from ..api import load
+    from ..store.store import Store
+    from .shared.present import check_shown, folder_name, publish
+
+    check_shown(command)
+    stored = load(command.out)
+    runs = stored.select(env=command.env, k=command.k, algo=command.algo)
+    if not runs:
+        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
+    parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
+    name = folder_name("report", *(parts or ["all"]))
+    title = f"Stored runs in {command.out}"
+    table, page = publish(command, Store(command.out), name, title, runs, [], [])
+    if command.json and table is not None:
+        print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
+    return 0

@@ -1,0 +1,40 @@
+"""`staleharness run`: one run, of any seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from ..errors import UserError
+from .shared.arguments import Grid, Shown, value
+
+
+@dataclass(frozen=True)
+class Command(Shown, Grid):
+    """Train one algorithm on one environment with one capacity and one seed."""
+
+    seed: Annotated[str, value("N", "0")] = "0"
+    """The seed; --seeds has no meaning here."""
+
+
+def handle(command: Command) -> int:
+    from ..base.parsing import whole_number
+    from ..store.store import Store
+    from .shared.execute import execute, planned_of
+    from .shared.present import check_shown, folder_name
+
+    check_shown(command)
+    seed = whole_number(command.seed, "SEED")
+    if seed < 0:
+        raise UserError(f"SEED={seed} must not be negative")
+    if command.seeds is not None:
+        raise UserError("run takes one --seed, not --seeds (use sweep)")
+    planned = planned_of(command, [seed])
+    if len(planned.runs) != 1:
+        raise UserError(
+            f"run takes one environment, algorithm and capacity; this names {len(planned.runs)} (use sweep)"
+        )
+    store = Store(command.out)
+    store.check()
+    name = folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
+    return execute(command, replace(planned, name=name), store, jobs=1)

@@ -1,0 +1,83 @@
+"""What verbs take in common, and how `--help` shows an option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+
+def value(metavar: str, default: str = "") -> Any:
+    """How `--help` shows an option: what to write, and what counts when it is left out."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"[{default}]" if default else "")
+
+
+def place(metavar: str) -> Any:
+    """How `--help` shows a word that is given by its place."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+SWITCH = tyro.conf.arg(help_behavior_hint="")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to run. Lists are separated by commas or spaces."""
+
+    env: Annotated[str | None, value("NAME,...")] = None
+    """Environments, e.g. Hopper or Hopper,Walker2d; `staleharness list` names them."""
+    k: Annotated[str | None, value("K,...", "1")] = None
+    """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
+    algo: Annotated[str | None, value("NAME,...|all", "the core methods")] = None
+    """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
+    seeds: Annotated[str | None, value("N", "3")] = None
+    """How many seeds: 0 to N-1."""
+    steps: Annotated[str | None, value("N", "the preset's")] = None
+    """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
+    preset: Annotated[str | None, value("quick|standard|paper|a3po", "quick")] = None
+    """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
+    lag: Annotated[str | None, value("MODEL", "uniform")] = None
+    """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync; `staleharness
+    list` names them."""
+    n: Annotated[str | None, value("N,...", "the preset's")] = None
+    """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
+    model: Annotated[str | None, value("NAME|FOLDER", "the task's")] = None
+    """Language model: a hub name or a folder that transformers can load."""
+    data: Annotated[str | None, value("FOLDER", "the task's")] = None
+    """Folder with train.jsonl and test.jsonl."""
+    set: Annotated[str | None, value("NAME=VALUE,...")] = None
+    """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
+    spec: Annotated[str | None, value("FILE.toml")] = None
+    """A file that asks for a sweep; flags win over it."""
+    device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
+    """Where the networks live (physics stays on the CPU)."""
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder for results."""
+    plugin: Annotated[str | None, value("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How results are shown."""
+
+    normalise: Annotated[str, value("minmax|ppo|frozen|raw", "auto")] = "auto"
+    """Scale of the scores: worst and best run of the table (control), PPO-clip at K=1, frozen constants, or none
+    (language)."""
+    score: Annotated[str, value("sampled|deterministic", "auto")] = "auto"
+    """Which evaluation counts: sampled actions (control), or deterministic ones (greedy, language)."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object last on stdout."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which stored runs; filters take what matches."""
+
+    env: Annotated[str | None, value("NAME,...", "all")] = None
+    """Only these environments."""
+    k: Annotated[str | None, value("K,...", "all")] = None
+    """Only these capacities."""
+    algo: Annotated[str | None, value("NAME,...", "all")] = None
+    """Only these algorithms, as the table names them."""

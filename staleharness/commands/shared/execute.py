@@ -1,0 +1,61 @@
+"""From a grid as typed to its runs, and those to a table, a report and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...api import plan
+from ...running.execution import carry_out
+from ...running.sweep import Listener
+from .arguments import Grid, Shown
+from .display import listener_for
+from .present import show
+
+if TYPE_CHECKING:
+    from ...running.plan import Plan
+    from ...store.store import Store
+
+
+def planned_of(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
+    """The runs that were asked for, of the seeds given here where there are any. Raises `UserError`."""
+    return plan(
+        env=command.env, k=command.k, algo=command.algo, seeds=command.seeds if seeds is None else seeds,
+        steps=command.steps, preset=command.preset, lag=command.lag, n=command.n, model=command.model,
+        data=command.data, device=command.device, settings=command.set, spec=command.spec, plugin=command.plugin,
+    )  # fmt: skip
+
+
+def execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
+    """Run what is missing under a person's eyes, show what there is then, and return the exit code."""
+
+    @contextlib.contextmanager
+    def watch(done: int) -> Iterator[Listener]:
+        say_plan(planned, done, jobs)
+        listener = listener_for(len(planned.runs), done)
+        try:
+            yield listener
+        finally:
+            listener.close()
+
+    outcome, stored = carry_out(planned, store, jobs, watch)
+    return show(command, planned, store, stored, outcome)
+
+
+def say_plan(planned: Plan, done: int, jobs: int) -> None:
+    """How big the sweep is, on stderr."""
+    sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
+    grid = " x ".join(_counted(len(names), what) for names, what in sizes)
+    waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
+    print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
+    print(f"each run: {planned.runs[0].spec.size}", file=sys.stderr)
+    for why in planned.skipped:
+        print(f"left out: {why}", file=sys.stderr)
+
+
+def _counted(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"

@@ -1,0 +1,30 @@
+"""`staleharness status`: how the runs of a results folder stand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+from .shared.arguments import SWITCH, value
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is done, running, stopped and failed in a results folder."""
+
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder with results."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    from ..store.status import as_text, status
+    from ..store.store import Store
+
+    store = Store(command.out)
+    store.check_readable()
+    content = status(store)
+    print(json.dumps(content, sort_keys=True) if command.json else as_text(content))
+    return 0

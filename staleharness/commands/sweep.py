@@ -1,0 +1,63 @@
+"""`staleharness sweep`: train what is missing of a grid, then show table and report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from .shared.arguments import SWITCH, Grid, Shown, value
+
+if TYPE_CHECKING:
+    from ..running.plan import Plan
+    from ..store.store import Store
+
+
+@dataclass(frozen=True)
+class Command(Shown, Grid):
+    """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
+
+    jobs: Annotated[str | None, value("N", "one per core")] = None
+    """Runs at a time."""
+    dry: Annotated[bool, SWITCH] = False
+    """Only say what would be run, how long and how much disk."""
+
+
+def handle(command: Command) -> int:
+    from ..running.execution import jobs_for
+    from ..statistics.normalise import check_scale
+    from ..store.store import Store
+    from .shared.execute import execute, planned_of
+    from .shared.present import check_shown
+
+    check_shown(command)
+    planned = planned_of(command)
+    check_scale(command.normalise, command.score, planned.envs, planned.labels, planned.capacities)
+    jobs = jobs_for(command.jobs, planned)
+    store = Store(command.out)
+    store.check()
+    if command.dry:
+        return _dry(command, planned, store, jobs)
+    return execute(command, planned, store, jobs)
+
+
+def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
+    """Say what there is to run, and what it takes."""
+    from ..running.estimate import estimate
+    from ..running.execution import describe, stored_of
+    from ..running.plan import dump
+    from .shared.execute import say_plan
+
+    stream = sys.stderr if command.json else sys.stdout
+    done = {run.id for run in stored_of(planned, store)}
+    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs)
+    say_plan(planned, len(done), jobs)
+    for run in planned.runs:
+        print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
+    print(guess.text, file=stream)
+    if command.json:
+        cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
+        content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}
+        print(json.dumps(content, sort_keys=True))
+    return 0

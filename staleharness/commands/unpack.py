@@ -1,0 +1,25 @@
+"""`staleharness unpack`: a bundle as a folder of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from .shared.arguments import place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A bundle as a folder of results that a sweep goes on from."""
+
+    source: Annotated[str, place("BUNDLE")]
+    """A bundle, e.g. results/reference/vaco_control."""
+    to: Annotated[str, place("OUT")]
+    """Folder for results; runs that it has stay as they are."""
+
+
+def handle(command: Command) -> int:
+    from ..store.pack import unpack
+
+    print(unpack(command.source, command.to))
+    return 0

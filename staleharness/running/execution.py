@@ -1,0 +1,69 @@
+"""Carrying out a plan: what is stored counts, what is missing runs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from ..base.parsing import whole_number
+from ..errors import UserError
+from ..store.store import Store, StoredRun
+from .devices import usable_cores
+from .plan import Plan, PlannedRun
+from .sweep import Listener, Outcome, sweep
+
+MOST_JOBS = 1024
+
+
+def jobs_for(given: str | None, planned: Plan) -> int:
+    """How many runs at a time: as asked, or as many as the cores bear. Raises `UserError`."""
+    if given is None:
+        return max(1, usable_cores() // planned.runs[0].spec.threads)
+    jobs = whole_number(given, "JOBS")
+    if jobs < 1:
+        raise UserError(f"JOBS={jobs} must be at least 1")
+    if jobs > MOST_JOBS:
+        raise UserError(f"JOBS={jobs} is more than {MOST_JOBS}")
+    return jobs
+
+
+def carry_out(
+    planned: Plan, store: Store, jobs: int, watch: Callable[[int], AbstractContextManager[Listener]]
+) -> tuple[Outcome, list[StoredRun]]:
+    """Run what is missing; how each run ended, and what is stored then. `watch` is called where there is something to
+    run, with the number of runs that are stored already, and gives who hears of the progress."""
+    store.open_for_writing()
+    stored = stored_of(planned, store)
+    if len(stored) == len(planned.runs):
+        return Outcome(skipped=[run.run_id for run in planned.runs]), stored
+    with watch(len(stored)) as listener, _nothing_of_main():
+        outcome = sweep(planned.runs, store, jobs, listener)
+    return outcome, stored_of(planned, store)
+
+
+def stored_of(planned: Plan, store: Store) -> list[StoredRun]:
+    """What is stored of the plan, under the labels it has there (an earlier sweep may have used another)."""
+    labels = {run.run_id: run.label for run in planned.runs}
+    return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
+
+
+def describe(run: PlannedRun) -> str:
+    """What a person calls the run."""
+    return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
+
+
+@contextlib.contextmanager
+def _nothing_of_main() -> Iterator[None]:
+    """Keep multiprocessing from executing the caller's script again in every worker, which it does with the file of
+    `__main__` unless that has a name: a worker needs nothing of it."""
+    module = sys.modules["__main__"]
+    before = getattr(module, "__spec__", None)
+    module.__spec__ = importlib.machinery.ModuleSpec("__main__", None)
+    try:
+        yield
+    finally:
+        module.__spec__ = before

@@ -1,0 +1,241 @@
+"""`import staleharness as sh`: what it offers, what it loads, and that it says the same as the command line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from places import ROOT
+
+import staleharness as sh
+from staleharness import cli
+from staleharness.running.plan import plan as resolve
+from staleharness.store.study import ask
+
+SIZE: dict[str, Any] = {"num_envs": 2, "num_steps": 32, "epochs": 1, "minibatches": 2, "evaluations": 1}
+SIZE |= {"evaluation_episodes": 1, "final_episodes": 1}
+TINY = ",".join(f"{key}={value}" for key, value in SIZE.items())
+ASKED: dict[str, Any] = {"env": "Pendulum", "steps": 128, "settings": SIZE}
+
+BREAKS = '''
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS
+from staleharness.algorithm import Algorithm
+
+@ALGORITHMS.register("breaks")
+@dataclass(frozen=True)
+class Breaks(Algorithm):
+    """Cannot be trained."""
+    paper = "none"
+
+    def policy_loss(self, d):
+        raise ValueError("broken on purpose")
+'''
+
+# As a user writes one: nothing is guarded, and what a worker does is done in no worker twice.
+SCRIPT = f"""
+from pathlib import Path
+import staleharness as sh
+
+with open("executed.txt", "a") as log:
+    log.write("once\\n")
+events = []
+results = sh.sweep(
+    env="Pendulum", k=[1, 2], algo="spo", seeds=1, steps=128, settings={SIZE!r}, out="out", progress=events.append
+)
+print(len(results), sorted({{e["event"] for e in events}}), {{e["capacity"] for e in events}})
+"""
+
+
+def program(code: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
+    (folder / "script.py").write_text(code)
+    words = [sys.executable, *options, "script.py"]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder in which a plain script swept two runs, and what it said."""
+    folder = tmp_path_factory.mktemp("script")
+    return folder, program(SCRIPT, folder)
+
+
+# --- what it offers
+
+
+def test_every_name_is_there_documented_and_listed() -> None:
+    assert set(sh.__all__) <= set(dir(sh))
+    for name in sh.__all__:
+        assert inspect.getdoc(getattr(sh, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'swep'"):
+        _ = sh.swep  # type: ignore[attr-defined]
+
+
+def test_importing_it_loads_no_library_and_little_of_its_own(tmp_path: Path) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import staleharness as sh; dir(sh); sh.__version__\n"
+        "new = {m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
+        "print(sorted(new), sorted(m for m in sys.modules if m.startswith('staleharness.')))\n"
+        "sh.load\n"
+        "print(sorted({'torch', 'numpy', 'pandas', 'tyro', 'rich', 'gymnasium'} & set(sys.modules)))"
+    )
+    done = program(code, tmp_path)
+    assert done.stdout.splitlines() == ["['staleharness'] []", "[]"], done.stderr
+
+
+def test_the_lists_are_those_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["staleharness", "list", "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    said = json.loads(capsys.readouterr().out)
+    assert said["algorithms"] == json.loads(json.dumps(sh.list_algorithms()))
+    assert said["envs"] == json.loads(json.dumps(sh.list_envs()))
+    assert "vaco" in set(pd.DataFrame(sh.list_algorithms())["name"])
+
+
+# --- planning: one way
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        (
+            {"env": ["Hopper", "Ant"], "k": [1, 8], "algo": ["spo", "vaco[delta=0.1,rho_bar=2]"], "seeds": 2},
+            {"env": "Hopper,Ant", "k": "1,8", "algo": "spo,vaco[delta=0.1,rho_bar=2]", "seeds": "2"},
+        ),
+        ({"env": "Hopper", "k": 4, "steps": 1e6}, {"env": "Hopper", "k": "4", "steps": "1e6"}),
+        ({"env": "Hopper", "settings": {"hidden": (32, 32)}}, {"env": "Hopper", "settings": "hidden=[32,32]"}),
+        (
+            {"env": "Hopper", "settings": {"steps": 4096, "epochs": 2}, "steps": 8192},
+            {"env": "Hopper", "settings": "steps=4096,epochs=2", "steps": "8192"},
+        ),
+        ({"env": "Hopper", "lag": "fixed:1", "k": 2}, {"env": "Hopper", "lag": "fixed:1", "k": "2"}),
+    ],
+)  # fmt: skip
+def test_a_plan_in_python_is_the_plan_as_typed(given: dict[str, Any], typed: dict[str, str]) -> None:
+    assert sh.plan(**given) == resolve(ask(**typed))
+
+
+def test_seeds_may_be_named_and_a_file_may_be_asked_beside_what_is_given(tmp_path: Path) -> None:
+    assert [run.spec.seed for run in sh.plan(env="Hopper", algo="spo", seeds=[7, 3]).runs] == [7, 3]
+    study = tmp_path / "s.toml"
+    study.write_text('env = "Hopper"\nalgorithm = "spo"\ncapacity = [1, 4]\n[paper]\ncapacity = [16]\n')
+    assert sh.plan(spec=study, k=2, seeds=1).capacities == [2]
+    assert sh.plan(spec=study, scale="paper", seeds=1).capacities == [16]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "ENV is missing"), ({"env": "Hoper"}, "did you mean 'Hopper'"), ({"env": []}, "names nothing"),
+        ({"env": "Hopper", "seeds": []}, "SEEDS"), ({"env": "Hopper", "seeds": [1, 1]}, "SEEDS"),
+        ({"env": "Hopper", "seeds": [-1]}, "SEEDS"), ({"env": "Hopper", "k": 1.5}, "K='1.5'"),
+        ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
+        ({"env": "Hopper", "jobs": 0}, "JOBS=0"), ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_a_user_error_and_writes_nothing(
+    given: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sh.UserError, match=words):
+        sh.sweep(**given, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
+    seen: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            sh.sweep(**ASKED, out=tmp_path / "out")
+        except BaseException as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert isinstance(seen[0], sh.UserError) and "main thread" in str(seen[0])
+
+
+# --- running
+
+
+def test_a_script_without_a_guard_sweeps_and_is_executed_once(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = swept
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2 ['done', 'phase', 'started'] {1, 2}\n" and done.stderr == ""
+    assert (folder / "executed.txt").read_text() == "once\n"
+
+
+def test_what_a_script_swept_is_stored_for_the_command_line_and_the_other_way_round(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    out = swept[0] / "out"
+    words = f"sweep --env Pendulum --k 1,2 --algo spo --seeds 1 --steps 128 --set {TINY} --json --out".split()
+    monkeypatch.setattr(sys, "argv", ["staleharness", *words, str(out)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]["skipped"]) == 2
+    heard: list[dict[str, Any]] = []
+    again = sh.sweep(**ASKED, k=2, algo="spo", seeds=1, out=out, progress=heard.append)
+    assert [run.spec["capacity"] for run in again] == [2] and heard == []
+    assert len(sh.load(out)) == 2
+    with pytest.raises(sh.UserError, match="holds no results"):
+        sh.load(swept[0])
+
+
+def test_a_simulation_here_has_the_bits_of_the_stored_run_and_leaves_torch_as_it_was(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    (stored,) = [run for run in sh.load(swept[0] / "out") if run.spec["capacity"] == 2]
+    frame = stored.metrics()
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    for phase in sh.simulate(env="Pendulum", k=2, algo="spo", steps=128, **SIZE):
+        assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+        row = frame.iloc[phase.metrics["phase"]]
+        for key, value in phase.metrics.items():
+            held = row[key]
+            assert list(held) == value if isinstance(value, list) else (held == value or pd.isna(held)), key
+    assert phase.scores is not None and phase.metrics["phase"] == len(frame) - 1
+    assert phase.scores.returns["sampled"] == stored.record["scores"]["sampled"]["returns"]
+
+
+def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
+    with pytest.raises(sh.UserError, match="this names 2 "):
+        sh.simulate(env="Pendulum", algo="spo,vaco")
+    with pytest.raises(sh.UserError, match="did you mean 'epochs'"):
+        sh.simulate(env="Pendulum", epoch=1)
+
+
+def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text(BREAKS)
+    code = f"""
+import staleharness as sh
+try:
+    sh.sweep(env="Pendulum", k=2, algo="breaks,spo", seeds=1, steps=64, settings={SIZE!r}, out="out",
+             plugin="breaks.py")
+except sh.RunsFailed as error:
+    (failure,) = error.failed.values()
+    print(error, failure["class"], "Traceback" in failure["log_tail"], [r.record["label"] for r in error.results])
+"""
+    done = program(code, tmp_path)
+    assert done.stdout == (
+        "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose "
+        "ValueError True ['spo']\n"
+    ), done.stderr

@@ -1,0 +1,105 @@
+"""The pages: what they name is there, and what they execute works."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+]
+FOLDERS = "staleharness|tests|docs|constraints|experiments|algorithms|envs"
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def prose(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, heading = target.partition("#")
+        if path.startswith(("http:", "https:")):
+            continue
+        found = page.parent / path if path else page
+        assert found.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", prose(found), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", t).lower().replace(" ", "-") for t in titles}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_module_and_file_that_a_page_names_is_there(page: Path) -> None:
+    text = prose(page)
+    for path in re.findall(rf"\b((?:{FOLDERS})/[\w/]+\.\w+|tests/\w+/)", text):
+        if "my_" not in path and "XX" not in path:  # the reader's own, still to be written; any Python's
+            assert (ROOT / path).exists(), path
+    for name in re.findall(r"`(staleharness(?:\.\w+)+)`", text):
+        if name in (
+            "staleharness.algorithms",
+            "staleharness.envs",
+            "staleharness.json",
+        ):  # groups of entry points
+            continue
+        parts = name.split(".")
+        modules = [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
+        found = next(m for m in modules if len(m.split(".")) == 1 or _is_module(m))
+        rest = parts[len(found.split(".")) :]
+        thing: object = importlib.import_module(found)
+        for part in rest:
+            thing = getattr(thing, part)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_the_architecture_has_a_paragraph_for_every_room_and_names_every_addition() -> None:
+    text = prose(ROOT / "docs" / "architecture.md")
+    rooms = [p.name for p in (ROOT / "staleharness").iterdir() if (p / "__init__.py").is_file()]
+    assert len(rooms) > 10
+    for room in rooms:
+        assert f"**{room}/**" in text, room
+    table = text.partition("## The one file to write")[2]
+    for what in "algorithm|environment|lag model|kind of task|runner|decoder|figure|exporter|command".split(
+        "|"
+    ):
+        assert re.search(rf"^\| an? {what} \|", table, re.MULTILINE), what
+
+
+def test_the_first_study_runs_cell_by_cell(tmp_path: Path) -> None:
+    """As a script in an empty folder: it has no guard, as a notebook has none."""
+    script = (ROOT / "docs" / "first_study.py").read_text(encoding="utf-8")
+    assert script.count("# %%") >= 6
+    (tmp_path / "study.py").write_text(script)
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", "MPLBACKEND": "agg",
+        "PYTHONWARNINGS": "error",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "study.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "8 runs" in lines and "10 runs are stored" in lines
+    assert sum(line.startswith("phase ") for line in lines) == 4
+    assert any(line.startswith("my_idea[cap=2.0] ") for line in lines)
+    assert (tmp_path / "first_study.png").stat().st_size > 5_000
