@@ -206,6 +206,31 @@ def test_an_interrupted_sweep_starts_nothing_more_and_goes_on_to_the_same_bits(
     assert "resumed after phase 1 of 5" in capsys.readouterr().out
 
 
+def test_nothing_is_started_once_ctrl_c_was_heard(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    runner = InTurn(capacity=2)
+    outcome, _ = swept(tmp_path, runs, runner, Notes(lambda run: os.kill(os.getpid(), signal.SIGINT)))
+    assert outcome == Outcome(done=[runs[0].run_id], interrupted=True) and runner.most == 1
+
+
+def test_a_run_that_ends_without_a_word_after_ctrl_c_is_no_failure(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    first, second = runs[0].run_id, runs[1].run_id
+
+    def interrupt(run: PlannedRun) -> None:
+        if run.run_id == second:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def fault(job: Job) -> None:
+        if job.run_id == second:
+            raise Lost
+
+    notes = Notes(interrupt)
+    outcome, store = swept(tmp_path, runs, InTurn(fault=fault), notes)
+    assert outcome == Outcome(done=[first], interrupted=True)
+    assert notes.ends[second] == "interrupted" and store.failure(second) is None
+
+
 def test_a_second_interrupt_ends_what_is_under_way_and_that_is_no_failure(
     tmp_path: Path, runs: tuple[PlannedRun, ...]
 ) -> None:
