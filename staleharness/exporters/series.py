@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..store.cells import cell_of, flat
-from ..store.stored_run import StoredRun
+from ..store.stored_run import PARTS, StoredRun
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
 
@@ -35,7 +35,7 @@ def phases(run: StoredRun) -> Phases:
     return Phases(
         metrics["phase"].to_numpy(np.int64),
         metrics["steps"].to_numpy(np.int64),
-        np.cumsum(spent.fillna(0.0).sum(axis=1).to_numpy(np.float64)),
+        np.cumsum(spent[[*PARTS]].fillna(0.0).sum(axis=1).to_numpy(np.float64)),
         scalars,
         [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
     )

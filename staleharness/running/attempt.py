@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import math
 import os
 import time
@@ -19,6 +20,7 @@ from . import checkpoint
 from .fingerprint import same_bits
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
+LOG = logging.getLogger("staleharness")
 LOGS = ("metrics.jsonl", "timing.jsonl")
 
 
@@ -68,14 +70,14 @@ def resume(attempt: Path, simulation: Simulation[Any], made_with: dict[str, Any]
         else:
             simulation.load_state_dict(state["simulation"])
             lengths = state["lengths"]
-            print(f"resumed after phase {simulation.phase} of {simulation.spec.phases}", flush=True)
+            LOG.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
     for name, length in lengths.items():
         with open(attempt / name, "ab") as log:
             log.truncate(length)
 
 
 def _start_over(attempt: Path, why: str) -> None:
-    print(f"starting over, {why}", flush=True)
+    LOG.warning("starting over, %s", why)
     checkpoint.clear(attempt)
 
 

@@ -12,6 +12,7 @@ from ..base.files import digest, write_json
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
 from ..store.store import FORMAT
+from ..store.stored_run import PARTS
 from ..task import Task
 from .job import Job
 
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_QUANTITY = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean says nothing
-
-PARTS = (
-    "collect",
-    "learn",
-    "evaluate",
-)  # of a phase's time, of every kind of task; others are parts of these
 
 
 def conclude(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import time
@@ -15,12 +16,14 @@ from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..store.store import Store
+from ..store.stored_run import PARTS
 from ..task import find_env, simulation_of
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job
-from .record import PARTS, conclude
+from .record import conclude
 
+LOG = logging.getLogger("staleharness")
 Progress = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = float(
     os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
@@ -50,7 +53,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
             resume(attempt, simulation, made_with)
             if simulation.phase == 0:
                 for line in simulation.warnings:
-                    print(f"warning: {line}", flush=True)
+                    LOG.warning("warning: %s", line)
             with opened(attempt) as logs:
                 scores = _phases(simulation, logs, made_with, progress, should_stop)
         conclude(attempt, job, family, simulation, scores, made_with)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import signal
 import sys
@@ -94,4 +95,6 @@ def _log_to(path: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
+    notes = logging.getLogger("staleharness")  # what the rooms note while they work, line by line
+    notes.handlers, notes.level = [logging.StreamHandler(sys.stdout)], logging.INFO
     os.chdir(path.parent)

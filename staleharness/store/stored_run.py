@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
 
+PARTS = (
+    "collect",
+    "learn",
+    "evaluate",
+)  # of a phase's time, whatever the kind of task; other times are parts of these
+
 
 @dataclass(frozen=True)
 class StoredRun:
