@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack list new test slow golden bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export pack unpack list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -98,6 +98,10 @@ slow: $(STAMP) ## the slow tests, and those that want a GPU
 
 golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is meant to move results
 	@$(PYTHON) tests/golden/traces.py $(ARGS)
+
+mutants: $(STAMP) ## change important lines on purpose, one by one: which test notices? Slow: ARGS="-k learner --jobs 2"
+	@$(LLM)
+	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)

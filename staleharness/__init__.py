@@ -5,7 +5,7 @@
     results = sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3)
     for phase in sh.simulate(env="Hopper", algo="vaco", k=8): ...
     sh.load("results/reference/staleness_halfcheetah")
-    sh.list_algorithms(), sh.list_envs()
+    sh.list_algorithms(), sh.list_envs(), sh.list_lags()
 
 Each name is loaded when it is first used: importing staleharness loads no library.
 """
@@ -13,7 +13,7 @@ Each name is loaded when it is first used: importing staleharness loads no libra
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import RunsFailed, list_algorithms, list_envs, load, plan, simulate, sweep
+    from .api import RunsFailed, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
     from .errors import UserError
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "UserError",
     "list_algorithms",
     "list_envs",
+    "list_lags",
     "load",
     "plan",
     "simulate",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from . import objectives
+from .base.options import Options
 from .base.parsing import build
 from .base.plugins import Registry
 from .batch import Decisions, PolicyLoss, Targets, Trajectories
-from .errors import UserError, nearest
+from .errors import UserError
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NEEDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Options):
     """How stale decisions become a loss.
 
     Subclass as a frozen dataclass; its fields are the method's own hyper-parameters. γ, λ, critic, entropy
@@ -41,20 +41,12 @@ class Algorithm:
     default. Making an instance checks them: `UserError` names the field and what would be right.
     """
 
-    name: ClassVar[str] = ""  # set by registration
     paper: ClassVar[str] = ""  # authors, year, identifier
     core: ClassVar[bool] = (
         True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
     )
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
     needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
-
-    def __post_init__(self) -> None:
-        for key, hint in type(self).hyper_parameter_types().items():
-            value = getattr(self, key)
-            _check_type(f"{self.name or type(self).__name__}: {key}", value, hint)
-            if hint is float:
-                object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
 
     @property
     def proximal(self) -> Proximal:
@@ -121,42 +113,6 @@ class Algorithm:
                 "π/π_prox is always 1, and no clip, mask or penalty around π_prox ever acts, whatever the lag"
             )
         return None
-
-    @classmethod
-    def hyper_parameters(cls) -> dict[str, Any]:
-        """Name -> default of each of the method's own hyper-parameters."""
-        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
-
-    @classmethod
-    def hyper_parameter_types(cls) -> dict[str, Any]:
-        """Name -> `bool`, `int`, `float`, `str` or `Literal[...]` of each hyper-parameter."""
-        hints = get_type_hints(cls)
-        return {f.name: hints[f.name] for f in fields(cls)}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """An instance with some hyper-parameters changed. Raises `UserError` for a bad name or value."""
-        known = cls.hyper_parameters()
-        for key in options:
-            if key not in known:
-                raise UserError(f"{cls.name} has no hyper-parameter {key!r}; {nearest(key, known)}")
-        return cls(**options)
-
-    def require(self, key: str, holds: bool, condition: str) -> None:
-        """Raise `UserError` unless the hyper-parameter `key` is as `condition` says; for `__post_init__`."""
-        if not holds:
-            raise UserError(f"{self.name}: {key} must be {condition}, not {getattr(self, key)!r}")
-
-
-def _check_type(where: str, value: Any, hint: Any) -> None:
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, not {value!r}")
-    elif hint is float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise UserError(f"{where} must be a number, not {value!r}")
-    elif type(value) is not hint:
-        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
 
 
 def make_algorithm(spec: RunSpec) -> Algorithm:

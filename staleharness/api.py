@@ -205,6 +205,14 @@ def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
     return catalogue()["envs"]
 
 
+def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
+    """The lag models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
+    from .running.catalogue import catalogue
+
+    load_plugins(plugin)
+    return catalogue()["lags"]
+
+
 def load_plugins(plugin: Paths | None) -> None:
     """Make the plugins of files or folders known to this process and its workers. Raises `UserError`."""
     from .base.files import user_path

@@ -29,6 +29,13 @@ class Interrupted(RuntimeError):
     """The run was asked to stop; its checkpoint is on disk and the same command goes on from there."""
 
 
+def missing_extra(what: str, extra: str) -> UserError:
+    """The error for what needs an optional part of the package that is not installed."""
+    return UserError(
+        f"{what} needs the extra {extra}: make setup EXTRAS={extra}, or pip install 'staleharness[{extra}]'"
+    )
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error line: the nearest known name if one is close, otherwise all of them."""
     names = sorted(known)

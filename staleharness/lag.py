@@ -1,189 +1,200 @@
-"""Lag models: which past version each actor uses. `(phase, slots, rng) -> versions`, and nothing else.
+"""Lag models: which past versions a phase's rows are made with. One file of `lags/` is one model.
 
-The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model is written
-`uniform`, `oldest`, `fixed:<l>` or `geometric:<decay>`; `/sync:<M>` behind it adds a periodic hard sync, and `sync:<M>`
-alone is what periodic syncs do to actors that fetch nothing in between.
+The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model is asked with
+a `Draw` and answers with an `Assignment`; both are plain data, and the answer is a function of the question alone.
+
+Written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` gives the first option, and
+`uniform/sync:8` is `sync[every=8,of=uniform]`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.parsing import whole_number
-from .errors import UserError
+from .base.options import Options
+from .base.parsing import build, parse_assignments, parse_value, shown
+from .base.plugins import Registry, source_hash
+from .base.streams import stream
+from .errors import UserError, nearest, shortened
 
-FORMS = (
-    "uniform, oldest, fixed:<phases>, geometric:<decay> or sync:<phases>; uniform/sync:<phases> is both; "
-    "inflight:<tokens> for language tasks"
-)
+LEDGER = (
+    "dropped",
+    "waited",
+    "in_flight",
+    "in_queue",
+)  # what may have become of rows that are not trained on
+WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
-class LagModel(Protocol):
-    """A rule that assigns versions. `probabilities` says what mixture it draws from."""
-
-    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Versions [slots], each in the buffer at `phase`."""
-        ...
-
-    def probabilities(self, phase: int) -> dict[int, float]:
-        """Version -> probability of being assigned at `phase`."""
-        ...
-
-    def oldest(self, phase: int) -> int:
-        """The version that even an actor in the middle of an episode may not be behind: 0, or the last sync."""
-        ...
+def held(phase: int, capacity: int) -> range:
+    """The versions in a buffer of `capacity` when those of `phase` are assigned."""
+    return range(max(0, phase + 1 - capacity), phase + 1)
 
 
 @dataclass(frozen=True)
-class Uniform:
-    """Every version in the buffer is equally likely (VACO, arXiv 2603.01365, Algorithm 1); mean lag (K − 1)/2."""
+class Draw:
+    """What a lag model is asked: versions for `slots` rows of one phase."""
 
-    capacity: int
+    phase: int  # the newest version
+    slots: int
+    capacity: int  # K, versions that the buffer keeps
+    length: int = 1  # decisions of the longest row
+    seed: int = 0  # of the run
+    key: tuple[int, ...] = ()  # names the noise: the run's phase, and which draw of that phase it is
 
-    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        return phase - rng.integers(0, min(phase + 1, self.capacity), size=slots)
+    @property
+    def held(self) -> range:
+        """The versions that may be assigned."""
+        return held(self.phase, self.capacity)
 
-    def probabilities(self, phase: int) -> dict[int, float]:
-        held = min(phase + 1, self.capacity)
-        return dict.fromkeys(range(phase - held + 1, phase + 1), 1.0 / held)
+    def generator(self) -> np.random.Generator:
+        """The random numbers of this draw, from their beginning each time it is called."""
+        return stream(self.seed, "assignment", *self.key)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a lag model answers."""
+
+    versions: NDArray[np.int64]  # [slots, stretches], of the buffer; not decreasing along a row
+    every: int | None = None  # decisions of a stretch; None: a row has one stretch and keeps its version
+    ledger: Mapping[str, int] = field(
+        default_factory=dict
+    )  # rows, by the names of `LEDGER`; a drawn model has none
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """[slots], the version that each row begins with."""
+        return self.versions[:, 0]
+
+
+def keep(versions: NDArray[np.int64]) -> Assignment:
+    """Rows that keep the version [slots] they begin with."""
+    return Assignment(np.asarray(versions, dtype=np.int64)[:, None])
+
+
+@dataclass(frozen=True)
+class LagModel(Options):
+    """A rule that assigns versions. Subclass as a frozen dataclass; its fields are the model's options, and one
+    without a default has to be given. The first is the one that `name:value` gives."""
+
+    paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
+    within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
+
+    def assign(self, draw: Draw) -> Assignment:
+        """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
+        raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
+        raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def oldest(self, phase: int) -> int:
+        """The version that even an actor in the middle of an episode may not be behind."""
         return 0
 
+    def check(self, capacity: int) -> None:
+        """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
 
-@dataclass(frozen=True)
-class Fixed:
-    """Always `lag` phases behind, as far as that many phases have passed (Cleanba is `fixed:1`, `oldest` is K − 1)."""
+    def parts(self) -> tuple[LagModel, ...]:
+        """The models that it is made of, itself first."""
+        return (self,)
 
-    lag: int
+    def require_buffer(self, versions: int, capacity: int) -> None:
+        """Raise `UserError` where a buffer of `capacity` holds fewer than `versions`; for `check`."""
+        if versions > capacity:
+            raise UserError(
+                f"LAG={self.text} needs a buffer of at least K={versions}; "
+                f"K={capacity} holds lags 0 to {capacity - 1}"
+            )
 
-    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        return np.full(slots, phase - min(self.lag, phase), dtype=np.int64)
+    @property
+    def text(self) -> str:
+        """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
+        default = self.hyper_parameters()
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        said = {k: v for k, v in given.items() if k not in default or default[k] != v}
+        if list(said) == list(given)[:1] and said:
+            (value,) = said.values()
+            return f"{self.name}:{value if isinstance(value, str) else shown(value)}"
+        inside = ",".join(f"{key}={shown(value)}" for key, value in said.items())
+        return f"{self.name}[{inside}]" if said else self.name
 
-    def probabilities(self, phase: int) -> dict[int, float]:
-        return {phase - min(self.lag, phase): 1.0}
+    @classmethod
+    def title(cls) -> str:
+        return f"LAG={cls.name}"
 
-    def oldest(self, phase: int) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class Geometric:
-    """P(lag = j) ∝ decay^j over the buffer: recent data are used more often; decay 1 is `uniform`."""
-
-    decay: float
-    capacity: int
-
-    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        share = self._shares(phase)
-        return phase - rng.choice(len(share), size=slots, p=share)
-
-    def probabilities(self, phase: int) -> dict[int, float]:
-        return {phase - lag: p for lag, p in enumerate(self._shares(phase).tolist()) if p > 0.0}
-
-    def oldest(self, phase: int) -> int:
-        return 0
-
-    def _shares(self, phase: int) -> NDArray[np.float64]:
-        lags = np.arange(min(phase + 1, self.capacity), dtype=np.float64)
-        weight = np.power(self.decay, lags)
-        share: NDArray[np.float64] = weight / weight.sum()
-        return share
+    @classmethod
+    def usage(cls) -> str:
+        """`fixed:<lag>`: how it is written, with the options that have to be given."""
+        names = [f.name for f in fields(cls)]
+        needed = [f.name for f in fields(cls) if f.default is MISSING]
+        if needed == names[:1] and needed:
+            return f"{cls.name}:<{needed[0]}>"
+        return f"{cls.name}[{','.join(f'{name}=…' for name in needed)}]" if needed else cls.name
 
 
-@dataclass(frozen=True)
-class Synced:
-    """A hard sync every `period` phases: all actors get the newest version and forget what came before.
+LAGS: Registry[type[LagModel]] = Registry("lags")
 
-    Between syncs `model` draws as if the run had begun with the last one, so no lag exceeds phase mod period.
+
+def read_lag(text: str) -> LagModel:
+    """`name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`.
+
+    Raises `UserError`.
     """
-
-    model: LagModel
-    period: int
-
-    def assign(self, phase: int, slots: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        return self.oldest(phase) + self.model.assign(phase % self.period, slots, rng)
-
-    def probabilities(self, phase: int) -> dict[int, float]:
-        since = self.model.probabilities(phase % self.period)
-        return {self.oldest(phase) + version: p for version, p in since.items()}
-
-    def oldest(self, phase: int) -> int:
-        return phase - phase % self.period
-
-
-@dataclass(frozen=True)
-class Inflight(Uniform):
-    """Weights change inside a sequence: it starts with any version in the buffer and takes the next one every
-    `every` tokens, up to the newest, as in-flight weight updates do (PipelineRL). Language tasks only."""
-
-    every: int = 64  # tokens
-
-
-def stretch_length(model: LagModel) -> int | None:
-    """Tokens that one version samples before the next takes over; None where a sequence keeps its version."""
-    return model.every if isinstance(model, Inflight) else None
-
-
-def along(model: LagModel, starts: NDArray[np.int64], phase: int, length: int) -> NDArray[np.int64]:
-    """Versions [slots, S] of the S stretches of sequences of up to `length` tokens that begin with `starts`."""
-    every = stretch_length(model)
-    stretches = 1 if every is None else -(-length // every)
-    versions: NDArray[np.int64] = np.minimum(starts[:, None] + np.arange(stretches), phase)
-    return versions
+    before, slash, behind = text.rpartition("/")
+    if slash and before and (around := _split(behind)) and "of" in LAGS[around[0]].hyper_parameter_types():
+        return _made(text, around[0], {**around[1], "of": before})
+    if (found := _split(text)) is None:
+        name = re.split(r"[:\[/]", text)[0]
+        raise UserError(f"LAG={shortened(text)!r} is not a lag model; {nearest(name, LAGS)}")
+    return _made(text, *found)
 
 
 def parse_lag(text: str, capacity: int) -> LagModel:
-    """`uniform`, `oldest`, `fixed:<l>` with l < capacity, `geometric:<decay>`, each with or without `/sync:<M>`, or
-    `sync:<M>` alone, which is `fixed:<M - 1>/sync:<M>`. Raises `UserError`.
-    """
-    model, slash, sync = text.partition("/")
-    if not slash and model.startswith("sync:"):
-        period = _period(model, text)
-        return Synced(_fixed(period - 1, capacity, text), period)
-    if not slash and (match := re.fullmatch(r"inflight:(\d+)", model)):
-        every = whole_number(match.group(1), "LAG=inflight:")
-        if every < 1:
-            raise UserError("LAG=inflight:0 never samples a token; give inflight:<tokens> with at least 1")
-        return Inflight(capacity, every)
-    if not slash:
-        return _drawn(model, capacity, text)
-    return Synced(_drawn(model, capacity, text), _period(sync, text))
+    """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
+    model = read_lag(text)
+    model.check(capacity)
+    return model
 
 
-def _drawn(model: str, capacity: int, text: str) -> LagModel:
-    if model == "uniform":
-        return Uniform(capacity)
-    if model == "oldest":
-        return Fixed(capacity - 1)
-    if match := re.fullmatch(r"fixed:(\d+)", model):
-        return _fixed(whole_number(match.group(1), "LAG=fixed:"), capacity, text)
-    if match := re.fullmatch(r"geometric:(\d*\.?\d+)", model):
-        decay = float(match.group(1))
-        if not 0.0 < decay <= 1.0:
-            raise UserError(f"LAG={text}: the decay must be above 0 and at most 1, not {match.group(1)}")
-        return Geometric(decay, capacity)
-    raise UserError(f"LAG={text!r} is not a lag model; give {FORMS}")
+def hashed(text: str) -> list[type[LagModel]]:
+    """The models in a lag model whose files are part of a run's id: all but the six whose runs are older than lag
+    models in files, for which `MATHS_VERSION` stands."""
+    return [type(model) for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
 
 
-def _fixed(lag: int, capacity: int, text: str) -> Fixed:
-    if lag >= capacity:
-        raise UserError(
-            f"LAG={text} needs a buffer of at least K={lag + 1}; K={capacity} holds lags 0 to {capacity - 1}"
-        )
-    return Fixed(lag)
+def file_hash(text: str) -> str:
+    """Hash of the files that a lag model is written in, so that editing one expires its runs; empty where none
+    counts."""
+    return "+".join(map(source_hash, hashed(text)))
 
 
-def _period(sync: str, text: str) -> int:
-    match = re.fullmatch(r"sync:(\d+)", sync)
-    if match is None:
-        raise UserError(f"LAG={text!r} is not a lag model; give {FORMS}")
-    period = whole_number(match.group(1), "LAG=sync:")
-    if period < 1:
-        raise UserError(f"LAG={text}: a sync comes every 1 phase or more, not every {period}")
-    return period
+def _split(text: str) -> tuple[str, dict[str, Any]] | None:
+    """(name, options), or None where it is not the name of a model with options behind it."""
+    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
+    if match is None or match[1] not in LAGS:
+        return None
+    name, inside, value = match.groups()
+    types = LAGS[name].hyper_parameter_types()
+    if value is None:
+        return name, parse_assignments(inside or "", f"LAG={shortened(text)!r}")
+    if not types:
+        raise UserError(f"LAG={shortened(text)}: {name} has no options")
+    first, hint = next(iter(types.items()))
+    return name, {first: value if hint is str else parse_value(value)}
+
+
+def _made(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
+    cls = LAGS[name]
+    known = cls.hyper_parameter_types()
+    missing = [key for key in known if key not in {**cls.hyper_parameters(), **options}]
+    if missing and set(options) <= set(known):
+        raise UserError(f"LAG={shortened(text)}: {missing[0]} is missing; give {cls.usage()}")
+    return build(cls, options, cls.title())

@@ -35,7 +35,7 @@ class RunSpec:
     algorithm: str  # registered name
     hyper: Mapping[str, Any] = field(default_factory=dict)  # the method's own hyper-parameters, all of them
     capacity: int = 1  # K, versions in the policy buffer; 1 is on-policy
-    lag: str = "uniform"  # lag model, see `lag.parse_lag`
+    lag: str = "uniform"  # lag model, see `lag.read_lag`
     seed: int = 0
     steps: int = 1  # of training, in the unit of the kind of task; evaluation is counted apart
 
@@ -58,6 +58,7 @@ class RunSpec:
     device: str = "cpu"
     threads: int = 1  # of torch and of the physics; bits depend on it
 
+    advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
     scores_start: ClassVar[bool] = (
         False  # the learner scores a phase's data at its start whatever the method is
     )
@@ -90,6 +91,11 @@ class RunSpec:
     def phases(self) -> int:
         """Whole phases that fit in `steps`."""
         return self.steps // self.steps_per_phase
+
+    @property
+    def weight_decay(self) -> float:
+        """Of AdamW; where a kind of task has no such setting there is none."""
+        return 0.0
 
     @property
     def size(self) -> str:
@@ -128,8 +134,9 @@ class RunSpec:
         """The fields that are not an axis of a sweep."""
         return [f.name for f in fields(cls) if f.name not in COMMON]
 
-    def run_id(self, algorithm_hash: str, env_hash: str) -> str:
-        """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others."""
+    def run_id(self, algorithm_hash: str, env_hash: str, lag_hash: str = "") -> str:
+        """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others; that of
+        the lag model where it has a hash (`lag.file_hash`)."""
         as_before = {
             f.name
             for f in fields(self)
@@ -141,6 +148,7 @@ class RunSpec:
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,
         }
+        identity |= {"lag_file": lag_hash} if lag_hash else {}
         return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
 
 

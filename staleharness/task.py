@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shortened
-from .lag import parse_lag, stretch_length
+from .lag import parse_lag
 from .spec import RunSpec
 
 if TYPE_CHECKING:
-    from .simulator.phase import Simulated
+    from .simulator.loop import Simulation
 
 
 class Task:
@@ -79,14 +79,13 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
-        model = parse_lag(spec.lag, spec.capacity)
-        if stretch_length(model) is not None and not cls.inflight:
+        if parse_lag(spec.lag, spec.capacity).within_rows and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         """The run, phase by phase; relative paths that the spec names begin at `folder`."""
         raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder)")
 
@@ -134,6 +133,6 @@ def find_env(env: str) -> tuple[str, type[Task]]:
     raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
 
 
-def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulated:
+def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
     """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`."""
     return find_env(spec.env)[1].simulation(spec, folder)

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 from results_helper import KINDS, write_run
-from staleharness.plan import plan
-from staleharness.study import ask
 
-from staleharness import plugins, scores, stats
+from staleharness.base import plugins
 from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
+from staleharness.running.plan import plan
 from staleharness.spec import RunSpec
-from staleharness.store import StoredRun
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics import scores
+from staleharness.store.store import StoredRun
+from staleharness.store.study import ask
 from staleharness.task import ENVS, Task, all_families
 
 ONE_OF_EACH = {"control": "Hopper-v5", "language": "word-problems", "chain": "bit-chain"}

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from staleharness.packed import read_runs, read_table
-from staleharness.plan import plan
-from staleharness.plugins import source_hash
-from staleharness.scores import SCORES
-from staleharness.study import read_study
 
-from staleharness.spec import ControlSpec, later
-from staleharness.store import FORMAT, MARKER, Store
+from staleharness.base.plugins import source_hash
+from staleharness.control.spec import ControlSpec
+from staleharness.running.plan import plan
+from staleharness.spec import later
+from staleharness.statistics.scores import SCORES
+from staleharness.store.packed import read_runs, read_table
+from staleharness.store.store import FORMAT, MARKER, Store
+from staleharness.store.study import read_study
 from staleharness.task import find_env
 
 sys.path.insert(0, str(Path(__file__).parent / "published"))
@@ -120,7 +121,8 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) 
 
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from staleharness.files import digest, write_json
+
+    from staleharness.base.files import digest, write_json
 
     source, root = move_ids.REFERENCE / "ppo_hopper_cleanrl", tmp_path / "ppo_hopper_cleanrl"
     shutil.copytree(source, root)

@@ -66,13 +66,20 @@ def parse_assignment(text: str, where: str) -> tuple[str, Any]:
 
 def parse_value(text: str) -> Any:
     """`text` as a TOML value where it is one, otherwise as text."""
-    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", text):
-        return float(text)  # TOML wants digits after the point; people write 1e-3
+    if re.fullmatch(r"[+-]?((\d+\.?\d*|\.\d+)[eE][+-]?\d+|\.\d+)", text):
+        return float(text)  # TOML wants digits on both sides of the point; people write 1e-3 and .5
     try:
         content = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, ValueError):  # ValueError: more digits than Python converts
         return text
     return content["value"] if len(content) == 1 else text  # a line break would begin a second key
+
+
+def shown(value: Any) -> str:
+    """An option's value as it is typed behind `=`, so that `parse_value` gives it back."""
+    if isinstance(value, str) and parse_value(value) != value:
+        return json.dumps(value)
+    return _plain(value)
 
 
 def split_list(text: str) -> list[str]:

@@ -1,9 +1,9 @@
 """Finding plugins: one file is one plugin, and nothing else has to be edited.
 
 Files are found in four places, all of them equal: the built-in folder (`algorithms/` or `envs/` of a checkout,
-`staleharness/_builtin/...` in a wheel), the files and folders of `$STALEHARNESS_PLUGINS` (separated like
-`$PATH`), files passed with `--plugin`, and the entry points of installed packages in the groups
-`staleharness.algorithms` and `staleharness.envs`.
+`staleharness/_builtin/...` in a wheel; of lag models `staleharness/lags/`), the files and folders of
+`$STALEHARNESS_PLUGINS` (separated like `$PATH`), files passed with `--plugin`, and the entry points of installed
+packages in the groups `staleharness.algorithms`, `staleharness.envs` and `staleharness.lags`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 
-KINDS = ("algorithms", "envs")
+KINDS = ("algorithms", "envs", "lags", "decoders")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 
 
 class Registry(Generic[T]):
-    """Named plugin classes of one kind (`algorithms` or `envs`), loaded on first use."""
+    """Named plugin classes of one kind (`algorithms`, `envs` or `lags`), loaded on first use."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -41,8 +41,8 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         """Class decorator: claim `name`. A second class that claims it is an error naming both files.
 
-        A file that holds algorithms and environments is executed once for either kind; its second class of the
-        same name is the first one again.
+        A file that holds plugins of several kinds is executed once for each kind; its second class of the same
+        name is the first one again.
         """
 
         def claim(cls: T) -> T:
@@ -123,10 +123,10 @@ class Registry(Generic[T]):
 
 
 def builtin_folder(kind: str) -> Path:
-    """Where the built-in plugins of `kind` lie: inside the wheel, or beside the package in a checkout."""
+    """Where the built-in plugins of `kind` lie: inside the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
-    installed = package / "_builtin" / kind
-    return installed if installed.is_dir() else package.parent / kind
+    inside = [folder for folder in (package / "_builtin" / kind, package / kind) if folder.is_dir()]
+    return inside[0] if inside else package.parent / kind
 
 
 def user_paths() -> list[Path]:
@@ -162,12 +162,13 @@ def _existing(text: str, where: str) -> Path:
 def plugin_files(path: Path, kind: str) -> list[Path]:
     """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
 
-    A folder may hold both kinds, in sub-folders called `algorithms` and `envs`. Files whose name starts with
-    `_` or `.` are not plugins. A single file is loaded for both kinds: it registers what it holds.
+    A folder may hold several kinds, each in the sub-folder called like it; then what lies beside those is no plugin.
+    Files whose name starts with `_` or `.` are not plugins. A single file is loaded for every kind: it registers what
+    it holds.
     """
     if path.is_file():
         return [path]
-    folder = path / kind if (path / kind).is_dir() else path
+    folder = path / kind if any((path / each).is_dir() for each in KINDS) else path
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".")))
 
 

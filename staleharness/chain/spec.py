@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
 from ..spec import Aggregation, RunSpec
+from ..tokens.spec import TokenSpec
 
 RAREST = 1e-6  # success of the first policy
 
 
 @dataclass(frozen=True)
-class ChainSpec(RunSpec):
+class ChainSpec(TokenSpec):
     """A run on episodes of `horizon` binary decisions; `steps` counts optimiser steps.
 
     One phase is `minibatches` (N, the forward lag) minibatches of `batch` episodes, each episode acted by the version
@@ -43,8 +44,6 @@ class ChainSpec(RunSpec):
     normalise_advantage: bool = False  # the baseline has done it
     max_grad_norm: float = 1.0
 
-    weight_decay: ClassVar[float] = 0.0
-    mask_truncated: ClassVar[bool] = False  # every episode has its H decisions
     unit: ClassVar[str] = "optimiser steps"
     alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "horizon", "batch", "minibatches")
     positive: ClassVar[str] = f"{RunSpec.positive} horizon batch"

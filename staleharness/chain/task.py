@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UserError
-from ..lag import parse_lag, stretch_length
+from ..lag import parse_lag
 from ..spec import RunSpec
 from ..task import Task
 from .spec import ChainSpec
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..simulator.phase import Simulated
+    from ..simulator.loop import Simulation
 
 
 class ChainTask(Task):
@@ -31,15 +31,15 @@ class ChainTask(Task):
     preload: ClassVar[tuple[str, ...]] = ("staleharness.chain.simulation",)
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         from .simulation import ChainSimulation
 
         assert isinstance(spec, ChainSpec)
-        return ChainSimulation(spec)
+        return ChainSimulation(spec, cls())
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:
-        if stretch_length(parse_lag(spec.lag, spec.capacity)) is not None:
+        if parse_lag(spec.lag, spec.capacity).within_rows:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform"
             )

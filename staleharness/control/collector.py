@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..base.streams import integer, stream
 from ..batch import Rollout
-from ..lag import LagModel
 from ..simulator.buffer import PolicyBuffer, Version
+from ..simulator.lags import Lags
 from .policy import Actors, MLPPolicy, mixture_logp
 from .spec import ControlSpec
 from .task import action_bounds
@@ -34,9 +34,9 @@ class Collector:
     """Holds the environments between phases; `collect` runs one phase."""
 
     def __init__(
-        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lag_model: LagModel
+        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lags: Lags
     ) -> None:
-        self.spec, self.env, self.policy, self.lag_model = spec, env, policy, lag_model
+        self.spec, self.env, self.policy, self.lags = spec, env, policy, lags
         self.low, self.high = action_bounds(env)
         self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
         self.episode_return = np.zeros(spec.num_envs)
@@ -77,24 +77,23 @@ class Collector:
                     episodes.lengths += self.episode_length[done].tolist()
                     self._reset(done)
                     if spec.assignment == "episode":
-                        rng = stream(spec.seed, "assignment", phase, t + 1)
-                        self.assigned[done] = self._draw(phase, rng)[done]
+                        self.assigned[done] = self._draw(phase, t + 1)[done]
                         actors = self._actors(buffer)
             mixture = self._mixture(buffer, phase, record) if spec.density == "mixture" else None
         steps = {v: buffer[v].gradient_step for v in np.unique(record.version).tolist()}
         return record.rollout(steps, mixture), episodes
 
-    def _draw(self, phase: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def _draw(self, phase: int, *index: int) -> NDArray[np.int64]:
         if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
             return np.full(self.spec.num_envs, phase, dtype=np.int64)
-        return self.lag_model.assign(phase, self.spec.num_envs, rng)
+        return self.lags.draw(phase, self.spec.num_envs, *index).starts
 
     def _assign(self, buffer: PolicyBuffer, phase: int) -> None:
-        drawn = self._draw(phase, stream(self.spec.seed, "assignment", phase))
+        drawn = self._draw(phase)
         if self.spec.assignment == "phase" or phase == 0:
             self.assigned = drawn
         else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
-            kept = [v for v in range(self.lag_model.oldest(phase), phase + 1) if v in buffer]
+            kept = [v for v in range(self.lags.oldest(phase), phase + 1) if v in buffer]
             fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
             self.assigned = np.where(fresh, drawn, self.assigned)
 
@@ -109,7 +108,7 @@ class Collector:
         return replace(version, tensors={**version.tensors, **live})
 
     def _mixture(self, buffer: PolicyBuffer, phase: int, record: _Record) -> Tensor:
-        weights = self.lag_model.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
+        weights = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
         versions = [self._as_acted(buffer[v]) for v in sorted(weights)]
         obs, action = record.obs.flatten(0, 1), record.action.flatten(0, 1)
         logp = mixture_logp(self.policy, versions, [weights[v] for v in sorted(weights)], obs, action)

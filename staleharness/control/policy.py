@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,10 @@ class Evaluation:
     value: Tensor  # V(s) [N]
     mean: Tensor  # [N, A]
     log_std: Tensor  # [A]
+
+    def opened(self) -> Evaluation:
+        """The same numbers without their past: a loss of these leaves its gradient with each of them."""
+        return Evaluation(**{f.name: getattr(self, f.name).detach().requires_grad_() for f in fields(self)})
 
 
 class MLPPolicy:
@@ -95,6 +99,13 @@ class MLPPolicy:
         value = network(self.parameters[depth:], x).squeeze(-1)
         entropy = (log_std + (0.5 + HALF_LOG_2PI)).sum().expand(obs.shape[0])
         return Evaluation(gaussian_logp(action, mean, log_std), entropy, value, mean, log_std)
+
+    def carry_back(self, passed: Evaluation, opened: Evaluation) -> None:
+        """Put ∂L/∂θ into the flat gradient, given ∂L/∂ of what `evaluate` said (`passed`), left in `opened`."""
+        self.flat_gradient.zero_()
+        said = [(getattr(passed, f.name), getattr(opened, f.name).grad) for f in fields(passed)]
+        there = [(output, pull) for output, pull in said if pull is not None]
+        torch.autograd.backward([output for output, _ in there], [pull for _, pull in there])
 
     @torch.no_grad()
     def evaluate_now(self, obs: Tensor, action: Tensor) -> Evaluation:

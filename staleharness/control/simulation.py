@@ -1,25 +1,17 @@
-"""The loop: store the newest version, collect with past ones, train, take in the statistics. One record per phase."""
+"""Control in the loop: past policies act in a vector of environments, or what they did comes back."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
+from torch import Tensor
 
-from ..algorithm import check, make_algorithm
-from ..base.streams import stream
-from ..errors import Diverged
-from ..lag import parse_lag
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.methods import describe, warnings_of
-from ..simulator.phase import PhaseRecord, Scores
-from ..task import find_env
+from ..simulator.loop import Collected, Simulation
+from ..simulator.phase import Scores
 from .collector import Collector
 from .evaluation import evaluate
-from .learner import Learner
+from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .policy import MLPPolicy
 from .replay import RolloutStore
@@ -27,86 +19,50 @@ from .spec import ControlSpec
 from .task import ControlTask
 
 
-class ControlSimulation:
-    """One run, phase by phase. Iterating yields a `PhaseRecord` per phase until the budget is spent.
+class ControlSimulation(Simulation[ControlData]):
+    """A run on a vector of gymnasium environments."""
 
-    Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase.
-    """
+    spec: ControlSpec
+    task: ControlTask
+    policy: MLPPolicy
+    stateful: ClassVar[tuple[str, ...]] = ("rollouts", "collector", "reward_scale")
 
-    def __init__(self, spec: ControlSpec) -> None:
-        _, family = find_env(spec.env)
-        task = family()
-        assert isinstance(task, ControlTask)
-        self.spec, self.task = spec, task
-        self.env = self.task.make(spec.env, spec.num_envs, spec.threads)
+    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
+        super().__init__(spec, task)
+        self.env = task.make(spec.env, spec.num_envs, spec.threads)
         obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
         act_dim = int(np.prod(self.env.single_action_space.shape or ()))
         self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
-        algorithm = make_algorithm(spec)
-        check(algorithm, spec, self.task.provides)
-        self.learner = Learner(spec, self.policy, algorithm)
-        self.lag_model = parse_lag(spec.lag, spec.capacity)
-        self.buffer = PolicyBuffer(spec.capacity)
+        self.learner = ControlLearner(spec, self.policy, self.algorithm)
         self.rollouts = RolloutStore(spec.capacity)
-        self.collector = Collector(spec, self.env, self.policy, self.lag_model)
+        self.collector = Collector(spec, self.env, self.policy, self.lags)
         self.moments = Moments.initial(obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
-        self.phase = 0
-        self.evaluation_steps = 0
-        self.method, self.warnings = describe(algorithm, spec), warnings_of(algorithm, spec)
 
-    @property
-    def gradient_steps(self) -> int:
-        return self.learner.gradient_steps
-
-    def __iter__(self) -> Iterator[PhaseRecord]:
-        while self.phase < self.spec.phases:
-            yield self.advance()
-
-    def advance(self) -> PhaseRecord:
-        """Run one phase: the newest policy is stored before versions are assigned, so lag 0 is always possible."""
-        spec, phase = self.spec, self.phase
-        clock = time.perf_counter()
-        self.buffer.push(self.policy.snapshot(phase, self.learner.gradient_steps))
+    def collect(self, phase: int) -> Collected[ControlData]:
+        spec = self.spec
         rollout, episodes = self.collector.collect(self.buffer, phase)
-        if not torch.isfinite(rollout.behaviour_logp).all():
-            raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
-        fresh_obs = rollout.obs.flatten(0, 1)
+        fresh = rollout
         self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
         if spec.mechanism == "replay":
             self.rollouts.push(phase, rollout)
-            rng = stream(spec.seed, "assignment", phase)
-            rollout = self.rollouts.draw(self.lag_model.assign(phase, spec.num_envs, rng))
+            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
-        collected = time.perf_counter()
-
-        metrics = self.learner.train(rollout, reward, phase)
-        metrics["statistics_drift"] = self._take_in(fresh_obs)
-        self.phase += 1
-        trained = time.perf_counter()
-
-        scores = self._evaluate() if phase in spec.evaluation_phases() else None
-        metrics |= {
-            "phase": phase,
-            "steps": self.phase * spec.steps_per_phase,
+        said = {
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,
             "rollout_length": float(np.mean(episodes.lengths)) if episodes.lengths else None,
             "rollout_episodes": len(episodes.returns),
             "unseen_rows": self.rollouts.unseen_rows,
-            "eval_sampled": scores.mean("sampled") if scores else None,
-            "eval_deterministic": scores.mean("deterministic") if scores else None,
         }
-        evaluated = time.perf_counter()
-        seconds = {
-            "collect": collected - clock,
-            "learn": trained - collected,
-            "evaluate": evaluated - trained,
-        }
-        return PhaseRecord(metrics, seconds, scores)
+        data = ControlData(rollout, reward, fresh.obs.flatten(0, 1))
+        return Collected(data, fresh.behaviour_logp, said, {})
 
-    def _take_in(self, obs: torch.Tensor) -> float:
-        """Update the observation statistics between phases; returns how far the scaled observations moved (mean
-        absolute change of the standardised mean). `frozen` statistics are those of the first phase."""
+    def between_phases(self, data: ControlData) -> dict[str, Any]:
+        return {"statistics_drift": self._take_in(data.fresh_obs)}
+
+    def _take_in(self, obs: Tensor) -> float:
+        """Update the observation statistics; returns how far the scaled observations moved (mean absolute change of
+        the standardised mean). `frozen` statistics are those of the first phase."""
         if self.spec.observation_statistics == "frozen" and self.phase > 0:
             return 0.0
         before = self.moments
@@ -115,34 +71,20 @@ class ControlSimulation:
         mean, inverse_std = self.moments.scaling()
         return float(((mean - before.mean.float()) * inverse_std).abs().mean())
 
-    def _evaluate(self) -> Scores:
+    def evaluate(self) -> Scores:
         final = self.phase == self.spec.phases
         episodes = self.spec.final_episodes if final else self.spec.evaluation_episodes
-        newest = self.policy.snapshot(self.phase, self.learner.gradient_steps)
-        scores = evaluate(self.spec, self.task, self.policy, newest, episodes)
-        self.evaluation_steps += scores.steps
-        return scores
+        newest = self.policy.snapshot(self.phase, self.gradient_steps)
+        return evaluate(self.spec, self.task, self.policy, newest, episodes)
 
     def close(self) -> None:
         self.env.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and primitives only, so that a checkpoint loads without executing anything."""
-        return {
-            "phase": self.phase,
-            "evaluation_steps": self.evaluation_steps,
-            "learner": self.learner.state_dict(),
-            "buffer": self.buffer.state_dict(),
-            "rollouts": self.rollouts.state_dict(),
-            "collector": self.collector.state_dict(),
-            "moments": self.moments.state_dict(),
-            "reward_scale": self.reward_scale.state_dict(),
-        }
+        return {**super().state_dict(), "moments": self.moments.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.phase, self.evaluation_steps = state["phase"], state["evaluation_steps"]
-        for name in ("learner", "buffer", "rollouts", "collector", "reward_scale"):
-            getattr(self, name).load_state_dict(state[name])
+        super().load_state_dict(state)
         self.moments = Moments(**state["moments"])
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..simulator.phase import Simulated
+    from ..simulator.loop import Simulation
 
 
 class ControlTask(Task):
@@ -26,11 +26,11 @@ class ControlTask(Task):
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation",)
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         from .simulation import ControlSimulation
 
         assert isinstance(spec, ControlSpec)
-        return ControlSimulation(spec)
+        return ControlSimulation(spec, cls())
 
     @classmethod
     def try_out(cls, env: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ..statistics.scores import metrics
+from ..statistics.scores import axis, metrics
 from ..statistics.table import Table
 from ..store.cells import grid
 from ..store.store import StoredRun
@@ -22,6 +22,11 @@ def without_forward(label: str) -> str:
     return label.partition(" N=")[0]
 
 
+def _forward(run: StoredRun) -> int:
+    """N, by the setting that its kind of task calls so."""
+    return int(run.spec[axis(run, "N") or "minibatches"])
+
+
 def metric_by_forward(
     runs: Sequence[StoredRun],
     table: Table,
@@ -33,7 +38,7 @@ def metric_by_forward(
 ) -> Figure:
     """A column of the metrics over training: one panel per N, one line per method, mean over runs."""
     looks = styles({without_forward(str(r.record["label"])) for r in runs})
-    ns = sorted({int(r.spec["minibatches"]) for r in runs})
+    ns = sorted({_forward(r) for r in runs})
     over = f"mean over environments and seeds ({seeds(grid(runs))}), no interval"
     subtitle = f"{over}; N = minibatches per generation round"
     columns = columns_for(width, min(4, len(ns)))
@@ -46,7 +51,7 @@ def metric_by_forward(
             for label, look in looks.items():
                 mine = [
                     metrics(r) for r in runs
-                    if int(r.spec["minibatches"]) == n and without_forward(str(r.record["label"])) == label
+                    if _forward(r) == n and without_forward(str(r.record["label"])) == label
                 ]  # fmt: skip
                 x, y = binned(mine, metric)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))

@@ -1,1 +1,1 @@
-"""One file, one lag model."""
+"""One file = one lag model, found by looking in this folder."""

@@ -9,9 +9,9 @@ from ..simulator.buffer import PolicyBuffer
 from ..simulator.phase import Scores
 from ..tokens.minibatch import parts
 from .answers import grade
-from .decoding import decode
-from .generation import PromptSet, completion_texts, pad_left
-from .model.causal_lm import CausalLM
+from .decoder import Decoder, Request
+from .generation import completion_texts
+from .prompt_set import PromptSet, pad_left
 from .spec import LanguageSpec
 
 BATCH = 256  # prompts decoded together
@@ -19,14 +19,14 @@ BATCH = 256  # prompts decoded together
 
 def evaluate(
     spec: LanguageSpec,
-    policy: CausalLM,
+    decoder: Decoder,
     prompts: PromptSet,
     extractor: str,
     stops: tuple[str, ...],
     phase: int,
 ) -> Scores:
     """Scores of the learner as it stands, `deterministic` only: greedy decoding has no noise."""
-    count = len(prompts.problems)
+    policy, count = decoder.policy, len(prompts.problems)
     rows = np.arange(min(spec.evaluation_problems or count, count))
     buffer = PolicyBuffer(1)
     buffer.push(policy.snapshot(phase, 0))
@@ -37,7 +37,7 @@ def evaluate(
     for part in parts(rows, BATCH):
         prompt, mask = pad_left([prompts.tokens[i] for i in part], policy.pad, torch.device(spec.device))
         versions = np.full((len(part), 1), phase, dtype=np.int64)
-        decoded = decode(policy, buffer, prompt, mask, versions, None, length, length, stops)
+        decoded = decoder.complete(Request(prompt, mask, versions, length, None, length, stops), buffer)
         texts = completion_texts(policy, decoded)
         verdicts = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, part, strict=True)]
         right += [float(v.correct) for v in verdicts]

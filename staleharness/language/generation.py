@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,69 +14,16 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
-from ..lag import LagModel, along, stretch_length
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.lags import Lags
 from .answers import grade
-from .decoding import Decoded, behaviour_logp, decode
+from .behaviour import behaviour_logp
+from .decoder import Decoded, Decoder, Request
 from .model.causal_lm import CausalLM
-from .problem import Problem
-from .prompts import PromptFormat, render
+from .prompt_set import PromptSet, pad_left
 from .spec import LanguageSpec
 
 MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
-
-
-@dataclass(frozen=True)
-class PromptSet:
-    """Problems with their prompts as tokens, in the task's order."""
-
-    problems: list[Problem]
-    tokens: list[list[int]]
-    dropped: int  # problems whose prompt is longer than allowed
-
-
-def prompt_set(
-    problems: list[Problem],
-    form: PromptFormat,
-    shots: Sequence[Problem],
-    policy: CausalLM,
-    spec: LanguageSpec,
-    split: str,
-) -> PromptSet:
-    """The prompts of `problems`, behind the worked examples `shots`; as one turn of a chat where the run asks for it.
-
-    Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped."""
-    texts = [render(form, problem.question, shots) for problem in problems]
-    if spec.chat_template:
-        texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
-    tokens = [list(ids) for ids in policy.tokenizer(texts)["input_ids"]]
-    fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
-    if not all(fits):
-        longest = max(map(len, tokens))
-        if spec.long_prompts == "refuse" or not any(fits):
-            raise UserError(
-                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than "
-                f"prompt_tokens={spec.prompt_tokens} (the longest has {longest}); raise it, or SET=long_prompts=drop"
-            )
-    kept = [i for i, ok in enumerate(fits) if ok]
-    return PromptSet([problems[i] for i in kept], [tokens[i] for i in kept], len(fits) - len(kept))
-
-
-def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
-    if tokenizer.chat_template is None:
-        raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
-    turn = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
-
-
-def pad_left(tokens: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(ids, mask), both int64 [B, P] with P the longest."""
-    width = max(map(len, tokens))
-    ids = np.full((len(tokens), width), pad, dtype=np.int64)
-    mask = np.zeros((len(tokens), width), dtype=np.int64)
-    for i, row in enumerate(tokens):
-        ids[i, width - len(row) :], mask[i, width - len(row) :] = row, 1
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
 
 
 @dataclass
@@ -104,13 +50,13 @@ class Generator:
     def __init__(
         self,
         spec: LanguageSpec,
-        policy: CausalLM,
-        lag_model: LagModel,
+        decoder: Decoder,
+        lags: Lags,
         prompts: PromptSet,
         extractor: str,
         stops: tuple[str, ...],
     ) -> None:
-        self.spec, self.policy, self.lag_model = spec, policy, lag_model
+        self.spec, self.decoder, self.lags = spec, decoder, lags
         self.prompts, self.extractor, self.stops = prompts, extractor, stops
         self.cursor = 0
 
@@ -132,52 +78,44 @@ class Generator:
                 dropped += missing - int(mixed.sum()) // self.spec.completions
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
-        return Round(_joined(kept, self.policy.pad), dropped, seconds)
+        return Round(_joined(kept, self.decoder.policy.pad), dropped, seconds)
 
     def _draw(
         self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
     ) -> Completions:
         """`groups` more groups of this phase, the first of which is its `first`th."""
-        spec, device = self.spec, self.policy.device
+        spec, decoder, policy = self.spec, self.decoder, self.decoder.policy
+        device = policy.device
         each, length = spec.completions, spec.completion_tokens
-        chosen = [self._next() for _ in range(groups)]
+        chosen = [self.next_problem() for _ in range(groups)]
         slots = np.arange(first, first + groups)
-        starts = self.lag_model.assign(phase, groups, stream(spec.seed, "assignment", phase, first))
-        stretch = min(stretch_length(self.lag_model) or length, length)
-        versions = np.repeat(along(self.lag_model, starts, phase, length), each, axis=0)
+        assigned = self.lags.draw(phase, groups, first, length=length)
+        stretch = min(assigned.every or length, length)
+        versions = np.repeat(assigned.versions, each, axis=0)
         uniform = np.stack([
             stream(spec.seed, "action", phase, slot, sample).random(length, np.float32)
             for slot in slots.tolist()
             for sample in range(each)
         ])  # fmt: skip
         tokens = [self.prompts.tokens[i] for i in chosen for _ in range(each)]
-        prompt, prompt_mask = pad_left(tokens, self.policy.pad, device)
+        prompt, prompt_mask = pad_left(tokens, policy.pad, device)
         begin = time.perf_counter()
         noise = torch.from_numpy(uniform).to(device)
-        decoded = decode(
-            self.policy, buffer, prompt, prompt_mask, versions, noise, length, stretch, self.stops
-        )
+        request = Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops)
+        decoded = decoder.complete(request, buffer)
         if device.type == "cuda":
             torch.cuda.synchronize()
         sampled = time.perf_counter()
-        logp = decoded.logp
-        if spec.kv_cache == "recompute" or versions.shape[1] == 1:
-            logp = behaviour_logp(
-                self.policy, buffer, prompt, prompt_mask, decoded, versions, stretch, self.policy.micro_batch
-            )
+        logp = behaviour_logp(decoder, request, decoded, buffer)
         if device.type == "cuda":
             torch.cuda.synchronize()
         scored = time.perf_counter()
-        texts = completion_texts(self.policy, decoded)
+        texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in chosen for _ in range(each)]
         verdicts = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
-        version = torch.from_numpy(
-            np.repeat(versions, stretch, axis=1)[:, : decoded.token.shape[1]].copy()
-        ).to(device)
-        steps = {v: buffer[v].gradient_step for v in np.unique(versions).tolist()}
-        gradient_step = torch.zeros_like(version)
-        for v, step in steps.items():
-            gradient_step[version == v] = step
+        gradient_step = torch.zeros_like(decoded.version)
+        for v in decoded.version.unique().tolist():
+            gradient_step[decoded.version == v] = buffer[v].gradient_step
         seconds.generate += sampled - begin
         seconds.score += scored - sampled
         seconds.grade += time.perf_counter() - scored
@@ -187,7 +125,7 @@ class Generator:
             token=decoded.token,
             mask=decoded.mask,
             behaviour_logp=logp,
-            version=version,
+            version=decoded.version,
             gradient_step=gradient_step,
             group=torch.from_numpy(np.repeat(slots, each)).to(device),
             outcome=torch.tensor([float(v.correct) for v in verdicts], device=device),
@@ -195,7 +133,8 @@ class Generator:
             unparsed=torch.tensor([not v.parsed for v in verdicts], device=device),
         )
 
-    def _next(self) -> int:
+    def next_problem(self) -> int:
+        """The index of the next problem: without replacement, each epoch in an order of its own."""
         count = len(self.prompts.problems)
         epoch, place = divmod(self.cursor, count)
         if place == 0 or not hasattr(self, "order"):

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
-from ..spec import Aggregation, RunSpec
+from ..spec import Aggregation, RunSpec, later
+from ..tokens.spec import TokenSpec
 
 
 @dataclass(frozen=True)
-class LanguageSpec(RunSpec):
+class LanguageSpec(TokenSpec):
     """A run on prompts with verifiable answers; `steps` counts optimiser steps.
 
     One phase is a generation round: `minibatches` (N, the forward lag) minibatches of `prompts` × `completions`
@@ -40,6 +41,8 @@ class LanguageSpec(RunSpec):
     lora_rank: int = 32
     lora_alpha: float = 32.0
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
+    decoder: str = later("transformers", before="transformers")  # what samples completions, by name
+    decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group

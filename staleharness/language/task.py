@@ -9,20 +9,21 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.files import digest, user_path
-from ..errors import UserError
+from ..errors import missing_extra
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
+from .decoder import check_decoder, decoder_digest
 from .model.checkpoint_files import check_model
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
 
 if TYPE_CHECKING:
-    from ..simulator.phase import Simulated
+    from ..simulator.loop import Simulation
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -65,34 +66,40 @@ class LanguageTask(Task):
 
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
+        "staleharness.language.decoders.transformers",
         "transformers.models.auto.modeling_auto",
         "transformers.models.qwen2.modeling_qwen2",
     )
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulated:
+    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         from .simulation import LanguageSimulation
 
         assert isinstance(spec, LanguageSpec)
-        return LanguageSimulation(spec, folder)
+        return LanguageSimulation(spec, cls(), folder)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         if importlib.util.find_spec("transformers") is None:
-            raise UserError(
-                f"ENV={spec.env} needs the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
-            )
+            raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
+        check_decoder(spec.decoder)
         if spec.model:
             check_model(spec)
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Folders are known by what is in them: the same path with other files is another run."""
+        """Folders, and a third party's decoder, are known by what is in them: under the same name another content is
+        another run."""
         assert isinstance(spec, LanguageSpec)
-        return replace(spec, model_digest=folder_digest(spec.model), data_digest=folder_digest(spec.data))
+        return replace(
+            spec,
+            model_digest=folder_digest(spec.model),
+            data_digest=folder_digest(spec.data),
+            decoder_digest=decoder_digest(spec.decoder),
+        )
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
+from ..lag import LAGS, LagModel
 from ..simulator.methods import OTHER, families, passes_of, place_of
 from ..task import all_families
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """{"algorithms": [...], "envs": [...]}, each entry {name, summary, paper, hyper-parameters, file, ...}."""
+    """{"algorithms", "envs", "lags"}: entries {name, summary, paper, hyper-parameters, file, ...}."""
     algorithms = [_algorithm(ALGORITHMS[name]) for name in ALGORITHMS]
     envs = [
         {
@@ -26,7 +27,19 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
-    return {"algorithms": algorithms, "envs": envs}
+    return {"algorithms": algorithms, "envs": envs, "lags": [_lag(LAGS[name]) for name in LAGS]}
+
+
+def _lag(cls: type[LagModel]) -> dict[str, Any]:
+    """An option that has to be given has the default None."""
+    return {
+        "name": cls.name,
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "hyper_parameters": dict.fromkeys(cls.hyper_parameter_types()) | cls.hyper_parameters(),
+        "file": source_file(cls),
+        "usage": cls.usage(),
+    }
 
 
 def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
@@ -75,6 +88,16 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         alias = f" (or {', '.join(entry['aliases'])})" if entry["aliases"] else ""
         lines.append(f"  {entry['name']:{width}}  {entry['summary']}{alias}")
     lines += [""] + [f"  file: {file}" for file in dict.fromkeys(entry["file"] for entry in content["envs"])]
+    lines += ["", "lag models (LAG=name, name:value or name[option=value,...])"]
+    for entry in content["lags"]:
+        lines += ["", f"  {entry['usage']}: {entry['summary']}"]
+        options = ", ".join(
+            key if value is None else f"{key}={_shown(value)}"
+            for key, value in entry["hyper_parameters"].items()
+        )
+        for what, value in (("paper", entry["paper"]), ("options", options), ("file", entry["file"])):
+            if value:
+                lines.append(f"      {what + ':':9}{value}")
     return "\n".join(lines)
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from ..base.parsing import whole_number
 from ..errors import UserError
 from ..store.store import Store, StoredRun
-from .plan import Plan, PlannedRun, usable_cores
+from .devices import usable_cores
+from .plan import Plan, PlannedRun
 from .sweep import Listener, Outcome, sweep
 
 MOST_JOBS = 1024

@@ -15,3 +15,4 @@ class Job:
     spec: dict[str, Any]  # `RunSpec.to_dict()`
     root: str  # the results folder, absolute
     folder: str = ""  # where the user stood: relative paths in the spec begin there
+    plugins: str = ""  # `$STALEHARNESS_PLUGINS`: where the sweep found its plugins

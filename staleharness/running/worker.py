@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
-import multiprocessing
 import os
 import signal
 import sys
 import traceback
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,24 @@ from ..algorithm import ALGORITHMS
 from ..base.files import write_json
 from ..base.plugins import PATH_VARIABLE, source_file, source_hash
 from ..errors import Changed, Interrupted
+from ..lag import file_hash, hashed
 from ..store.store import Store, log_tail
 from ..task import find_env
 from . import run
 from .job import Job
 
 
-def main(job: Job, plugin_path: str, channel: Connection) -> None:
-    """Run `job`, tell `channel` about every phase, and end with `done`, `failed` or `interrupted`.
+def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
+    """Run `job`, tell of every phase, and end with `done`, `failed` or `interrupted`.
 
-    The process ends itself at the next phase boundary when the sweep that started it is gone.
+    This is what a runner starts, in a process of its own. `asked_to_stop` is called after every phase: then the run
+    leaves a checkpoint and ends, as it does on SIGTERM. `tell` must not raise where nobody listens any more.
     """
-    orders: list[str] = []  # reasons to stop after this phase
+    told: list[int] = []
     for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
         signal.signal(name, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda signum, frame: orders.append("SIGTERM"))
-    if plugin_path:
-        os.environ[PATH_VARIABLE] = plugin_path
+    signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+    os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
     attempt = Store(job.root).attempt_dir(job.run_id)
     attempt.mkdir(parents=True, exist_ok=True)
     _log_to(attempt / "log.txt")
@@ -47,27 +47,10 @@ def main(job: Job, plugin_path: str, channel: Connection) -> None:
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
-    parent = multiprocessing.parent_process()
-
-    def should_stop() -> bool:
-        if parent is not None and not parent.is_alive():
-            return True
-        try:
-            while channel.poll():
-                orders.append(channel.recv())
-        except (EOFError, OSError):
-            return True
-        return bool(orders)
-
-    def tell(message: dict[str, Any]) -> None:
-        try:
-            channel.send(message)
-        except OSError:
-            orders.append("the sweep is gone")
 
     try:
         check_plugins(job)
-        path = run.execute(job, tell, should_stop)
+        path = run.execute(job, tell, lambda: bool(told) or asked_to_stop())
         tell({"event": "done", "path": str(path)})
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})
@@ -87,10 +70,9 @@ def check_plugins(job: Job) -> None:
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     algorithm = ALGORITHMS[spec.algorithm]
-    if spec.run_id(source_hash(algorithm), source_hash(family)) != job.run_id:
-        raise Changed(
-            f"{source_file(algorithm)} or {source_file(family)} was edited since the sweep began; start it again"
-        )
+    if spec.run_id(source_hash(algorithm), source_hash(family), file_hash(spec.lag)) != job.run_id:
+        files = [source_file(cls) for cls in (algorithm, family, *hashed(spec.lag))]
+        raise Changed(f"{' or '.join(files)} was edited since the sweep began; start it again")
 
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:

@@ -88,8 +88,9 @@ def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
     several = spec is None or spec.epochs * spec.minibatches > 1
     start = algorithm.proximal == "recompute" or (own_targets and several)
+    epochs = spec.epochs if spec is not None and start and algorithm.realign_every == "epoch" else 1
     return Passes(
-        per_phase=int(start and not (spec and spec.scores_start)),
+        per_phase=0 if spec is not None and spec.scores_start else int(start) * epochs,
         per_step=int(algorithm.proximal == "ewma") + int("reference" in algorithm.needs),
         by_row=algorithm.optimal_baseline,
     )

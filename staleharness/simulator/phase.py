@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-
-from ..spec import RunSpec
 
 
 @dataclass(frozen=True)
@@ -39,34 +36,3 @@ class PhaseRecord:
     metrics: dict[str, Any]
     seconds: dict[str, float]
     scores: Scores | None
-
-
-class Simulated(Protocol):
-    """One run, phase by phase; everything that a phase hands to the next is in `state_dict`."""
-
-    @property
-    def spec(self) -> RunSpec: ...
-
-    @property
-    def gradient_steps(self) -> int: ...
-
-    @property
-    def method(self) -> Mapping[str, Any]:
-        """What the method is, as plain data: who reads the results has no plugin at hand."""
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What a reader of the results must know of these settings."""
-
-    phase: int
-    evaluation_steps: int
-
-    def __iter__(self) -> Iterator[PhaseRecord]: ...
-
-    def advance(self) -> PhaseRecord: ...
-
-    def close(self) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -84,7 +84,7 @@ def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
         if all(" N=" in r.record["label"] for r in runs):  # forward lag is an axis then, and in every label
-            names = [name for name in names if name != "minibatches"]
+            names = sorted(set(names) - {dict(r.record["task"]["axes"]).get("N") for r in runs})
         for name in names:
             counts = Counter(str(r.record[key].get(name)) for r in runs)
             if len(counts) > 1:

@@ -6,6 +6,7 @@
 
 An environment plugin has a contract, too: `parametrize_with_task_checks([MyTask])`, tests of (family, env, check); a
 language plugin is checked by `check_language_task(MyTask, "my-task")`, one of binary decisions by `check_chain_task`.
+A lag model has one as well: `parametrize_with_lag_checks([MyLag(), MyLag(slow=0.5)])`, tests of (model, check).
 
 The contract does not know what a method means; add a truth table of a few lines worked out by hand:
 
@@ -15,17 +16,21 @@ The contract does not know what a method means; add a truth table of a few lines
 
 from .chain_tasks import check_chain_task
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
+from .lag_models import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
 from .language_tasks import check_language_task, is_language
 from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .tasks import TASK_CHECKS, TaskCheck, check_task, parametrize_with_task_checks
 
 __all__ = [
     "CHECKS",
+    "LAG_CHECKS",
     "TASK_CHECKS",
     "Check",
+    "LagCheck",
     "TaskCheck",
     "check_algorithm",
     "check_chain_task",
+    "check_lag_model",
     "check_language_task",
     "check_task",
     "decisions",
@@ -34,6 +39,7 @@ __all__ = [
     "gradient_coefficients",
     "is_language",
     "parametrize_with_checks",
+    "parametrize_with_lag_checks",
     "parametrize_with_task_checks",
     "variants",
 ]

@@ -8,28 +8,18 @@ whole minibatch, and micro-batching changes nothing.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm
-from ..batch import Decisions, PolicyLoss
+from ..simulator.learning import Gradient
 from .minibatch import Minibatch, pieces
 from .policy import Entropy, TokenPolicy
 from .spec import TokenSpec
+from .statistics import of_step
 from .targets import group_relative_advantage
 from .timer import Timer
-
-
-class Gradient(NamedTuple):
-    """What a gradient was made of; the gradient itself lies with the parameters."""
-
-    decisions: Decisions
-    answer: PolicyLoss
-    pull: Tensor  # dL/dlogp [B, T]
-    entropy: Tensor  # [B, T]
-    second_moment: Tensor | None = None  # [] see `row_gradients.gradient_by_rows`
 
 
 def gradient(
@@ -49,7 +39,7 @@ def gradient(
     target_logp = through.detach().requires_grad_()
     begin = timer("train", begin)
     now = target_logp.detach()
-    fixed = None if algorithm.realign_every == "step" else batch.start_logp
+    fixed = None if algorithm.realign_every == "step" else batch.aligned_logp
     advantage = group_relative_advantage(spec, algorithm, batch, now if fixed is None else fixed)
     decisions = batch.decisions(target_logp, advantage, norms)
     answer = algorithm.policy_loss(decisions)
@@ -71,7 +61,8 @@ def gradient(
             _backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
             at += len(p.token)
     timer("train", begin)
-    return Gradient(decisions, answer, pull, entropy.detach())
+    log = of_step(decisions, answer, pull, entropy.detach(), batch.weights, algorithm.proximal)
+    return Gradient(decisions, answer, pull, log)
 
 
 def _backward(logp: Tensor, entropy: Tensor | None, pull: Tensor, entropy_pull: Tensor) -> None:

@@ -30,7 +30,7 @@ class Minibatch:
     mask: Tensor  # [B, T] 1 where a token teaches
     weights: Tensor  # [B, T] the loss is Σ weights · L, see `aggregation_weights`
     proximal_logp: Tensor  # [B, T] under the anchor that the method asks for
-    start_logp: Tensor | None  # [B, T] under the learner at the start of the phase, where scored
+    aligned_logp: Tensor | None  # [B, T] under the learner when targets were last asked, where scored
     reference_logp: Tensor | None  # [B, T] under the run's first policy, where the method needs it
     lag: Tensor  # [B, T] phases
     gradient_lag: Tensor  # [B, T] gradient steps
@@ -44,7 +44,7 @@ class Minibatch:
             mask=self.mask[index],
             weights=self.weights[index],
             proximal_logp=self.proximal_logp[index],
-            start_logp=None if self.start_logp is None else self.start_logp[index],
+            aligned_logp=None if self.aligned_logp is None else self.aligned_logp[index],
             reference_logp=None if self.reference_logp is None else self.reference_logp[index],
             lag=self.lag[index],
             gradient_lag=self.gradient_lag[index],

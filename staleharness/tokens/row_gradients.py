@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
-from .gradient import Gradient
+from ..simulator.learning import Gradient
 from .minibatch import Minibatch
 from .policy import TokenPolicy
 from .spec import TokenSpec
+from .statistics import of_step
 from .timer import Timer
 
 
@@ -119,4 +120,5 @@ def gradient_by_rows(
     ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
     answer = algorithm.policy_loss(decisions)
     timer("train", begin)
-    return Gradient(decisions, answer, pull * advantage, entropy, ratio)
+    log = of_step(decisions, answer, pull * advantage, entropy, weights, algorithm.proximal)
+    return Gradient(decisions, answer, pull * advantage, log | {"second_moment_ratio": ratio})

@@ -1,56 +1,37 @@
-"""What the learner of tokens reads of a run's settings."""
+"""What the learner of tokens reads of a run's settings, beyond what every run has."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar
 
-from ..spec import Aggregation, StepSize
+from ..spec import Aggregation, RunSpec
 
 
-class TokenSpec(Protocol):
-    """A run whose rows are completions, or episodes that are treated as such."""
+class TokenSpec(RunSpec):
+    """A run whose rows are completions, or episodes that are learnt from as if they were."""
+
+    advantage_correction: ClassVar[float] = 0.0
 
     @property
-    def seed(self) -> int: ...
+    def baseline(self) -> str:
+        """Of the reward over a group: grpo, dr_grpo, rloo or none."""
+        raise NotImplementedError
+
     @property
-    def phases(self) -> int: ...
-    @property
-    def steps_per_phase(self) -> int: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def minibatches(self) -> int: ...
+    def aggregation(self) -> Aggregation:
+        raise NotImplementedError
+
     @property
     def completions(self) -> int:
         """Rows that share a baseline."""
+        raise NotImplementedError
 
     @property
     def completion_tokens(self) -> int:
         """Decisions of the longest row."""
+        raise NotImplementedError
 
     @property
-    def learning_rate(self) -> float: ...
-    @property
-    def anneal_learning_rate(self) -> bool: ...
-    @property
-    def adam_epsilon(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def max_grad_norm(self) -> float: ...
-    @property
-    def step_size(self) -> StepSize: ...
-    @property
-    def discount(self) -> float: ...
-    @property
-    def gae_lambda(self) -> float: ...
-    @property
-    def entropy_coef(self) -> float: ...
-    @property
-    def normalise_advantage(self) -> bool: ...
-    @property
-    def baseline(self) -> str: ...
-    @property
-    def aggregation(self) -> Aggregation: ...
-    @property
-    def mask_truncated(self) -> bool: ...
+    def mask_truncated(self) -> bool:
+        """Whether rows cut at the limit teach nothing."""
+        return False

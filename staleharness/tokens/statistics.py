@@ -52,6 +52,22 @@ def of_lag(data: Completions, phase: int, gradient_steps: int) -> dict[str, Any]
     }
 
 
+def of_step(
+    decisions: Decisions, answer: PolicyLoss, pull: Tensor, entropy: Tensor, weights: Tensor, proximal: str
+) -> dict[str, Tensor]:
+    """All that is said of one gradient step; pull [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the loss
+    Σ weights · L, `proximal` what the method anchors on."""
+    mask = decisions.mask
+    with torch.no_grad():
+        return {
+            "policy_loss": (weights * answer.loss).sum().detach(),
+            "entropy": masked_mean(entropy, mask),
+            **of_weights(decisions.target_logp.detach(), decisions.behaviour_logp, mask),
+            **of_proximal(decisions, answer, proximal != "behaviour", mask),
+            **of_clipping(pull, decisions.advantage, mask),
+        }
+
+
 def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Importance weights w = π/μ as they are, before any truncation, for tokens and whole completions."""
     log_ratio = (target_logp - behaviour_logp) * mask

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..batch import Trajectories
-from ..objectives import group_baseline, masked_mean
+from ..objectives import group_baseline
+from ..simulator.learning import normalised
 from .minibatch import Minibatch
 from .spec import TokenSpec
 
@@ -41,6 +42,5 @@ def group_relative_advantage(
         )
     advantage = targets.advantage * batch.mask
     if spec.normalise_advantage and algorithm.normalise_advantage:
-        centred = (advantage - masked_mean(advantage, batch.mask)) * batch.mask
-        advantage = centred / (masked_mean(centred.square(), batch.mask).sqrt() + 1e-8)
+        advantage = normalised(advantage, batch.mask, spec.advantage_correction)
     return advantage

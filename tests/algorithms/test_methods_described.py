@@ -14,7 +14,6 @@ from results_helper import write_run
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, builtin_folder, source_file
-from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import Interrupted, UserError
 from staleharness.figures.palette import styles
@@ -27,6 +26,7 @@ from staleharness.simulator.methods import OTHER, Place, describe, families, pas
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.notes import on_warnings
 from staleharness.store.store import Store
+from staleharness.task import simulation_of
 from staleharness.testing import example_decisions
 
 BUILT_IN = [
@@ -178,7 +178,7 @@ def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> 
 
 
 def test_the_simulation_of_control_knows_what_it_must_say() -> None:
-    simulation = ControlSimulation(SMALL)
+    simulation = simulation_of(SMALL)
     simulation.close()
     assert simulation.warnings == warnings_of(ALGORITHMS["decoupled_ppo"](), SMALL) != []
     assert simulation.method == describe(ALGORITHMS["decoupled_ppo"](), SMALL)

@@ -18,13 +18,13 @@ from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.base.syntax import meaning_hash
 from staleharness.commands import new as scaffold
-from staleharness.control.simulation import ControlSimulation
 from staleharness.errors import UserError
+from staleharness.lag import LAGS, read_lag
 from staleharness.running.catalogue import catalogue
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
-from staleharness.task import ENVS, find_env
-from staleharness.testing import check_algorithm
+from staleharness.task import ENVS, find_env, simulation_of
+from staleharness.testing import check_algorithm, check_lag_model
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
@@ -61,7 +61,7 @@ METADATA = "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n"
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Registries that look for plugins again and are put back afterwards; an empty working folder."""
     monkeypatch.setenv(PATH_VARIABLE, "")
-    for registry in (ALGORITHMS, ENVS):
+    for registry in (ALGORITHMS, ENVS, LAGS):
         list(registry)
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
         monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
@@ -407,16 +407,33 @@ def test_a_new_environment_runs(
     add_user_path(str(tmp_path / "p"))
     assert find_env("myworld")[0] == "MyWorld-v0"
     (planned,) = plan(ask(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
-    simulation = ControlSimulation(planned.spec)
+    simulation = simulation_of(planned.spec)
     records = list(simulation)
     simulation.close()
     assert len(records) == 2 and records[-1].scores is not None
     assert records[-1].metrics["lag_max"] <= 1
 
 
+def test_a_new_lag_model_keeps_the_contract_and_is_planned_as_the_hint_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p" / "my_lag.py"
+    code, out, _ = new(monkeypatch, capsys, "lag", "my_lag", "--folder", str(file.parent))
+    assert code == 0 and out == (
+        f"wrote {file}\n"
+        f"try: staleharness sweep --env Hopper --algo ppo_clip --lag my_lag --k 8 --plugin {file}\n"
+    )
+    add_user_path(str(file))
+    for text in ("my_lag", "my_lag:0.5"):
+        check_lag_model(read_lag(text))
+    (run,) = plan(ask(env="Hopper", algo="ppo_clip", k="8", lag="my_lag[slow=0.5]", seeds="1")).runs
+    assert run.spec.lag == "my_lag:0.5"
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
+        ("lag", "uniform", "uniform.py"), ("lag", "draw", "Draw"), ("lag", "a b", "not a plugin name"),
         ("algorithm", "spo", "spo.py"), ("algorithm", "none", "None"), ("algorithm", "policy_loss", "PolicyLoss"),
         ("algorithm", "", "not a plugin name"), ("algorithm", "a" * 300, "not a plugin name"),
         ("algorithm", "ünïcode", "not a plugin name"), ("algorithm", "../x", "not a plugin name"),

@@ -98,13 +98,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     from staleharness import __version__
     from staleharness.algorithm import make_algorithm
-    from staleharness.lag import parse_lag
-    from staleharness.language.generation import Generator, PromptSet
+    from staleharness.language.decoder import make_decoder
+    from staleharness.language.generation import Generator
     from staleharness.language.model.causal_lm import CausalLM
     from staleharness.language.model.memory import explained, rows_at_once
     from staleharness.language.problem import Problem
+    from staleharness.language.prompt_set import PromptSet
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.buffer import PolicyBuffer
+    from staleharness.simulator.lags import Lags
     from staleharness.tokens.learner import TokenLearner
 
     shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
@@ -126,7 +128,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (64, spec.prompt_tokens)).tolist()
     prompts = PromptSet([Problem("", "#### 1", "1")] * 64, tokens, 0)
-    generator = Generator(spec, policy, parse_lag("uniform", 1), prompts, "last_number", ())
+    decoder = make_decoder(spec.decoder, policy)
+    generator = Generator(spec, decoder, Lags(spec), prompts, "last_number", ())
     buffer = PolicyBuffer(1)
     seconds: dict[str, list[float]] = {}
     losses: list[float] = []

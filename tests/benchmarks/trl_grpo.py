@@ -44,14 +44,14 @@ BAR = 2.0
 
 
 def ours(task: dict[str, Any]) -> dict[str, Any]:
-    """Blocks of `LanguageSimulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
+    """Blocks of `Simulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
     import torch
 
-    from staleharness.language.simulation import LanguageSimulation
+    from staleharness.task import simulation_of
 
     torch.use_deterministic_algorithms(True)  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    simulation = LanguageSimulation(
+    simulation = simulation_of(
         spec_of(task["steps"] + 1, task["model"])
     )  # evaluated after the step that is not taken
     tokens, rewards = [], []

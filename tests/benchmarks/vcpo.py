@@ -26,7 +26,6 @@ import os
 import statistics
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,10 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.word_tokens import word_tokenizer
 from staleharness.objectives import group_baseline
-from staleharness.tokens.gradient import Gradient
+from staleharness.simulator.learning import Gradient
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.minibatch import Minibatch
-from staleharness.tokens.timer import Timer
+from staleharness.tokens.statistics import of_step
 
 PROMPT = 32
 PHASE = 4
@@ -54,9 +53,10 @@ PHASE = 4
 class Plain(TokenLearner):
     """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
 
-    def _gradient(self, batch: Minibatch, timer: Timer) -> Gradient:
-        baseline, sigma = group_baseline(batch.data.outcome, batch.data.group, self.spec.baseline)
-        return self.one_by_one(batch, ((batch.data.outcome - baseline) / sigma)[:, None] * batch.mask)
+    def gradient(self, part: Minibatch) -> Gradient:
+        self.optimizer.zero_grad(set_to_none=True)
+        baseline, sigma = group_baseline(part.data.outcome, part.data.group, self.spec.baseline)
+        return self.one_by_one(part, ((part.data.outcome - baseline) / sigma)[:, None] * part.mask)
 
     def one_by_one(
         self, batch: Minibatch, advantage: Tensor, after: Callable[[int], None] = lambda row: None
@@ -75,30 +75,34 @@ class Plain(TokenLearner):
             logp[row], pull[row] = leaf.detach()[0], leaf.grad[0]
             after(row)
         decisions = batch.decisions(logp, advantage)
-        return Gradient(decisions, self.algorithm.policy_loss(decisions), pull, torch.zeros_like(batch.mask))
+        answer, entropy = self.algorithm.policy_loss(decisions), torch.zeros_like(batch.mask)
+        return Gradient(
+            decisions, answer, pull, of_step(decisions, answer, pull, entropy, batch.weights, "behaviour")
+        )
 
 
 class Double(Plain):
     """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
 
-    def _gradient(self, batch: Minibatch, timer: Timer) -> Gradient:
-        data = batch.data
+    def gradient(self, part: Minibatch) -> Gradient:
+        self.optimizer.zero_grad(set_to_none=True)
+        data = part.data
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         norms = torch.zeros_like(sigma)
 
         def take_norm(row: int) -> None:
             found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
-            norms[row] = found.square().sum() / batch.weights[row].max().square()
+            norms[row] = found.square().sum() / part.weights[row].max().square()
             self.optimizer.zero_grad(set_to_none=True)
 
-        first = self.one_by_one(batch, batch.mask, take_norm)
+        first = self.one_by_one(part, part.mask, take_norm)
         baseline = torch.zeros_like(sigma)
         for group in data.group.unique():
             rows = (data.group == group).nonzero()[:, 0]
-            part = batch.rows(rows)
-            seen = part.decisions(first.decisions.target_logp[rows], part.mask)
+            group_part = part.rows(rows)
+            seen = group_part.decisions(first.decisions.target_logp[rows], group_part.mask)
             baseline[rows] = self.algorithm.row_baseline(seen, norms[rows])
-        return self.one_by_one(batch, ((data.outcome - baseline) / sigma)[:, None] * batch.mask)
+        return self.one_by_one(part, ((data.outcome - baseline) / sigma)[:, None] * part.mask)
 
 
 VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
@@ -153,9 +157,9 @@ def minibatch(policy: CausalLM, groups: int, each: int, tokens: int) -> Completi
 
 def step(learner: TokenLearner, data: Completions) -> float:
     """Seconds of one gradient step on the processor: one thread, and other processes do not count."""
-    timer = Timer(torch.device("cpu"), defaultdict(float))
+    learner.begin(data, PHASE)
     begin = time.process_time()
-    learner._step(learner._minibatch(data, data.mask, None, PHASE, timer), 1e-6, timer)
+    learner.step(learner.minibatch(data, data.mask), 1e-6)
     return time.process_time() - begin
 
 
@@ -172,9 +176,9 @@ def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
 
 
 def gradient(learner: TokenLearner, data: Completions) -> Tensor:
-    timer = Timer(torch.device("cpu"), defaultdict(float))
+    learner.begin(data, PHASE)
     learner.optimizer.zero_grad(set_to_none=True)
-    learner._gradient(learner._minibatch(data, data.mask, None, PHASE, timer), timer)
+    learner.gradient(learner.minibatch(data, data.mask))
     return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
 
 

@@ -39,7 +39,7 @@ def metrics_of(spec: ChainSpec) -> list[dict[str, Any]]:
 
 def advanced(spec: ChainSpec, phases: int) -> ChainSimulation:
     """A simulation that has done some phases and stored the version of the next."""
-    simulation = ChainSimulation(spec)
+    simulation = simulation_of(spec)
     for _ in range(phases):
         simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(phases, simulation.gradient_steps))
@@ -57,7 +57,7 @@ def test_the_same_spec_gives_the_same_bits_and_another_seed_others() -> None:
 
 def test_the_recorded_log_probability_is_that_of_the_version_that_acted() -> None:
     simulation = advanced(spec_of(capacity=4, learning_rate=0.5), 5)
-    data = simulation._collect(5)
+    data = simulation.collect(5).data
     assert len(data.version.unique()) > 1
     for row in range(len(data.token)):
         (number,) = data.version[row].unique().tolist()
@@ -72,9 +72,9 @@ def test_the_recorded_log_probability_is_that_of_the_version_that_acted() -> Non
 def test_a_decision_is_one_number_of_the_stream_against_its_probability_whatever_the_batch() -> None:
     small, large = (advanced(spec_of(batch=batch), 0) for batch in (8, 64))
     noise = stream(0, "action", 0).random((64, 6), np.float32)
-    bits = large._collect(0).token.numpy()
+    bits = large.collect(0).data.token.numpy()
     assert (bits == (noise < large.policy.logits.sigmoid().detach().numpy())).all()
-    assert (small._collect(0).token.numpy() == bits[:8]).all()
+    assert (small.collect(0).data.token.numpy() == bits[:8]).all()
 
 
 @pytest.mark.parametrize("horizon", [1, 7, 64, 129])
@@ -102,7 +102,7 @@ def test_the_gradient_of_a_stale_step_is_the_formula(level: str) -> None:
         start=0.4,
     )
     simulation = advanced(spec, 4)
-    data = simulation._collect(4)
+    data = simulation.collect(4).data
     p = sigmoid(simulation.policy.logits.detach().double().numpy())
     bits = data.token.numpy()
     log_w = np.log(np.where(bits == 1, p, 1.0 - p)) - data.behaviour_logp.double().numpy()
@@ -123,7 +123,7 @@ def test_the_gradient_of_a_stale_step_is_the_formula(level: str) -> None:
 def test_without_lag_it_is_a_plain_on_policy_loop(algorithm: str) -> None:
     """REINFORCE with the batch's mean as baseline and Adam, in float64 and without the harness."""
     spec = spec_of(algorithm=algorithm, horizon=8, batch=32, steps=20, start=0.3, learning_rate=0.1)
-    simulation = ChainSimulation(spec)
+    simulation = simulation_of(spec)
     logits = simulation.policy.logits.detach().double().numpy().copy()
     first, second = np.zeros(8), np.zeros(8)
     for step in range(1, 21):
@@ -140,9 +140,9 @@ def test_without_lag_it_is_a_plain_on_policy_loop(algorithm: str) -> None:
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened() -> None:
     asked = spec_of(capacity=3, algorithm="ppo_kl", hyper={"adaptive": True}, minibatches=2, steps=12)
     straight = metrics_of(asked)
-    simulation = ChainSimulation(asked)
+    simulation = simulation_of(asked)
     begun = [simulation.advance().metrics for _ in range(3)]
-    resumed = ChainSimulation(asked)
+    resumed = simulation_of(asked)
     resumed.load_state_dict(simulation.state_dict())
     assert begun + [record.metrics for record in resumed] == straight
 
@@ -176,7 +176,7 @@ def test_a_stored_run_is_reported_by_its_success_probability(tmp_path: Path) -> 
     assert record["task"]["unit"] == scores.unit(runs) == "optimiser steps"
     assert scores.usual(runs, "auto", "auto") == ("sampled", "raw")
     assert scores.measure(runs, "sampled") == "success probability"
-    simulation = ChainSimulation(spec)
+    simulation = simulation_of(spec)
     *_, last = simulation
     p = torch.sigmoid(simulation.policy.logits.detach().double()).numpy()
     assert record["scores"]["sampled"]["mean"] == simulation.task.success_probability(spec, p)

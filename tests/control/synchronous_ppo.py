@@ -58,9 +58,13 @@ def train(
     actor = layers([obs_dim, 64, 64, act_dim], [root2, root2, 0.01], generator)
     log_std = torch.zeros(act_dim, requires_grad=True)
     critic = layers([obs_dim, 64, 64, 1], [root2, root2, 1.0], generator)
-    parameters = [*actor, log_std, *critic]
-    # one vector for the optimiser: its kernel rounds the last few elements of every tensor differently
-    everything = torch.cat([p.detach().reshape(-1) for p in parameters])
+    drawn = [*actor, log_std, *critic]
+    # All parameters lie in one vector, as in the harness: the optimiser's kernel rounds the last few elements of every
+    # tensor differently, and on some processors a product's bits depend on the address of its weights.
+    everything = torch.cat([p.detach().reshape(-1) for p in drawn])
+    pieces = everything.split([p.numel() for p in drawn])
+    parameters = [v.view(p.shape).detach().requires_grad_() for v, p in zip(pieces, drawn, strict=True)]
+    actor, log_std, critic = parameters[:6], parameters[6], parameters[7:]
     optimizer = torch.optim.Adam([everything], lr=rate0, eps=1e-5, fused=True)
 
     count, mean, var = 0.0, np.zeros(obs_dim), np.ones(obs_dim)
@@ -161,11 +165,6 @@ def train(
                 norm = torch.linalg.vector_norm(gradient)
                 everything.grad = gradient * (0.5 / (norm + 1e-6)).clamp(max=1.0)
                 optimizer.step()
-                with torch.no_grad():
-                    for p, new in zip(
-                        parameters, everything.split([p.numel() for p in parameters]), strict=True
-                    ):
-                        p.copy_(new.view(p.shape))
 
         # Take in the observations
         x = rows_obs.double()

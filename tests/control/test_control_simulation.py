@@ -16,10 +16,13 @@ from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss, Rollout
+from staleharness.control.learner import ControlData
 from staleharness.control.policy import gaussian_logp, views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
+from staleharness.control.task import ControlTask
 from staleharness.simulator.buffer import Version
+from staleharness.task import find_env, simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,
@@ -30,8 +33,8 @@ SMALL = ControlSpec(
 class Watched(ControlSimulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
-    def __init__(self, spec: ControlSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
+        super().__init__(spec, task)
         self.versions: dict[int, Version] = {}
         self.collected: list[Rollout] = []
         self.consumed: list[Rollout] = []
@@ -46,9 +49,9 @@ class Watched(ControlSimulation):
             self.collected.append(rollout)
             return rollout, episodes
 
-        def watched_train(rollout: Rollout, *arguments: Any) -> Any:
-            self.consumed.append(rollout)
-            return train(rollout, *arguments)
+        def watched_train(data: ControlData, phase: int) -> Any:
+            self.consumed.append(data.rollout)
+            return train(data, phase)
 
         self.buffer.push = watched_push  # type: ignore[method-assign]
         self.collector.collect = watched_collect  # type: ignore[method-assign]
@@ -56,7 +59,7 @@ class Watched(ControlSimulation):
 
 
 def played(spec: ControlSpec) -> Watched:
-    simulation = Watched(spec)
+    simulation = Watched(spec, find_env(spec.env)[1]())
     for _ in simulation:
         pass
     return simulation
@@ -128,7 +131,7 @@ class Probe(Algorithm):
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
 def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: str) -> None:
     spec = replace(SMALL, mechanism=mechanism, learning_rate=1e-30, anneal_learning_rate=False)
-    simulation = Watched(spec)
+    simulation = Watched(spec, find_env(spec.env)[1]())
     lags = 0.0
     for phase in range(spec.phases):
         simulation.learner.algorithm = Probe(anchor, phase)
@@ -143,7 +146,7 @@ def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: 
 def test_lag_is_uniform_over_the_versions_in_the_buffer() -> None:
     spec = replace(SMALL, num_envs=64, num_steps=2, minibatches=1, epochs=1, steps=60 * 128, capacity=4)
     seen: dict[int, Counter[int]] = {}
-    simulation = ControlSimulation(spec)
+    simulation = simulation_of(spec)
     for record in simulation:
         histogram = record.metrics["lag_histogram"]
         held = min(record.metrics["phase"] + 1, 4)
@@ -159,7 +162,7 @@ def test_lag_is_uniform_over_the_versions_in_the_buffer() -> None:
 
 
 def test_fixed_lag_is_exactly_that_lag_once_enough_phases_have_passed() -> None:
-    for record in ControlSimulation(replace(SMALL, lag="fixed:2")):
+    for record in simulation_of(replace(SMALL, lag="fixed:2")):
         expected = min(record.metrics["phase"], 2)
         assert record.metrics["lag_histogram"] == [0] * expected + [8 * 64]
         assert record.metrics["gradient_lag_mean"] == expected * 2 * 4
@@ -318,10 +321,10 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str, Any]) -> None:
     spec = replace(SMALL, **{"num_steps": 48, "steps": 5 * 8 * 48, **changes})
-    straight = [record.metrics for record in ControlSimulation(spec)]
+    straight = [record.metrics for record in simulation_of(spec)]
     resumed, state = [], None
     for _ in range(spec.phases):
-        simulation = ControlSimulation(spec)
+        simulation = simulation_of(spec)
         if state is not None:
             simulation.load_state_dict(through_a_file(state))
         resumed.append(simulation.advance().metrics)

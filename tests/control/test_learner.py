@@ -11,12 +11,13 @@ import torch
 
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.evaluation import evaluate
-from staleharness.control.learner import normalise
 from staleharness.control.moments import RewardScale
 from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
+from staleharness.simulator.learning import normalised
+from staleharness.task import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=4 * 6 * 40, num_envs=6, num_steps=40, epochs=2,
@@ -25,7 +26,7 @@ SMALL = ControlSpec(
 
 
 def one_batch(spec: ControlSpec) -> tuple[ControlSimulation, PhaseBatch]:
-    simulation = ControlSimulation(spec)
+    simulation = simulation_of(spec)
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.learner.gradient_steps))
     rollout, _ = simulation.collector.collect(simulation.buffer, 1)
@@ -91,26 +92,26 @@ def test_every_epoch_visits_every_decision_once(whole_rows: bool) -> None:
 
 def test_the_shadow_is_the_weighted_mean_of_every_step() -> None:
     spec = replace(SMALL, algorithm="decoupled_ppo", hyper={"proximal": "ewma", "ewma_decay": 0.8})
-    simulation = ControlSimulation(spec)
+    simulation = simulation_of(spec)
     learner = simulation.learner
     history = [simulation.policy.actor_flat.detach().clone()]
-    optimise = learner._optimise
+    optimise = learner.optimise
 
     def watched(rate: float) -> torch.Tensor:
         norm = optimise(rate)
         history.append(simulation.policy.actor_flat.detach().clone())
         return norm
 
-    learner._optimise = watched  # type: ignore[method-assign]
+    learner.optimise = watched  # type: ignore[method-assign]
     simulation.advance()
     weights = torch.tensor([0.8 ** (len(history) - 1 - i) for i in range(len(history))], dtype=torch.float64)
     expected = (torch.stack(history).double() * weights[:, None]).sum(0) / weights.sum()
-    torch.testing.assert_close(learner.shadow.double(), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(learner.shadow[0].double(), expected, atol=1e-6, rtol=1e-5)
     assert len(history) == 7
 
 
 def test_the_gradient_lag_counts_optimiser_steps_up_to_now() -> None:
-    simulation = ControlSimulation(replace(SMALL, lag="fixed:2"))
+    simulation = simulation_of(replace(SMALL, lag="fixed:2"))
     told: list[tuple[float, float]] = []
     algorithm = simulation.learner.algorithm
 
@@ -131,21 +132,21 @@ def test_the_gradient_lag_counts_optimiser_steps_up_to_now() -> None:
 
 
 def test_the_learning_rate_goes_linearly_to_zero() -> None:
-    rates = [record.metrics["learning_rate"] for record in ControlSimulation(SMALL)]
+    rates = [record.metrics["learning_rate"] for record in simulation_of(SMALL)]
     assert rates == pytest.approx([3e-4, 2.25e-4, 1.5e-4, 0.75e-4])
     assert {
-        r.metrics["learning_rate"] for r in ControlSimulation(replace(SMALL, anneal_learning_rate=False))
+        r.metrics["learning_rate"] for r in simulation_of(replace(SMALL, anneal_learning_rate=False))
     } == {3e-4}
 
 
 def test_the_value_loss_is_clipped_around_the_value_at_phase_start() -> None:
-    learner = ControlSimulation(SMALL).learner
+    learner = simulation_of(SMALL).learner
     start, value = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.5, 1.1, 0.0])
     target = torch.tensor([2.0, 1.0, 0.5])
     # by hand: max((1.5-2)², (1.2-2)²) = .64; max(.1², .1²) = .01; max((0-.5)², (.8-.5)²) = .25; half the mean is .15
-    assert float(learner._value_loss(value, target, start)) == pytest.approx(0.15)
+    assert float(learner.value_loss(value, target, start)) == pytest.approx(0.15)
     learner.spec = replace(SMALL, value_clip=0.0)
-    assert float(learner._value_loss(value, target, start)) == pytest.approx((0.25 + 0.01 + 0.25) / 6)
+    assert float(learner.value_loss(value, target, start)) == pytest.approx((0.25 + 0.01 + 0.25) / 6)
 
 
 def test_normalised_advantages_ignore_padding() -> None:
@@ -153,13 +154,13 @@ def test_normalised_advantages_ignore_padding() -> None:
     advantage = torch.tensor([[1.0, 2.0, 100.0], [3.0, 6.0, -100.0]])
     flat = advantage[mask == 1]
     expected = (flat - flat.mean()) / (flat.std() + 1e-8)
-    torch.testing.assert_close(normalise(advantage, mask)[mask == 1], expected)
+    torch.testing.assert_close(normalised(advantage, mask, 1.0)[mask == 1], expected)
 
 
 def test_evaluating_more_often_trains_the_same_policy() -> None:
     policies = []
     for evaluations in (1, 4):
-        simulation = ControlSimulation(replace(SMALL, evaluations=evaluations))
+        simulation = simulation_of(replace(SMALL, evaluations=evaluations))
         scored = [record.scores is not None for record in simulation]
         policies.append(simulation.policy.flat.clone())
         assert sum(scored) == evaluations and scored[-1]
@@ -169,7 +170,7 @@ def test_evaluating_more_often_trains_the_same_policy() -> None:
 def test_scores_are_those_of_one_environment_played_by_hand() -> None:
     import gymnasium
 
-    simulation = ControlSimulation(SMALL)
+    simulation = simulation_of(SMALL)
     for _ in simulation:
         pass
     newest = simulation.policy.snapshot(4, 0)
@@ -217,7 +218,7 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
 def test_a_step_size_rule_scales_the_step_of_any_method(rule: Any) -> None:
     """Two phases behind, the law 1/lag halves the rate; Adam's first step is as long as its rate."""
     spec = replace(SMALL, lag="fixed:2", step_size=rule, anneal_learning_rate=False, epochs=1, minibatches=1)
-    simulation = ControlSimulation(spec)
+    simulation = simulation_of(spec)
     rates = [simulation.learner.optimizer.param_groups[0]["lr"] / spec.learning_rate for _ in simulation]
     expected = {"constant": [1.0] * 4, "inverse_lag": [1.0, 1.0, 0.5, 0.5]}
     if rule == "ess":
@@ -229,7 +230,7 @@ def test_a_step_size_rule_scales_the_step_of_any_method(rule: Any) -> None:
 @pytest.mark.parametrize("name", ["appo", "geppo", "icepop", "m2po", "p3o", "seq_is"])
 def test_methods_made_for_tokens_or_reuse_train_on_control(name: str) -> None:
     """On a shuffled minibatch a row is one decision; with stale data the numbers stay finite and something moves."""
-    simulation = ControlSimulation(replace(SMALL, algorithm=name, capacity=3))
+    simulation = simulation_of(replace(SMALL, algorithm=name, capacity=3))
     before = simulation.policy.flat.detach().clone()
     records = list(simulation)
     assert not torch.equal(before, simulation.policy.flat.detach())
@@ -240,4 +241,4 @@ def test_a_method_for_groups_is_refused_on_control() -> None:
     with pytest.raises(
         UserError, match="tba needs groups of completions of one prompt and a reference policy, which"
     ):
-        ControlSimulation(replace(SMALL, algorithm="tba"))
+        simulation_of(replace(SMALL, algorithm="tba"))

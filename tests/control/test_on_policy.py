@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from kernels import products_keep_their_bits
+from kernels import batches_keep_their_bits
 from synchronous_ppo import train
 
-from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
+from staleharness.task import simulation_of
 
 SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
 
 
-@pytest.mark.parametrize("env", ["Hopper-v5", "HalfCheetah-v5"])
+# observations and actions; in Swimmer no episode ends before its time limit
+WIDTHS = {"Hopper-v5": (11, 3), "Walker2d-v5": (17, 6), "Swimmer-v5": (8, 2)}
+
+
+@pytest.mark.parametrize("env", WIDTHS)
 def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -> None:
+    """Within 1e-6 where a processor gives a product other bits in a batch of products: in these environments a rounding
+    does not grow (parameters 1e-7 apart at the start are 2e-7 apart after five phases), and a discount that is off by
+    0.001 is seen in the first phase, at 2e-4."""
     phases, seed = 5, 7
     spec = ControlSpec(
         env=env, algorithm="ppo_clip", capacity=1, seed=seed, steps=phases * 4 * 96, evaluations=1,
         evaluation_episodes=1, final_episodes=1, **SIZE,
     )  # fmt: skip
-    simulation = ControlSimulation(spec)
-    exact = all(products_keep_their_bits(*widths) for widths in ((11, 64, 64, 3), (17, 64, 64, 6)))
+    simulation = simulation_of(spec)
+    n_in, n_out = WIDTHS[env]
+    allowed = 0.0 if batches_keep_their_bits(n_in, 64, 64, n_out) else 1e-6
     for phase, expected in enumerate(train(env, seed=seed, phases=phases, **SIZE)):
         record = simulation.advance()
         ours = simulation.policy.flat.detach()
-        if not exact and not torch.equal(ours, expected):  # later phases carry the difference on
-            torch.testing.assert_close(ours, expected, rtol=0.0, atol=1e-5)
-            pytest.skip(
-                "this processor's products do not keep their bits; the first phase agrees within 1e-5"
-            )
-        assert torch.equal(ours, expected), (
-            f"phase {phase}: {int((ours != expected).sum())} of {ours.numel()} parameters differ, "
-            f"by up to {float((ours - expected).abs().max())}"
+        apart = float((ours - expected).abs().max())
+        assert apart <= allowed, (
+            f"phase {phase}: {int((ours != expected).sum())} of {ours.numel()} parameters differ, by up to {apart}"
         )
         assert record.metrics["lag_max"] == 0
 
@@ -45,7 +47,7 @@ def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm
         env="Hopper-v5", algorithm=algorithm, capacity=1, steps=3 * 4 * 96, evaluations=1, evaluation_episodes=1,
         final_episodes=1, **SIZE,
     )  # fmt: skip
-    for record in ControlSimulation(spec):
+    for record in simulation_of(spec):
         metrics = record.metrics
         assert (
             metrics["tv_data"] == 0.0

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from gsm8k_rows import FOLDER, real_rows
+from gsm8k_rows import real_rows
+from places import GSM8K
 
 from staleharness.errors import UserError
 from staleharness.language.answers import number
@@ -38,20 +39,20 @@ def write(folder: Path, *lines: str | bytes | dict[str, Any], end: bytes = b"\n"
 
 def test_the_real_files_are_read_row_by_row_and_recognised() -> None:
     rows = real_rows()
-    problems = [*load("train", FOLDER), *load("test", FOLDER)]
+    problems = [*load("train", GSM8K), *load("test", GSM8K)]
     assert [(p.question, p.solution, p.answer) for p in problems] == [
         (question, solution, gold.replace(",", "")) for question, solution, gold in rows
     ]
     for split, count in (("train", 7473), ("test", 1319)):
-        digest = hashlib.sha256((FOLDER / f"{split}.jsonl").read_bytes()).hexdigest()
+        digest = hashlib.sha256((GSM8K / f"{split}.jsonl").read_bytes()).hexdigest()
         expected = {"rows": count, "sha256": digest, "upstream": split, "duplicates": 0}
-        assert describe(load(split, FOLDER)) == expected  # type: ignore[arg-type]
+        assert describe(load(split, GSM8K)) == expected  # type: ignore[arg-type]
         assert UPSTREAM[digest] == split
 
 
 def test_a_changed_character_makes_real_data_other_data() -> None:
     real_rows()
-    problems = load("test", FOLDER)
+    problems = load("test", GSM8K)
     first = problems[0]
     changed = [Problem(first.question + " ", first.solution, first.answer), *problems[1:]]
     assert describe(changed)["upstream"] is None

@@ -15,7 +15,6 @@ from places import GSM8K
 from staleharness.errors import UserError
 from staleharness.language import generation
 from staleharness.language.answers import Verdict
-from staleharness.language.simulation import LanguageSimulation
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.phase import wilson
 from staleharness.task import simulation_of
@@ -38,10 +37,10 @@ def metrics_of(spec: LanguageSpec) -> list[dict[str, Any]]:
 
 
 def test_the_same_spec_gives_the_same_bits(spec: Specs) -> None:
-    a, b = (LanguageSimulation(spec(capacity=3, steps=4)) for _ in range(2))
+    a, b = (simulation_of(spec(capacity=3, steps=4)) for _ in range(2))
     assert [r.metrics for r in a] == [r.metrics for r in b]
     assert all(torch.equal(x, y) for x, y in zip(a.learner.parameters, b.learner.parameters, strict=True))
-    other = LanguageSimulation(spec(capacity=3, steps=4, seed=1))
+    other = simulation_of(spec(capacity=3, steps=4, seed=1))
     assert [r.metrics for r in other] != metrics_of(spec(capacity=3, steps=4))
 
 
@@ -56,22 +55,20 @@ def test_methods_share_their_problems_noise_and_lags(spec: Specs) -> None:
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(spec: Specs) -> None:
     asked = spec(capacity=3, steps=6, algorithm="ppo_kl", hyper={"adaptive": True}, evaluations=3)
-    straight = [record.metrics for record in LanguageSimulation(asked)]
-    simulation = LanguageSimulation(asked)
+    straight = [record.metrics for record in simulation_of(asked)]
+    simulation = simulation_of(asked)
     begun = [simulation.advance().metrics for _ in range(3)]
-    resumed = LanguageSimulation(asked)
+    resumed = simulation_of(asked)
     resumed.load_state_dict(simulation.state_dict())
     assert begun + [record.metrics for record in resumed] == straight
 
 
 def test_a_run_knows_which_mechanism_cannot_act(spec: Specs) -> None:
     asked = spec(algorithm="decoupled_ppo", capacity=3, steps=4)
-    (line,) = LanguageSimulation(asked).warnings
+    (line,) = simulation_of(asked).warnings
     assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
-    assert LanguageSimulation(asked).method["passes"] == "1 forward per phase"
-    assert (
-        LanguageSimulation(spec(algorithm="decoupled_ppo", capacity=3, steps=4, minibatches=2)).warnings == []
-    )
+    assert simulation_of(asked).method["passes"] == "1 forward per phase"
+    assert simulation_of(spec(algorithm="decoupled_ppo", capacity=3, steps=4, minibatches=2)).warnings == []
 
 
 def test_lag_is_as_the_model_says(spec: Specs) -> None:
@@ -94,7 +91,7 @@ def test_in_flight_updates_give_a_sequence_several_versions(spec: Specs) -> None
 
 
 def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: Specs) -> None:
-    one, four = (LanguageSimulation(spec(minibatches=n, steps=8)) for n in (1, 4))
+    one, four = (simulation_of(spec(minibatches=n, steps=8)) for n in (1, 4))
     assert [r.metrics["gradient_steps"] for r in one] == list(range(1, 9))
     rounds = [r.metrics for r in four]
     assert [m["gradient_steps"] for m in rounds] == [4, 8]
@@ -106,16 +103,16 @@ def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: S
 
 
 def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
-    generator = LanguageSimulation(spec()).generator
+    generator = simulation_of(spec()).generator
     count = len(generator.prompts.problems)
-    drawn = [generator._next() for _ in range(2 * count)]
+    drawn = [generator.next_problem() for _ in range(2 * count)]
     assert sorted(drawn[:count]) == sorted(drawn[count:]) == list(range(count))
     assert drawn[:count] != drawn[count:]
 
 
 def test_dynamic_sampling_keeps_groups_that_are_neither_all_right_nor_all_wrong(spec: Specs) -> None:
     asked = spec(dynamic_sampling=True, prompts=6, completions=3, steps=6)
-    simulation = LanguageSimulation(asked)
+    simulation = simulation_of(asked)
     simulation.buffer.push(simulation.policy.snapshot(0, 0))
     made = simulation.generator.round(simulation.buffer, 0)
     right = made.completions.outcome.view(6, 3).sum(1)
@@ -137,8 +134,8 @@ def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
     spec: Specs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match=r"of 2048 train prompts are longer than prompt_tokens=16 .*drop"):
-        LanguageSimulation(spec(prompt_tokens=16))
-    simulation = LanguageSimulation(spec(prompt_tokens=16, long_prompts="drop"))
+        simulation_of(spec(prompt_tokens=16))
+    simulation = simulation_of(spec(prompt_tokens=16, long_prompts="drop"))
     kept, dropped = simulation.generator.prompts, simulation.test.dropped
     assert simulation.advance().metrics["dropped_problems"] == kept.dropped + dropped > 0
     assert f"left out {kept.dropped} train and {dropped} test problems" in capsys.readouterr().out
@@ -170,7 +167,7 @@ def test_wilsons_interval_by_hand() -> None:
 @pytest.mark.parametrize("lag", ["uniform", "inflight:4"])
 def test_adapters_as_versions_train_and_act(spec: Specs, lag: str) -> None:
     asked = spec(versions="lora", lora_rank=4, capacity=3, steps=4, lag=lag)
-    simulation = LanguageSimulation(asked)
+    simulation = simulation_of(asked)
     frozen = {n: p.detach().clone() for n, p in simulation.policy.model.named_parameters() if "lora" not in n}
     found = [record.metrics for record in simulation]
     assert max(m["lag_max"] for m in found) == 2
@@ -187,11 +184,11 @@ def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path) -> None:
     asked = spec(
         env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3
     )
-    simulation = LanguageSimulation(asked)
+    simulation = simulation_of(asked)
     assert len(simulation.generator.prompts.problems) == 7473
     assert len(simulation.test.problems) == 1319
     (record,) = list(simulation)
     assert record.scores is not None
     assert np.mean(record.scores.returns["deterministic"]) == 0.0
     with pytest.raises(UserError, match="train prompts are longer than prompt_tokens=64"):
-        LanguageSimulation(replace(asked, prompt_tokens=64))
+        simulation_of(replace(asked, prompt_tokens=64))

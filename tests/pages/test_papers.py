@@ -23,6 +23,7 @@ from staleharness.figures import risk_table as retention
 from staleharness.pages import gallery, papers
 from staleharness.pages.papers import read_paper
 from staleharness.running.plan import plan
+from staleharness.store import bundle
 from staleharness.store.bundle import Bundle, read_bundle
 from staleharness.store.study import SCALES, Question, ask, plain_env, read_study
 from staleharness.task import ENVS
@@ -209,8 +210,8 @@ def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Pat
             write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
     found = bundle_of(tmp_path / "s", shelf)
     assert found.complete and found.strangers == 0
-    assert papers.options_of(label) == {"lag": "fixed:0", "num_envs": 8}
-    assert papers.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and papers.options_of("vaco") == {}
+    assert bundle.options_of(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert bundle.options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and bundle.options_of("vaco") == {}
 
 
 def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +266,7 @@ def write_study(root: Path, question: Question) -> None:
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag, **question.settings}
-        inside = dict(papers.options_of(label))
+        inside = dict(bundle.options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2

@@ -22,13 +22,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from staleharness.files import digest, whole, write_json
-from staleharness.packed import FILES, RUNS, TABLES, check
-from staleharness.plugins import source_hash
 
 from staleharness.algorithm import ALGORITHMS
+from staleharness.base.files import digest, whole, write_json
+from staleharness.base.plugins import source_hash
+from staleharness.lag import file_hash
 from staleharness.spec import RunSpec
-from staleharness.store import FORMAT, MARKER
+from staleharness.store.packed import FILES, RUNS, TABLES, check
+from staleharness.store.store import FORMAT, MARKER
 from staleharness.task import Task, find_env
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -58,7 +59,8 @@ def completed(spec: dict[str, Any]) -> tuple[RunSpec, type[Task]]:
 
 
 def id_of(spec: RunSpec, family: type[Task]) -> str:
-    return spec.run_id(source_hash(ALGORITHMS[spec.algorithm]), source_hash(family))
+    hashes = source_hash(ALGORITHMS[spec.algorithm]), source_hash(family)
+    return spec.run_id(*hashes, file_hash(spec.lag))
 
 
 def moved_run(row: dict[str, str]) -> dict[str, str]:

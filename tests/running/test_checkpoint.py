@@ -15,7 +15,7 @@ import torch
 from crash import every_crash
 
 from staleharness.errors import UserError
-from staleharness.running import checkpoint, run
+from staleharness.running import attempt, checkpoint
 
 State = dict[str, object]
 
@@ -141,20 +141,20 @@ def test_a_log_that_is_shorter_than_its_checkpoint_says_starts_the_run_over(
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     lengths = {"metrics.jsonl": 300, "timing.jsonl": 0}
     checkpoint.save(tmp_path, 4, {"fingerprint": "{}", "lengths": lengths, "simulation": {}})
-    assert run._resume(tmp_path, None, {}) == {"metrics.jsonl": 0, "timing.jsonl": 0}  # type: ignore[arg-type]
+    attempt.resume(tmp_path, None, {})  # type: ignore[arg-type]
     assert "metrics.jsonl lost lines" in capsys.readouterr().out
     assert names(tmp_path) == ["metrics.jsonl", "timing.jsonl"]
-    assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"", b""]
 
 
 def test_an_attempt_has_one_writer_who_waits_for_another_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "PATIENCE", 0.0)
+    monkeypatch.setattr(attempt, "PATIENCE", 0.0)
     refused = pytest.raises(UserError, match="another process is still writing")
-    with run._only_writer(tmp_path), refused, run._only_writer(tmp_path):
+    with attempt.only_writer(tmp_path), refused, attempt.only_writer(tmp_path):
         pass
-    with run._only_writer(tmp_path):
+    with attempt.only_writer(tmp_path):
         pass
 
 
@@ -162,18 +162,18 @@ def test_an_attempt_has_one_writer_who_waits_for_another_to_end(
 def test_a_lock_is_worth_nothing_once_the_attempt_was_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
 ) -> None:
-    attempt, flock = tmp_path / "attempt", fcntl.flock
+    folder, flock = tmp_path / "attempt", fcntl.flock
 
     def late(handle: int, operation: int) -> None:
         """The holder publishes between our opening the lock and our having it."""
         monkeypatch.setattr(fcntl, "flock", flock)
-        attempt.rename(tmp_path / "published")
+        folder.rename(tmp_path / "published")
         if made_anew:
-            attempt.mkdir()
-            (attempt / ".lock").touch()
+            folder.mkdir()
+            (folder / ".lock").touch()
         flock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    assert run._locked(attempt) is None
-    with run._only_writer(attempt):
-        assert (attempt / ".lock").is_file()
+    assert attempt.lock(folder) is None
+    with attempt.only_writer(folder):
+        assert (folder / ".lock").is_file()

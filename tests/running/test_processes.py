@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from known_plugins import known
+from sweeping import AtFirstPhase, Silent, environment, phases_written, sweep_here, wait_until
 
+from staleharness.running.sweep import Outcome
 from staleharness.store.store import Store
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
@@ -64,26 +66,11 @@ def command(out: Path, plugin: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-c", COMMAND, "sweep", *fixed, *places, *arguments]
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", "NO_COLOR": "1", **more}
-
-
 def start(*arguments: str, out: Path, plugin: Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command(out, plugin, *arguments), env=environment(), text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )  # fmt: skip
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
-
-
-def phases_written(out: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in (out / "attempts").glob("*/metrics.jsonl"))
 
 
 def relatives(out: Path) -> list[int]:
@@ -110,26 +97,29 @@ def out(tmp_path: Path) -> Iterator[Path]:
         wait_until(lambda: not relatives(path), 30)  # nothing is left behind, however a sweep ended
 
 
+def here(out: Path, listener: Silent | None = None, **asked: str) -> Outcome:
+    """The same sweep, one run at a time, by this process."""
+    return sweep_here(out, 1, listener, env="Pendulum", k="2", settings=TINY, **asked)
+
+
 def test_a_plugin_that_prints_and_leaves_files_about_does_not_damage_its_run(out: Path, plugin: Path) -> None:
-    done = subprocess.run(
-        command(out, plugin, "--algo", "noisy", "--seeds", "1", "--steps", "128", "--json"),
-        env=environment(), capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    with known(plugin):
+        outcome = here(out, algo="noisy", seeds="1", steps="128")
     (run,) = (out / "runs").iterdir()
+    assert outcome == Outcome(done=[run.name])
     assert (run / "log.txt").read_text().count("working\n") == 4
     assert (run / "notes.txt").is_file() and (run / "plots" / "deep").is_dir()
-    assert len(json.loads(done.stdout.splitlines()[-1])["runs"]["done"]) == 1
     assert [run.id for run in Store(out).read_all()] == [run.name]
 
 
 def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: Path) -> None:
-    sweep = start("--algo", "noisy[pause=0.1],spo", "--seeds", "2", "--steps", "320", out=out, plugin=plugin)
-    wait_until(lambda: phases_written(out) > 0)
-    plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
-    _, errors = sweep.communicate(timeout=120)
-    assert sweep.returncode == 1
-    assert errors.count("was edited since the sweep began") >= 1 and "Changed" in errors
+    def edit() -> None:
+        plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
+
+    with known(plugin):
+        outcome = here(out, AtFirstPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
+    (failure,) = outcome.failed.values()
+    assert failure["class"] == "Changed" and "was edited since the sweep began" in failure["message"]
     labels = [json.loads((run / "run.json").read_text())["label"] for run in (out / "runs").iterdir()]
     assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
 
@@ -195,13 +185,13 @@ def test_workers_of_a_killed_sweep_end_by_themselves(out: Path, plugin: Path) ->
 
 
 def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin: Path) -> None:
-    sweep = start(
-        "--algo", "noisy[pause=0.05],spo", "--seeds", "1", "--steps", "1280", out=out, plugin=plugin
-    )
-    wait_until(lambda: phases_written(out) > 0)
-    (worker,) = [p for p in relatives(out) if os.readlink(f"/proc/{p}/cwd").startswith(str(out))]
-    os.kill(worker, signal.SIGTERM)
-    _, errors = sweep.communicate(timeout=60)
-    assert sweep.returncode == 1 and "FAILED" not in errors
+    def end() -> None:
+        (worker,) = [p for p in relatives(out) if os.readlink(f"/proc/{p}/cwd").startswith(str(out))]
+        os.kill(worker, signal.SIGTERM)
+
+    with known(plugin):
+        outcome = here(out, AtFirstPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
+    (run,) = (out / "runs").iterdir()
+    assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
     assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1
-    assert len(list((out / "runs").iterdir())) == 1
+    assert not list((out / "attempts").glob("*/failure.json"))

@@ -61,7 +61,7 @@ class Broken(ControlTask):
     """Breaks after a while."""
     ids = {"Breaks-v0": "a pendulum that breaks"}
     def make(self, env, num_envs, threads):
-        from staleharness.replay_state import ReplayState
+        from staleharness.control.replay_state import ReplayState
         mode = gymnasium.vector.AutoresetMode.DISABLED
         make = lambda: Breaks(gymnasium.make("Pendulum-v1"))
         return ReplayState(gymnasium.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=mode))

@@ -14,10 +14,11 @@ from torch import Tensor
 from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.generation import pad_left
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.methods import passes_of
 from staleharness.tokens.learner import TokenLearner
+from staleharness.tokens.minibatch import Minibatch
 from staleharness.tokens.targets import group_relative_advantage
 
 Policies = Callable[..., CausalLM]
@@ -50,10 +51,6 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
         truncated=torch.from_numpy(rng.random(rows) < 0.3),
         unparsed=torch.zeros(rows, dtype=torch.bool),
     )
-
-
-def untimed(name: str, begin: float) -> float:
-    return begin
 
 
 def learner(policies: Policies, algorithm: str = "ppo_clip", **settings: Any) -> TokenLearner:
@@ -175,6 +172,64 @@ def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, nam
     assert said == passes_of(made.algorithm, replace(made.spec))
 
 
+@pytest.mark.parametrize(("realign", "passes"), [("phase", 1), ("epoch", 3), ("step", 0)])
+def test_targets_cost_a_pass_over_the_phase_each_time_they_are_realigned(
+    policy: Policies, realign: str, passes: int
+) -> None:
+    """At every step they are taken under the pass that the gradient goes through."""
+    hyper = {"advantage": "vtrace", "realign_every": realign}
+    made = learner(policy, algorithm="vaco", hyper=hyper, epochs=3, steps=3)
+    assert passes_of(made.algorithm, made.spec).per_phase == passes
+    data, calls, score = round_of(made.policy), [], made.policy.score
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return score(*given)
+
+    made.policy.score = counted  # type: ignore[method-assign]
+    made.train(data, PHASE)
+    assert len(calls) == passes + 3  # and one for each gradient step
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
+def test_completions_that_were_cut_count_as_if_they_had_no_tokens(policy: Policies, aggregation: str) -> None:
+    data = round_of(policy())
+    empty = replace(data, mask=data.mask * (1.0 - data.truncated.float()[:, None]))
+    cut = gradients(policy, data, mask_truncated=True, aggregation=aggregation)
+    assert close(cut, gradients(policy, empty, aggregation=aggregation), 1e-6)
+    assert not close(cut, gradients(policy, data, aggregation=aggregation), 1e-6)
+
+
+def test_weights_decay_by_the_rate_where_nothing_pulls(policy: Policies) -> None:
+    made = learner(policy, weight_decay=0.5, learning_rate=0.1, baseline="dr_grpo")
+    before = [p.detach().clone() for p in made.parameters]
+    made.train(replace(round_of(made.policy), outcome=torch.ones(GROUPS * EACH)), PHASE)
+    for p, kept in zip(made.parameters, before, strict=True):
+        torch.testing.assert_close(p.detach(), (1.0 - 0.1 * 0.5) * kept)
+
+
+def test_rows_of_a_minibatch_are_the_rows_of_all_that_is_in_it(policy: Policies) -> None:
+    data = round_of(policy())
+    numbered = torch.arange(1.0, GROUPS * EACH + 1)[:, None].expand(-1, WIDTH)
+    batch = Minibatch(
+        data=data, mask=numbered, weights=2 * numbered, proximal_logp=-3 * numbered, aligned_logp=-4 * numbered,
+        reference_logp=-5 * numbered, lag=6 * numbered, gradient_lag=7 * numbered, state={"a": 1.0},
+    )  # fmt: skip
+    index = torch.tensor([5, 2])
+    some = batch.rows(index)
+    for name in ("mask", "weights", "proximal_logp", "aligned_logp", "reference_logp", "lag", "gradient_lag"):
+        assert torch.equal(getattr(some, name), getattr(batch, name)[index]), name
+    assert torch.equal(some.data.token, data.token[index])
+    d = some.decisions(-some.mask, 0.5 * some.mask)
+    wanted = {
+        "target_logp": -some.mask, "advantage": 0.5 * some.mask, "mask": some.mask, "lag": some.lag,
+        "gradient_lag": some.gradient_lag, "proximal_logp": some.proximal_logp, "reference_logp": some.reference_logp,
+        "behaviour_logp": data.behaviour_logp[index], "group": data.group[index], "outcome": data.outcome[index],
+    }  # fmt: skip
+    assert all(torch.equal(getattr(d, name), value) for name, value in wanted.items())
+    assert d.state == {"a": 1.0}
+
+
 def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: Policies) -> None:
     made = learner(policy)
     data = round_of(made.policy)
@@ -222,6 +277,14 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     for key, value in wanted.items():
         assert report[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
     assert report["clipped"] == pytest.approx(report["clipped_positive"] + report["clipped_negative"])
+    assert report["algorithm/clipped"] == pytest.approx(report["clipped"])
+    centred = data.outcome.view(GROUPS, EACH) - data.outcome.view(GROUPS, EACH).mean(1, keepdim=True)
+    sigma = data.outcome.view(GROUPS, EACH).std(1, keepdim=True) + 1e-6
+    advantage = np.broadcast_to((centred / sigma).view(-1, 1).double().numpy(), valid.shape)[valid]
+    surrogate = np.minimum(w * advantage, w.clip(0.8, 1.2) * advantage)
+    assert report["policy_loss"] == pytest.approx(-surrogate.mean(), rel=1e-4)
+    assert report["truncated"] == pytest.approx(data.truncated.float().mean().item())
+    assert report["rollout_length"] == pytest.approx(valid.sum(1).mean())
     lag = PHASE - data.version.numpy()[valid]
     assert report["lag_mean"] == pytest.approx(lag.mean())
     assert report["lag_histogram"] == np.bincount(lag).tolist()
@@ -266,9 +329,9 @@ def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Polici
     data = round_of(made.policy, drift=0.0)
     report, _ = made.train(data, PHASE)
     apart = learner(policy, minibatches=2, steps=4, learning_rate=1e-3)
+    apart.begin(data, PHASE)
     for part in (slice(0, 6), slice(6, 12)):
-        batch = apart._minibatch(data.rows(torch.arange(12)[part]), data.mask[part], None, PHASE, untimed)
-        apart._step(batch, 1e-3, untimed)
+        apart.step(apart.minibatch(data.rows(torch.arange(12)[part]), data.mask[part]), 1e-3)
     assert report["gradient_steps"] == 2
     assert close([p.detach() for p in made.parameters], [p.detach() for p in apart.parameters], 1e-7)
     assert report["tv_data"] == 0.0 < report["tv"]  # the second minibatch meets a policy that has moved
@@ -279,7 +342,8 @@ def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(p
     data = round_of(made.policy)
     with torch.no_grad():
         now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
-    batch = made._minibatch(data, data.mask, None, PHASE, untimed)
+    made.begin(data, PHASE)
+    batch = made.minibatch(data, data.mask)
     found = group_relative_advantage(made.spec, made.algorithm, batch, now)
     for row in range(len(data.token)):
         count = int(data.mask[row].sum())

@@ -38,8 +38,8 @@ class Grid:
     preset: Annotated[str | None, value("quick|standard|paper|a3po", "quick")] = None
     """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
     lag: Annotated[str | None, value("MODEL", "uniform")] = None
-    """Lag model: uniform, oldest, fixed:L, geometric:DECAY (recent versions more often), sync:M; uniform/sync:M adds a
-    sync; inflight:TOKENS changes weights inside a completion."""
+    """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync; `staleharness
+    list` names them."""
     n: Annotated[str | None, value("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, value("NAME|FOLDER", "the task's")] = None

@@ -94,6 +94,37 @@ class {cls}(ControlTask):
         return ReplayState(gymnasium.vector.SyncVectorEnv([one] * num_envs, autoreset_mode=mode))
 '''
 
+LAG = '''"""{title}: one line on what it models; `staleharness list` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
+
+
+@LAGS.register("{name}")
+@dataclass(frozen=True)
+class {cls}(LagModel):
+    """The newest version, but for a share `slow` of the rows, which get the oldest: put your idea here."""
+
+    paper = "unpublished"
+
+    slow: float = 0.25  # share of rows, expected
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("slow", 0 < self.slow < 1, "above 0 and below 1")
+
+    def assign(self, draw: Draw) -> Assignment:
+        late = draw.generator().random(draw.slots) < self.slow
+        return keep(draw.phase - late * (len(draw.held) - 1))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        oldest = held(phase, capacity)[0]
+        return {{phase: 1.0}} if oldest == phase else {{phase: 1.0 - self.slow, oldest: self.slow}}
+'''
+
 TEMPLATES = {
     "algorithm": Template(
         "an algorithm", "staleharness.algorithm:ALGORITHMS", "algorithms", ALGORITHM,
@@ -102,5 +133,9 @@ TEMPLATES = {
     "env": Template(
         "an environment family", "staleharness.task:ENVS", "envs", ENVIRONMENT,
         "--algo ppo_clip --env {cls}", ("ControlTask",),
+    ),
+    "lag": Template(
+        "a lag model", "staleharness.lag:LAGS", "lags", LAG,
+        "--env Hopper --algo ppo_clip --lag {name}", ("Assignment", "Draw", "LagModel"),
     ),
 }  # fmt: skip

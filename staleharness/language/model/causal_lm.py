@@ -7,10 +7,8 @@ A version is a copy of every trainable tensor in host memory: all weights (`full
 from __future__ import annotations
 
 import contextlib
-import json
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import UserError
 from ...simulator.buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
+from .loading import end_tokens, load, with_lora
 from .quick_pass import QuickPass, suits
 from .scoring import score
 
 ADAPTER = "default"  # PEFT's name for the adapter that trains
-HINT = "language models need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
 
 
 class CausalLM:
@@ -56,17 +53,12 @@ class CausalLM:
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
-        full = {type(layer).__name__ for layer in self.cache().layers} <= {
-            "DynamicLayer"
-        }  # no sliding window
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         # what follows needs one adapter for all rows, and a cache, which transformers does not allow with checkpointing
         alike = spec.versions == "full" and not spec.gradient_checkpointing
-        full = {type(layer).__name__ for layer in self.cache().layers} <= {
-            "DynamicLayer"
-        }  # no sliding window
-        self.shares_prompts = alike and full  # a prompt that several rows have is read once
+        sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
+        self.shares_prompts = alike and not sliding  # a prompt that several rows have is read once
         self.quick = alike and suits(self.model)
 
     @property
@@ -79,11 +71,12 @@ class CausalLM:
         return Version(phase, gradient_step, tensors)
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Rows that can act in one batch, given each row's first version [B]: all of them with LoRA adapters,
-        otherwise those of one version; by version, then in order."""
+        """Rows that can act in one batch, given each row's versions [B, S] one after the other: all of them with LoRA
+        adapters, otherwise those of the same versions; by version, then in order."""
         if self.spec.versions == "lora":
             return [np.arange(len(versions))]
-        return [np.flatnonzero(versions == v) for v in np.unique(versions)]
+        different, which = np.unique(versions, axis=0, return_inverse=True)
+        return [np.flatnonzero(which == i) for i in range(len(different))]
 
     @contextlib.contextmanager
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
@@ -175,85 +168,9 @@ class CausalLM:
         return score(self, prompt, prompt_mask, token, mask, forward or self.passes(), entropy, norm)
 
 
-def load(source: str) -> tuple[Any, Any]:
-    """(tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
-
-    Raises `UserError` for what is neither, a model that is not causal, and a missing tokenizer.
-    """
-    try:
-        import transformers
-    except ImportError as error:
-        raise UserError(HINT) from error
-    transformers.utils.logging.disable_progress_bar()
-    there = Path(source).is_dir()
-    try:
-        config = transformers.AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        what = (
-            "has no usable config.json"
-            if there
-            else "is neither a folder nor a model that can be had from the hub"
-        )
-        raise UserError(f"MODEL={source} {what}: {_line(error)}") from error
-    named = config.architectures or []
-    if named and not any("CausalLM" in name or "LMHead" in name for name in named):
-        raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
-    try:
-        tokenizer = _tokenizer_class(source).from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
-        ) from error
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
-    return tokenizer, model
-
-
-def _tokenizer_class(source: str) -> Any:
-    """What a folder's own tokenizer settings name where that is the generic class: `AutoTokenizer` would put the
-    architecture's usual tokenizer in its place, which splits text differently."""
-    import transformers
-
-    settings = Path(source) / "tokenizer_config.json"
-    named = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
-    generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
-    return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
-
-
-def with_lora(model: Any, spec: LanguageSpec) -> Any:
-    """The model with one LoRA adapter on all linear layers but the head; everything else is frozen."""
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise UserError(HINT) from error
-    config = LoraConfig(
-        r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=0.0, target_modules="all-linear"
-    )
-    with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
-        torch.manual_seed(spec.seed)
-        return get_peft_model(model, config)
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Tokens that end a completion: those of the generation settings, then the tokenizer's own."""
-    named = getattr(model.generation_config, "eos_token_id", None)
-    listed = [named] if isinstance(named, int) else list(named or [])
-    own = tokenizer.eos_token_id
-    found = list(dict.fromkeys([*listed, *([] if own is None else [own])]))
-    if not found:
-        raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
-    return found
-
-
 def _without_dropout(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         if hasattr(module, "attention_dropout"):
             setattr(module, "attention_dropout", 0.0)  # noqa: B010 (to mypy a module has tensors only)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

@@ -12,7 +12,6 @@ from ...base.files import user_path
 from ...errors import UserError
 from ..spec import LanguageSpec
 
-HINT = "language tasks need the extra llm: make setup EXTRAS=llm, or pip install 'staleharness[llm]'"
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 SHARE = 0.8  # of the free memory that policy versions may take
@@ -27,7 +26,7 @@ def check_model(spec: LanguageSpec) -> None:
         return
     config = _json(folder / "config.json", spec.model)
     named = config.get("architectures") or []
-    if named and not any(part in name for name in named for part in CAUSAL):
+    if not is_causal(named):
         raise UserError(f"MODEL={spec.model} is a {named[0]}, which is not a causal language model")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UserError(f"MODEL={spec.model} has no tokenizer (none of {', '.join(TOKENIZERS)})")
@@ -37,6 +36,11 @@ def check_model(spec: LanguageSpec) -> None:
         )
     numbers = trainable(folder, spec)
     check_memory(spec, numbers, free_memory())
+
+
+def is_causal(architectures: list[str]) -> bool:
+    """Whether a model is a causal one by the names that its settings give; one without names may be."""
+    return not architectures or any(part in name for name in architectures for part in CAUSAL)
 
 
 def trainable(folder: Path, spec: LanguageSpec) -> int:

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.files import digest, user_path
+from ...base.files import user_path
 from ...base.machine import cpu_model, installed
 from ...base.streams import integer
+from ...base.syntax import meaning_hash
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
 IGNORED = -100  # the label that cross-entropy skips
@@ -55,7 +56,8 @@ def warm_start(
     """The folder of a model and tokenizer trained on `example(0)`, `example(1)`, ..., each seen once.
 
     Done once: the folder is named by a hash of all that determines its bits (settings, architecture, tokenizer,
-    the `sources` that `example` is written in, library versions, CPU), and a second process waits for the first.
+    what the `sources` say that `example` is written in, library versions, CPU), and a second process waits for the
+    first.
     Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
     called with (steps done, loss) after every step.
     """
@@ -141,7 +143,7 @@ def _key(tokenizer: Any, config: Any, settings: WarmStart, sources: Sequence[Pat
         "settings": asdict(settings),
         "config": config.to_dict(),
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
-        "sources": [digest(path) for path in (Path(__file__), *sources)],
+        "sources": [meaning_hash(path.read_bytes()) for path in (Path(__file__), *sources)],
         "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "cpu": cpu_model(),
     }

@@ -12,14 +12,14 @@ import torch
 import transformers
 from torch import Tensor
 
-from staleharness.language import decoding
-from staleharness.language.decoding import Decoded, decode
-from staleharness.language.generation import pad_left
+from staleharness.language.decoder import Decoded, Request, make_decoder
+from staleharness.language.decoders import transformers as built_in
 from staleharness.language.model import scoring
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.kv_cache import roomy
 from staleharness.language.model.quick_pass import BLOCKED, QuickPass, mask_of, suits
 from staleharness.language.model.scoring import by_length, distinct
+from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.tokens.policy import Scored
 
@@ -109,7 +109,8 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
     rows = len(prompt)
     acting = np.repeat(np.arange(rows // EACH) % versions, EACH)[:, None]
     uniform = torch.from_numpy(rng.random((rows, 12), np.float32))
-    return decode(actor, buffer, prompt, mask, acting, uniform, 12, 12)
+    asked = Request(prompt, mask, acting, 12, uniform, 12)
+    return make_decoder("transformers", actor).complete(asked, buffer)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,10 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_what_is_sampled_is_the_same_without_any_short_cut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "FEW", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(built_in, "FEW", 0.99)  # rows leave as soon as they end
     found = sampled(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(decoding, "FEW", 0.0)
+    monkeypatch.setattr(built_in, "FEW", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.quick = False
     wanted = sampled(slow, versions=2)

@@ -1,4 +1,4 @@
-"""Sampling completions: KV cache, left padding, stops, and weights that may change inside a sequence.
+"""The policy's own forward pass as decoder: KV cache, left padding, stops, weights that change inside a sequence.
 
 The noise of a token is one uniform number that its row brings along, so a completion depends on its own
 numbers, its prompt and its versions, never on the rows beside it.
@@ -6,89 +6,66 @@ numbers, its prompt and its versions, never on the rows beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..simulator.buffer import PolicyBuffer, Version
-from ..tokens.minibatch import parts
-from ..tokens.policy import Forward
-from .model.causal_lm import CausalLM
-from .model.scoring import distinct
+from ...simulator.buffer import PolicyBuffer
+from ...tokens.policy import Forward
+from ..decoder import DECODERS, Decoded, Decoder, Request
+from ..model.causal_lm import CausalLM
+from ..model.scoring import distinct
+from ..sampling import choose
 
 LOOK_EVERY = 16  # tokens between looks at which rows have ended, which cost a wait on a GPU
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """Completions [B, T], padded on the right; T is the longest."""
+@DECODERS.register("transformers")
+class TransformersDecoder(Decoder):
+    """The policy's own model and forward pass, in the process of the run."""
 
-    token: Tensor  # int64
-    mask: Tensor  # 1 for a token that was sampled, the ending one included
-    ended: Tensor  # [B] bool; False where the limit cut the completion
-    logp: Tensor  # [B, T] log-probability when sampled, of the version that sampled
-
-
-def decode(
-    policy: CausalLM,
-    buffer: PolicyBuffer,
-    prompt: Tensor,
-    prompt_mask: Tensor,
-    versions: NDArray[np.int64],
-    uniform: Tensor | None,
-    length: int,
-    each: int,
-    stops: Sequence[str] = (),
-) -> Decoded:
-    """Complete `prompt` [B, P] (padded on the left) with at most `length` tokens.
-
-    versions [B, S]: the version of each row in each stretch of `each` tokens; with S > 1 the weights change
-    inside the sequence. uniform [B, length] in [0, 1) is the noise; None decodes greedily.
-    """
-    rows = len(prompt)
-    token = torch.full((rows, length), policy.pad, device=policy.device)
-    mask = torch.zeros((rows, length), device=policy.device)
-    logp = torch.zeros((rows, length), device=policy.device)
-    ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
-    with torch.no_grad():
-        for group in policy.groups(versions[:, 0]):
+    def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+        policy, rows = self.policy, len(request.prompt)
+        shape = rows, request.length
+        token = torch.full(shape, policy.pad, device=policy.device)
+        mask = torch.zeros(shape, device=policy.device)
+        logp = torch.zeros(shape, device=policy.device)
+        ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
+        for group in policy.groups(request.versions):
             index = torch.from_numpy(group).to(policy.device)
-            noise = None if uniform is None else uniform[index]
-            state = _State(policy, prompt[index], prompt_mask[index], noise, length, stops)
-            for s, column in enumerate(versions[group].T):
-                first, last = (s * each, min((s + 1) * each, length))
+            state = _State(policy, request, index)
+            for s, column in enumerate(request.versions[group].T):
+                first, last = s * request.stretch, min((s + 1) * request.stretch, request.length)
                 used, position = np.unique(column, return_inverse=True)
                 with policy.acting([buffer[v] for v in used.tolist()], position) as forward:
                     state.go_on(forward, first, last)
                 if state.over:
                     break
             token[index], mask[index], logp[index], ended[index] = state.finished()
-    longest = max(1, int(mask.sum(1).max()))
-    return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest])
+        longest = max(1, int(mask.sum(1).max()))
+        return Decoded(
+            token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest)
+        )
+
+    def trusted(self, request: Request) -> bool:
+        """Where keys and values of earlier versions stay in the cache, no version alone says what was sampled from."""
+        return self.policy.spec.kv_cache == "keep" and request.versions.shape[1] > 1
 
 
 class _State:
     """Rows that are decoded together, between two stretches; those that ended are dropped once they are many."""
 
-    def __init__(
-        self,
-        policy: CausalLM,
-        prompt: Tensor,
-        prompt_mask: Tensor,
-        uniform: Tensor | None,
-        length: int,
-        stops: Sequence[str],
-    ) -> None:
-        self.policy, self.stops, self.length = policy, stops, length
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor) -> None:
+        """Rows `index` of the request."""
+        prompt, prompt_mask, length = request.prompt[index], request.prompt_mask[index], request.length
+        self.policy, self.stops, self.length = policy, request.stops, length
         rows, self.width = prompt.shape
-        self.prompt, self.prompt_mask, self.uniform = prompt, prompt_mask, uniform
+        self.prompt, self.prompt_mask = prompt, prompt_mask
+        self.uniform = None if request.uniform is None else request.uniform[index]
         self.attention = torch.cat([prompt_mask, prompt_mask.new_ones((rows, length))], 1)
         self.prompt_length = prompt_mask.sum(1, keepdim=True)
         self.token = prompt.new_full((rows, length), policy.pad)
@@ -182,52 +159,3 @@ class _State:
             self.mask[i, low:] = 0
             self.token[i, low:] = self.policy.pad
             self.ended[i] = True
-
-
-def choose(logits: Tensor, uniform: Tensor | None) -> Tensor:
-    """One token per row of `logits` [B, V]: the likeliest, or the inverse of the cumulative distribution at
-    `uniform` [B]; float64, so that a token of probability 1e-7 has its place."""
-    if uniform is None:
-        return logits.argmax(-1)
-    cumulative = logits.double().softmax(-1).cumsum(-1)
-    target = uniform.double()[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
-
-
-def behaviour_logp(
-    policy: CausalLM,
-    buffer: PolicyBuffer,
-    prompt: Tensor,
-    prompt_mask: Tensor,
-    decoded: Decoded,
-    versions: NDArray[np.int64],
-    each: int,
-    micro_batch: int,
-) -> Tensor:
-    """Teacher-forced log-probability [B, T] of each token under the version that sampled it.
-
-    versions [B, S] for stretches of `each` tokens.
-    """
-    logp = torch.zeros_like(decoded.mask)
-    width = decoded.mask.shape[1]
-    with torch.no_grad():
-        for group in policy.groups(versions[:, 0]):
-            for part in parts(group, micro_batch):
-                index = torch.from_numpy(part).to(policy.device)
-                for s, column in enumerate(versions[part].T):
-                    first, last = (s * each, (s + 1) * each)
-                    if first >= width:
-                        break
-                    used, position = np.unique(column, return_inverse=True)
-                    acted: list[Version] = [buffer[v] for v in used.tolist()]
-                    with policy.acting(acted, position) as forward:
-                        scored = policy.score(
-                            prompt[index],
-                            prompt_mask[index],
-                            decoded.token[index],
-                            decoded.mask[index],
-                            forward,
-                            entropy="none",
-                        )
-                    logp[index, first:last] = scored.logp[:, first:last]
-    return logp

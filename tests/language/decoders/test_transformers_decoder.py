@@ -3,59 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from decoder_requests import LENGTH, PROMPTS, noise, request, versions_of
 from numpy.typing import NDArray
 from torch import Tensor
 
-from staleharness.language.decoding import Decoded, behaviour_logp, choose, decode
-from staleharness.language.generation import pad_left
+from staleharness.language.behaviour import behaviour_logp, teacher_forced
+from staleharness.language.decoder import Decoded, make_decoder
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.sampling import choose
 from staleharness.simulator.buffer import PolicyBuffer
 
 Policies = Callable[..., CausalLM]
-LENGTH = 10
-PROMPTS = [
-    [5, 7, 9],
-    [6, 8, 10, 12, 5, 9, 7],
-    [11],
-    [4, 4, 5, 6],
-    [9, 8],
-    [13, 5, 5, 6, 7, 8],
-    [5, 6],
-    [7, 7, 7],
-]
 
 
-def noise(rows: int = 8, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).random((rows, LENGTH), np.float32))
-
-
-def versions_of(policy: CausalLM, count: int) -> PolicyBuffer:
-    """A buffer of `count` versions that differ clearly."""
-    buffer = PolicyBuffer(count)
-    rng = torch.Generator().manual_seed(1)
-    kept = [p.detach().clone() for p in policy.parameters.values()]
-    for v in range(count):
-        with torch.no_grad():
-            for p, mean in zip(policy.parameters.values(), kept, strict=True):
-                p.copy_(mean + 0.1 * v * torch.randn(mean.shape, generator=rng))
-        buffer.push(policy.snapshot(v, 10 * v))
-    return buffer
-
-
-def sample(
-    policy: CausalLM,
-    buffer: PolicyBuffer,
-    versions: NDArray[np.int64],
-    rows: slice = slice(None),
-    uniform: Tensor | None = None,
-    each: int = LENGTH,
-) -> Decoded:
-    prompt, mask = pad_left(PROMPTS[rows], policy.pad, policy.device)
-    return decode(policy, buffer, prompt, mask, versions[rows], uniform, LENGTH, each)
+def sample(policy: CausalLM, buffer: PolicyBuffer, versions: NDArray[np.int64], **asked: Any) -> Decoded:
+    return make_decoder("transformers", policy).complete(request(policy, versions, **asked), buffer)
 
 
 def alone(policy: CausalLM, prompt: list[int], completion: list[int]) -> Tensor:
@@ -71,7 +38,7 @@ def test_a_completion_does_not_depend_on_its_batch(policy: Policies) -> None:
     buffer, uniform = versions_of(actor, 1), noise()
     whole = sample(actor, buffer, versions, uniform=uniform)
     for half in (slice(0, 4), slice(4, 8)):
-        part = sample(actor, buffer, versions, half, uniform[half])
+        part = sample(actor, buffer, versions, rows=half, uniform=uniform[half])
         width = part.token.shape[1]
         assert torch.equal(whole.token[half, :width], part.token)
         assert torch.equal(whole.mask[half, :width], part.mask)
@@ -118,6 +85,7 @@ def test_one_uniform_number_picks_a_token_by_the_inverse_of_the_cumulative_distr
     draws = choose(logits.expand(20_000, 4), torch.from_numpy(np.random.default_rng(0).random(20_000)))
     assert torch.allclose(torch.bincount(draws, minlength=4) / 20_000.0, p.float(), atol=0.01)
     assert choose(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1.0 - 2**-24])).item() == 0
+    assert choose(torch.tensor([[-torch.inf, 0.0]]), torch.tensor([0.0])).item() == 1
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
@@ -143,9 +111,10 @@ def test_behaviour_log_probabilities_are_those_of_the_version_that_acted(policy:
     buffer, uniform = versions_of(actor, 3), noise()
     before = [p.detach().clone() for p in actor.parameters.values()]
     versions = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]
-    found = sample(actor, buffer, versions, uniform=uniform)
-    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
-    scored = behaviour_logp(actor, buffer, prompt, mask, found, versions, LENGTH, 3)
+    actor.micro_batch = 3
+    decoder, asked = make_decoder("transformers", actor), request(actor, versions, uniform=uniform)
+    found = decoder.complete(asked, buffer)
+    scored = behaviour_logp(decoder, asked, found, buffer)
     assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
     for row in range(8):
         with torch.no_grad():
@@ -166,9 +135,10 @@ def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
     actor = policy(versions=kind, kv_cache=kv_cache)
     buffer, uniform = versions_of(actor, 3), 0.5 * noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
-    found = sample(actor, buffer, versions, uniform=uniform, each=3)
-    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
-    scored = behaviour_logp(actor, buffer, prompt, mask, found, versions, 3, 0)
+    decoder, asked = make_decoder("transformers", actor), request(actor, versions, uniform=uniform, stretch=3)
+    found = decoder.complete(asked, buffer)
+    assert torch.equal(found.version, torch.from_numpy(versions.repeat(3, 1)[:, : found.token.shape[1]]))
+    scored = teacher_forced(decoder, asked, found, buffer)
     reached = 0
     for row in range(8):
         count = int(found.mask[row].sum())
@@ -182,7 +152,11 @@ def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
                 assert found.logp[row, t].item() == pytest.approx(wanted.item(), abs=1e-5)
             reached = max(reached, t)
     assert reached > 6  # at least one sequence saw three versions
-    if kv_cache == "keep":  # keys and values of earlier versions stay in the cache: another distribution
+    written = behaviour_logp(decoder, asked, found, buffer)
+    if kv_cache == "recompute":
+        assert torch.equal(written, scored)
+    else:  # keys and values of earlier versions stay in the cache: another distribution
+        assert torch.equal(written, found.logp)
         assert not torch.allclose(found.logp, scored, atol=1e-3)
         assert torch.allclose(found.logp[:, :3], scored[:, :3], atol=1e-5)
 
@@ -193,8 +167,7 @@ def test_a_stop_string_ends_a_completion_right_behind_the_token_that_completes_i
     free = sample(actor, buffer, versions, uniform=noise())
     row = int(free.mask.sum(1).argmax())
     stop = actor.tokenizer.decode(free.token[row, 3:5].tolist())
-    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
-    found = decode(actor, buffer, prompt, mask, versions, noise(), LENGTH, LENGTH, (stop,))
+    found = sample(actor, buffer, versions, uniform=noise(), stops=(stop,))
     count = int(found.mask[row].sum())
     text = actor.tokenizer.decode(found.token[row, :count].tolist())
     assert stop in text

@@ -106,7 +106,7 @@ def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.Monkey
 def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(
     spec: Callable[..., LanguageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = simulation.LanguageSimulation(spec(micro_batch=6))
+    run = simulation.simulation_of(spec(micro_batch=6))
 
     def full(*_: Any) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")

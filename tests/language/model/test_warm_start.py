@@ -181,6 +181,21 @@ def test_whatever_determines_the_bits_has_a_folder_of_its_own(tokenizer: Any, tm
     assert len(set(folders)) == 4
 
 
+def test_a_source_that_was_moved_or_laid_out_anew_is_the_same_and_one_that_says_something_else_is_not(
+    tokenizer: Any, config: Any, tmp_path: Path
+) -> None:
+    versions = {
+        "first.py": "import os\n\ndef example(i):\n    return str(i), str(i + 1)\n",
+        "moved.py": "from pathlib import Path\ndef example( i ):  # counts on\n\treturn (str(i),\n str(i+1))\n",
+        "other.py": "def example(i):\n    return str(i), str(i + 2)\n",
+    }
+    quick, folders = dataclasses.replace(SETTINGS, steps=1), []
+    for name, text in versions.items():
+        (tmp_path / name).write_text(text)
+        folders.append(warm_start(example, tokenizer, config, quick, [tmp_path / name]))
+    assert folders[0] == folders[1] != folders[2]
+
+
 def test_the_number_of_threads_of_the_caller_does_not_matter(tokenizer: Any, config: Any) -> None:
     seen: list[int] = []
 

@@ -1,0 +1,89 @@
+"""A causal language model from a folder or the hub, its tokenizer, and the adapter that trains in its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import UserError, missing_extra
+from ..spec import LanguageSpec
+from .checkpoint_files import is_causal
+
+
+def load(source: str) -> tuple[Any, Any]:
+    """(tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
+
+    Raises `UserError` for what is neither, a model that is not causal, and a missing tokenizer.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise missing_extra("a language model", "llm") from error
+    transformers.utils.logging.disable_progress_bar()
+    there = Path(source).is_dir()
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        what = (
+            "has no usable config.json"
+            if there
+            else "is neither a folder nor a model that can be had from the hub"
+        )
+        raise UserError(f"MODEL={source} {what}: {_line(error)}") from error
+    named = config.architectures or []
+    if not is_causal(named):
+        raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
+    try:
+        tokenizer = _tokenizer_class(source).from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
+        ) from error
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
+    return tokenizer, model
+
+
+def _tokenizer_class(source: str) -> Any:
+    """What a folder's own tokenizer settings name where that is the generic class: `AutoTokenizer` would put the
+    architecture's usual tokenizer in its place, which splits text differently."""
+    import transformers
+
+    settings = Path(source) / "tokenizer_config.json"
+    named = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
+    generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
+
+
+def with_lora(model: Any, spec: LanguageSpec) -> Any:
+    """The model with one LoRA adapter on all linear layers but the head; everything else is frozen."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise missing_extra("versions=lora", "llm") from error
+    config = LoraConfig(
+        r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=0.0, target_modules="all-linear"
+    )
+    with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
+        torch.manual_seed(spec.seed)
+        return get_peft_model(model, config)
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Tokens that end a completion: those of the generation settings, then the tokenizer's own."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    listed = [named] if isinstance(named, int) else list(named or [])
+    own = tokenizer.eos_token_id
+    found = list(dict.fromkeys([*listed, *([] if own is None else [own])]))
+    if not found:
+        raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
+    return found
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

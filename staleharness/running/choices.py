@@ -1,0 +1,105 @@
+"""What a sweep is asked for, one axis at a time: the methods, and the settings of each family of tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from ..algorithm import ALGORITHMS, Algorithm
+from ..base.parsing import AlgorithmChoice, build, parse_algorithm
+from ..errors import UserError, nearest
+from ..lag import read_lag
+from ..store.study import Question
+from ..task import Task, find_env
+from .names import label, no_duplicates
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as it was asked for, apart: its own hyper-parameters, and settings of its runs.
+
+    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`, and `ppo_clip[lag=fixed:0]` is a
+    synchronous run beside stale ones. A name that is both is the method's.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def algorithm(self, preset: Mapping[str, Any] = MappingProxyType({})) -> Algorithm:
+        """With its hyper-parameters, those not given as the preset says or at their defaults."""
+        return build(ALGORITHMS[self.name], {**preset, **self.options}, f"ALGO={self.name}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment, and what preset and question mean for its family."""
+
+    id: str
+    family: type[Task]
+    settings: Mapping[str, Any]
+    hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
+
+
+def methods(question: Question, settings: Iterable[str]) -> tuple[list[Method], bool]:
+    """The methods that are asked for, and whether they are named one by one. `settings` are those of all runs."""
+    named = question.algorithm not in ((), ("all",))
+    if named:
+        chosen = [_split(parse_algorithm(text), settings) for text in question.algorithm]
+    else:
+        chosen = [Method(name) for name in ALGORITHMS if question.algorithm or ALGORITHMS[name].core]
+    no_duplicates([label(method.algorithm(), method.settings) for method in chosen], "ALGO")
+    return chosen, named
+
+
+def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:
+    names = {f.name for f in fields(ALGORITHMS[choice.name])}
+    own = {k: v for k, v in choice.options.items() if k in known and k not in names}
+    if isinstance(own.get("lag"), str):
+        own["lag"] = read_lag(own["lag"]).text
+    return Method(choice.name, {k: v for k, v in choice.options.items() if k not in own}, own)
+
+
+def environments(question: Question) -> list[Environment]:
+    """The environments that are asked for, each usable. Raises `UserError`."""
+    found = [find_env(env) for env in question.env]
+    no_duplicates([env for env, _ in found], "ENV")
+    asked = [Environment(env, family, *_settings(question, family)) for env, family in found]
+    for env, family in found:
+        if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
+            _try(env, family)
+    return asked
+
+
+def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """(run settings, hyper-parameters by algorithm) that preset and question mean for this family."""
+    presets = family.all_presets()
+    if question.preset not in presets:
+        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
+    known = family.settings.settings()
+    for key in question.settings:
+        if key not in known:
+            raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
+    if question.forward and "N" not in family.axes:
+        raise UserError(
+            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
+        )
+    settings = {**presets[question.preset], **question.settings}
+    hyper = dict(settings.pop("hyper", {}))
+    return settings, hyper
+
+
+def _try(env: str, family: type[Task]) -> None:
+    """Raise `UserError` where the family cannot serve the id after all."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are said again in the log of each run
+            family.try_out(env)
+    except UserError:
+        raise
+    except Exception as error:
+        line = " ".join(str(error).split())
+        raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error

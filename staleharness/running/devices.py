@@ -1,0 +1,29 @@
+"""What this machine has to run on: cores, and the GPU where one is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import UserError
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_device(device: str) -> None:
+    """Raise `UserError` unless torch can use it here."""
+    if device == "cpu":
+        return
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise UserError(f"DEVICE={device!r} is unknown; give cpu or cuda")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu"
+        )
+    if ":" in device and int(device.partition(":")[2]) >= torch.cuda.device_count():
+        raise UserError(f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s)")

@@ -1,0 +1,53 @@
+"""What methods and sweeps are called: one label per method however it was typed, one folder per question."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from ..algorithm import Algorithm
+from ..base.parsing import AlgorithmChoice, canonical_json
+from ..errors import UserError
+from ..store.study import Question
+
+
+def label(algorithm: Algorithm, own: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """What a method is called in tables: its name and whatever differs from its defaults, and settings of its `own`.
+    One method has one label, however it was typed."""
+    default = hyper(type(algorithm)())
+    changed = {key: value for key, value in hyper(algorithm).items() if value != default[key]}
+    return AlgorithmChoice(algorithm.name, {**changed, **own}).label
+
+
+def hyper(algorithm: Algorithm) -> dict[str, Any]:
+    """All hyper-parameters of the method."""
+    return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+
+
+def folder_name(question: Question, envs: Sequence[str], capacities: Sequence[int]) -> str:
+    """Of the report. Readable, and different for different questions (seeds and algorithms may grow in place)."""
+    plain = "+".join(re.sub(r"-v\d+$", "", env) for env in envs)
+    slug = re.sub(r"[^\w+.-]", "_", f"{plain}-K{'+'.join(map(str, capacities))}-{question.preset}")[:80]
+    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag}
+    rest |= {"forward": list(question.forward)} if question.forward else {}
+    if rest == {"settings": {}, "lag": "uniform"} and len(slug) < 80:
+        return slug
+    exact = [list(envs), list(capacities), rest]
+    return f"{slug}-{hashlib.sha256(canonical_json(exact).encode()).hexdigest()[:6]}"
+
+
+def title(question: Question, envs: Sequence[str], capacities: Sequence[int]) -> str:
+    """The study's own question, or the grid in words."""
+    grid = f"{', '.join(envs)}, K = {', '.join(map(str, capacities))} ({question.preset})"
+    return question.question or grid
+
+
+def no_duplicates(values: Sequence[str], what: str) -> None:
+    """Raise `UserError` where an axis of the grid names something twice."""
+    twice = sorted({value for value in values if values.count(value) > 1})
+    if twice:
+        raise UserError(f"{what} names {', '.join(twice)} more than once")

@@ -1,0 +1,78 @@
+"""Where runs are carried out: what a sweep asks of a runner, and what it hears back. One file in `runners/` is one
+runner, found by looking there.
+
+A runner knows nothing of results: whether a run is finished is for the results folder to say, so a runner may lose what
+a worker said, and may be cut off from it, without harm.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..errors import UserError, nearest
+from . import runners
+from .job import Job
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run has finished a phase."""
+
+    run_id: str
+    content: dict[str, Any]  # {phase, phases, steps, ...}, plain data
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Nothing works on a run any more."""
+
+    run_id: str
+    word: (
+        dict[str, Any] | None
+    )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
+    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+
+
+class Runner(Protocol):
+    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
+
+    capacity: int  # jobs at a time
+
+    def open(self, modules: Sequence[str]) -> None:
+        """Get ready; called once, first. `modules` are what every job will import: a runner whose workers share
+        memory, or outlive a job, loads them beforehand."""
+
+    def start(self, job: Job) -> None:
+        """Begin to carry out a job (`worker.main`), in a process of its own."""
+
+    def poll(self, timeout: float) -> Iterable[Event]:
+        """What has happened since the last call; waits up to `timeout` seconds for something to happen."""
+
+    def ask_to_stop(self, run_id: str) -> None:
+        """Let the job finish its phase, write a checkpoint and end; it may have ended already."""
+
+    def kill(self, run_id: str) -> None:
+        """End the job at once; asked again until it has ended."""
+
+    def close(self) -> None:
+        """End every job that is left, at once, and let go of everything."""
+
+
+Event = Progress | Ended
+
+
+def runner_names() -> list[str]:
+    """The runners there are, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(runners.__path__))
+
+
+def make_runner(name: str, capacity: int) -> Runner:
+    """The runner of that name, for `capacity` jobs at a time. Raises `UserError` for an unknown name."""
+    if name not in runner_names():
+        raise UserError(f"RUNNER={name!r} is unknown; {nearest(name, runner_names())}")
+    made: Runner = importlib.import_module(f"{runners.__name__}.{name}").make(capacity)
+    return made

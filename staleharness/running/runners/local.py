@@ -1,0 +1,127 @@
+"""This machine: one fresh process per run, forked from a server that has everything heavy loaded already."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from ..job import Job
+from ..runner import Ended, Event, Progress
+
+WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
+
+
+@dataclass
+class _Worker:
+    process: Any
+    channel: Connection
+    word: dict[str, Any] | None = None  # its last
+
+
+class LocalPool:
+    """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._context = multiprocessing.get_context("forkserver")
+        self._workers: dict[str, _Worker] = {}
+
+    def open(self, modules: Sequence[str]) -> None:
+        """Start the fork server deaf to what ends us, so that it outlives the workers it has to report on."""
+        self._context.set_forkserver_preload([WORKER, *modules])
+        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
+        try:
+            forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
+        finally:
+            for name, handler in before.items():
+                signal.signal(name, handler)
+
+    def start(self, job: Job) -> None:
+        here, there = self._context.Pipe()
+        process = self._context.Process(target=_in_child, args=(job, there), name=job.run_id, daemon=False)
+        process.start()
+        there.close()
+        self._workers[job.run_id] = _Worker(process, here)
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        workers = list(self._workers.items())
+        wait([w.channel for _, w in workers] + [w.process.sentinel for _, w in workers], timeout)
+        for run_id, worker in workers:
+            yield from _heard(run_id, worker)
+            if not worker.process.is_alive():
+                yield from _heard(run_id, worker)  # what it said between the last look and its end
+                worker.process.join()
+                worker.channel.close()
+                how = _how(worker.process.exitcode)
+                worker.process.close()
+                del self._workers[run_id]
+                yield Ended(run_id, worker.word, how)
+
+    def ask_to_stop(self, run_id: str) -> None:
+        with contextlib.suppress(OSError):
+            self._workers[run_id].channel.send("stop")
+
+    def kill(self, run_id: str) -> None:
+        self._workers[run_id].process.kill()
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.process.kill()
+            worker.process.join()
+
+
+make = LocalPool
+
+
+def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
+    """What is in a worker's pipe; its last word is kept until it has ended."""
+    with contextlib.suppress(EOFError, OSError):
+        while worker.channel.poll():
+            message = worker.channel.recv()
+            if "event" in message:
+                worker.word = message
+            else:
+                yield Progress(run_id, message)
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _in_child(job: Job, channel: Connection) -> None:
+    """The forked process. It ends itself at the next phase boundary when the sweep that started it is gone."""
+    from .. import worker  # here, so that the sweeping process itself never loads torch
+
+    parent = multiprocessing.parent_process()
+    orders: list[str] = []
+
+    def tell(message: dict[str, Any]) -> None:
+        try:
+            channel.send(message)
+        except OSError:
+            orders.append("the sweep is gone")
+
+    def asked_to_stop() -> bool:
+        if parent is not None and not parent.is_alive():
+            return True
+        try:
+            while channel.poll():
+                orders.append(channel.recv())
+        except (EOFError, OSError):
+            return True
+        return bool(orders)
+
+    worker.main(job, tell, asked_to_stop)

@@ -1,0 +1,62 @@
+"""Where everything that needs versions asks: the run's lag model, with the noise and the count of the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..errors import UserError
+from ..lag import LEDGER, Assignment, Draw, parse_lag
+from ..spec import RunSpec
+
+
+class Lags:
+    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.model = parse_lag(spec.lag, spec.capacity)
+        self.seed, self.capacity = spec.seed, spec.capacity
+        self._counted: tuple[int, Counter[str]] = (-1, Counter())  # (phase, its ledger)
+
+    def draw(self, phase: int, slots: int, *index: int, length: int = 1) -> Assignment:
+        """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is.
+
+        Raises `UserError` where the model answers with versions that the buffer does not hold.
+        """
+        question = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
+        answer = self.model.assign(question)
+        stretches = 1 if answer.every is None else -(-length // answer.every)
+        if answer.versions.shape != (slots, stretches):
+            raise UserError(
+                f"LAG={self.model.text} assigned versions of shape {answer.versions.shape} in phase {phase}, where "
+                f"{(slots, stretches)} was asked for"
+            )
+        if slots and not (question.held[0] <= answer.versions.min() <= answer.versions.max() <= phase):
+            raise UserError(
+                f"LAG={self.model.text} assigned versions {answer.versions.min()} to {answer.versions.max()} in "
+                f"phase {phase}, where the buffer holds {question.held[0]} to {phase}"
+            )
+        if answer.every is not None and not self.model.within_rows:
+            raise UserError(
+                f"LAG={self.model.text} changes weights inside a row and does not say within_rows"
+            )
+        if unknown := set(answer.ledger) - set(LEDGER):
+            raise UserError(
+                f"LAG={self.model.text} counts {min(unknown)!r}; a ledger has {', '.join(LEDGER)}"
+            )
+        if self._counted[0] != phase:
+            self._counted = (phase, Counter())
+        self._counted[1].update(answer.ledger)
+        return answer
+
+    def ledger(self, phase: int) -> dict[str, int]:
+        """`lag_dropped` and so on, in rows, over the draws of a phase; empty where the model counts nothing."""
+        counted = self._counted[1] if self._counted[0] == phase else {}
+        return {f"lag_{name}": counted[name] for name in LEDGER if name in counted}
+
+    def probabilities(self, phase: int) -> dict[int, float]:
+        """Version -> probability that a row of `phase` begins with it."""
+        return self.model.probabilities(phase, self.capacity)
+
+    def oldest(self, phase: int) -> int:
+        """The version that even an actor in the middle of an episode may not be behind."""
+        return self.model.oldest(phase)

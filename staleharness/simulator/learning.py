@@ -1,0 +1,180 @@
+"""The frame of learning that every kind of task shares: rate, epochs × minibatches, one gradient step, the method's
+state, the shadow, what is said of a phase. A kind fills in how a minibatch is made and how its gradient is taken.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..algorithm import Algorithm
+from ..batch import Decisions, PolicyLoss
+from ..errors import Diverged
+from ..objectives import masked_mean, step_factor
+from ..spec import RunSpec
+from .ewma import ewma_update
+
+Log = dict[str, Tensor]  # scalars of one gradient step
+Data = TypeVar("Data")  # what a phase's collecting brings
+Part = TypeVar("Part")  # a minibatch of it
+
+
+class Gradient(NamedTuple):
+    """What a gradient was made of; the gradient itself lies with the parameters."""
+
+    decisions: Decisions
+    answer: PolicyLoss
+    pull: Tensor  # ∂L/∂log π of each decision, in their shape
+    log: Log  # what the kind says of this step
+
+
+class Learner(ABC, Generic[Data, Part]):
+    """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow.
+
+    parameters: what the optimiser steps, whose gradients `gradient` leaves behind.
+    shadowed: of these, what the moving average follows where the method's proximal policy is `ewma`.
+    says_step_scale: whether the factor on the step size is in the metrics; those of control do without, as they always
+    have, so that a run made again has the checksum of the published one.
+    """
+
+    spec: RunSpec
+    says_step_scale: ClassVar[bool] = True
+
+    def __init__(
+        self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
+    ) -> None:
+        self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
+        self.spec = spec
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=spec.learning_rate,
+            eps=spec.adam_epsilon,
+            weight_decay=spec.weight_decay,
+            fused=True,
+        )
+        self.gradient_steps = 0
+        self.state = algorithm.init_state()
+        self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
+        self.shadow_weight = 1.0
+
+    def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
+        """All epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
+
+        Raises `Diverged` when a loss, a gradient or a parameter is no longer finite.
+        """
+        spec = self.spec
+        rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
+        report = self.begin(data, phase)
+        log = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
+        report |= self._summarise(log, phase)
+        report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
+        own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
+        self.state = self.algorithm.next_state(self.state, own)
+        report |= {f"algorithm/{key}": value for key, value in self.state.items()}
+        return report | self.end(), self.seconds()
+
+    @abstractmethod
+    def begin(self, data: Data, phase: int) -> dict[str, Any]:
+        """Take in a phase's data and fix what stays fixed over it; returns what is to be said of the data."""
+
+    @abstractmethod
+    def minibatches(self, epoch: int) -> Iterator[Part]:
+        """The parts of the data in the order of this epoch, each made just before its gradient step."""
+
+    @abstractmethod
+    def gradient(self, part: Part) -> Gradient:
+        """Put ∂Loss/∂θ of one minibatch into the gradients of the parameters."""
+
+    def end(self) -> dict[str, Any]:
+        """What is to be said once all steps are taken."""
+        return {}
+
+    def seconds(self) -> dict[str, float]:
+        """Where the time of the phase's learning went, as far as the kind takes it down."""
+        return {}
+
+    def optimise(self, rate: float) -> Tensor:
+        """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(self.parameters, self.spec.max_grad_norm)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.step()
+        self.gradient_steps += 1
+        if self.shadow:
+            decay = self.algorithm.ewma_decay
+            self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
+        return norm
+
+    def step(self, part: Part, rate: float) -> Log:
+        """One gradient step on a minibatch; returns its scalars."""
+        taken = self.gradient(part)
+        decisions = taken.decisions
+        scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
+        norm = self.optimise(rate * scale)
+        with torch.no_grad():
+            said = taken.answer.diagnostics.items()
+            own = {f"algorithm/{key}": masked_mean(x.float(), decisions.mask) for key, x in said}
+        log = {**taken.log, "grad_norm": norm, **own}
+        return log | {"step_scale": torch.tensor(scale, device=norm.device)} if self.says_step_scale else log
+
+    def _summarise(self, log: Sequence[Log], phase: int) -> dict[str, float]:
+        """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming what went first."""
+        series = {key: torch.stack([entry[key].float() for entry in log]).cpu() for key in log[0]}
+        bad = {
+            key: int((~torch.isfinite(x)).nonzero()[0])
+            for key, x in series.items()
+            if not torch.isfinite(x).all()
+        }
+        if bad:
+            where = min(bad, key=bad.__getitem__)  # the first of those that went first
+            raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
+        if not all(bool(torch.isfinite(p).all()) for p in self.parameters):
+            raise Diverged(f"a parameter is not finite after phase {phase}")
+        out = {key: float(_reduced(key, x)) for key, x in series.items()}
+        first = {f"{key}_data": float(series[key][0]) for key in OF_DATA if key in series}
+        ends = {"clipped_first": float(series["clipped"][0]), "clipped_last": float(series["clipped"][-1])}
+        return out | first | ends
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "gradient_steps": self.gradient_steps,
+            "state": dict(self.state),
+            "shadow": list(self.shadow),
+            "shadow_weight": self.shadow_weight,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for p, kept in zip(self.parameters, state["parameters"], strict=True):
+                p.copy_(kept)
+            for mean, kept in zip(self.shadow, state["shadow"], strict=True):
+                mean.copy_(kept)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.gradient_steps, self.state = state["gradient_steps"], state["state"]
+        self.shadow_weight = state["shadow_weight"]
+
+
+# Of a step's measures, those that describe the data when taken at the first step, before anything has moved.
+OF_DATA = ("tv", "ess", "kl_k1", "kl_k3")
+
+
+def _reduced(key: str, series: Tensor) -> Tensor:
+    if key.endswith("_max"):
+        return series.max()
+    return series.min() if key.endswith("_min") else series.mean()
+
+
+def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
+    """Advantages [B, T] with zero mean and unit standard deviation over the decisions where `mask` is 1.
+
+    correction: what is taken from their number n under the variance. Control takes 1, as PPO's code does (CleanRL,
+    torch's `std`); tokens take 0, as TRL and verl do when they whiten with a mask. Published runs hold each to its own.
+    """
+    centred = (advantage - masked_mean(advantage, mask)) * mask
+    variance = centred.square().sum() / (mask.sum() - correction).clamp(min=1.0)
+    return centred / (variance.sqrt() + 1e-8)

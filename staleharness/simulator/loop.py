@@ -1,0 +1,134 @@
+"""The loop, once for every kind of task: store the newest version, collect with past ones, train, evaluate, record."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..algorithm import check, make_algorithm
+from ..errors import Diverged
+from ..spec import RunSpec
+from ..task import Task
+from .buffer import PolicyBuffer, Version
+from .lags import Lags
+from .learning import Learner
+from .methods import describe, warnings_of
+from .phase import PhaseRecord, Scores
+
+Data = TypeVar("Data")
+
+
+class Policy(Protocol):
+    """What the loop asks of a policy: to be stored."""
+
+    def snapshot(self, phase: int, gradient_step: int) -> Version: ...
+
+
+class Collected(NamedTuple, Generic[Data]):
+    """One phase's data, what is to be said of how they came about, and where the time went beside the whole."""
+
+    data: Data
+    behaviour_logp: Tensor  # of what was acted in this phase
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+
+
+class Simulation(ABC, Generic[Data]):
+    """One run, phase by phase. Iterating yields a `PhaseRecord` per phase until the budget is spent.
+
+    Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase. A kind
+    sets `policy` and `learner`, and answers `collect` and `evaluate`.
+
+    stateful: attributes beside learner and buffer whose state goes from phase to phase.
+    counts: what evaluations count beside scores (`Scores.counts`).
+    """
+
+    spec: RunSpec
+    task: Task
+    policy: Policy
+    learner: Learner[Data, Any]
+    stateful: ClassVar[tuple[str, ...]] = ()
+    counts: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, spec: RunSpec, task: Task) -> None:
+        self.spec, self.task = spec, task
+        self.algorithm = make_algorithm(spec)
+        check(self.algorithm, spec, task.provides)
+        self.buffer, self.lags = PolicyBuffer(spec.capacity), Lags(spec)
+        self.lags = Lags(spec)
+        self.phase = 0
+        self.evaluation_steps = 0
+        self.method = describe(
+            self.algorithm, spec
+        )  # as plain data: who reads the results has no plugin at hand
+        self.warnings = warnings_of(self.algorithm, spec)
+
+    @property
+    def gradient_steps(self) -> int:
+        return self.learner.gradient_steps
+
+    def __iter__(self) -> Iterator[PhaseRecord]:
+        while self.phase < self.spec.phases:
+            yield self.advance()
+
+    def advance(self) -> PhaseRecord:
+        """Run one phase: the newest policy is stored before versions are assigned, so lag 0 is always possible.
+
+        Raises `Diverged` when a log-probability, a loss, a gradient or a parameter is no longer finite.
+        """
+        spec, phase = self.spec, self.phase
+        clock = time.perf_counter()
+        self.buffer.push(self.policy.snapshot(phase, self.gradient_steps))
+        collected = self.collect(phase)
+        if not bool(torch.isfinite(collected.behaviour_logp).all()):
+            raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
+        acted = time.perf_counter()
+        metrics, learning = self.learner.train(collected.data, phase)
+        metrics |= self.between_phases(collected.data)
+        self.phase += 1
+        trained = time.perf_counter()
+        scores = self.evaluate() if phase in spec.evaluation_phases() else None
+        self.evaluation_steps += scores.steps if scores else 0
+        metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
+        metrics |= self.lags.ledger(phase) | collected.metrics
+        metrics |= self.lags.ledger(phase)
+        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
+        metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
+        seconds = {
+            "collect": acted - clock,
+            "learn": trained - acted,
+            "evaluate": time.perf_counter() - trained,
+            **collected.seconds,
+            **learning,
+        }
+        return PhaseRecord(metrics, seconds, scores)
+
+    @abstractmethod
+    def collect(self, phase: int) -> Collected[Data]:
+        """What the learner consumes in this phase, acted by versions of the buffer that the lag model assigns."""
+
+    @abstractmethod
+    def evaluate(self) -> Scores:
+        """Scores of the newest policy, after `self.phase` phases."""
+
+    def between_phases(self, data: Data) -> dict[str, Any]:
+        """What changes when training is over and before the policy is evaluated; returns what is to be said of it."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what is held outside memory."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and primitives only, so that a checkpoint loads without executing anything."""
+        parts = {name: getattr(self, name).state_dict() for name in ("learner", "buffer", *self.stateful)}
+        return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, **parts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.phase, self.evaluation_steps = state["phase"], state["evaluation_steps"]
+        for name in ("learner", "buffer", *self.stateful):
+            getattr(self, name).load_state_dict(state[name])

@@ -1,0 +1,127 @@
+"""The contract every lag model keeps, one check a promise, run on each model at several capacities."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base.plugins import summary
+from ..errors import UserError
+from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
+
+LagCheck = Callable[[LagModel], None]
+
+CAPACITIES = (1, 2, 5, 16)
+PHASES = (0, 1, 4, 7, 40)
+MANY = 20_000  # rows of which an empirical distribution is taken
+
+
+def asked(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, Assignment]]:
+    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with."""
+    usable = [capacity for capacity in CAPACITIES if _works(model, capacity)]
+    assert usable, f"{model.text} works with none of the capacities {CAPACITIES}"
+    draws = [Draw(phase, slots, k, 7, seed, (phase,)) for k in usable for phase in PHASES]
+    return [(draw, model.assign(draw)) for draw in draws]
+
+
+def is_a_listed_model(model: LagModel) -> None:
+    """It is registered under its name, has a first docstring line, and is a frozen dataclass of plain options."""
+    cls = type(model)
+    assert cls.name in LAGS and LAGS[cls.name] is cls, "register it with @LAGS.register('name')"
+    assert summary(cls) and cls.__doc__ != LagModel.__doc__, "the first docstring line is what `list` shows"
+    assert is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert (
+        hash(model) == hash(pickle.loads(pickle.dumps(model))) and pickle.loads(pickle.dumps(model)) == model
+    )
+
+
+def is_read_as_it_is_written(model: LagModel) -> None:
+    """`text` gives the model back, and nothing else: one model is one run id."""
+    again = read_lag(model.text)
+    assert again == model and again.text == model.text
+    assert not set(model.text) & set(" \n\t"), "white space separates the items of a list"
+
+
+def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
+    """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none behind `oldest`."""
+    for draw, answer in asked(model):
+        stretches = 1 if answer.every is None else -(-draw.length // answer.every)
+        assert answer.versions.shape == (draw.slots, stretches) and answer.versions.dtype == np.int64
+        assert draw.held[0] <= answer.versions.min() and answer.versions.max() <= draw.phase
+        assert (np.diff(answer.versions, axis=1) >= 0).all(), "weights only become newer inside a row"
+        assert model.oldest(draw.phase) <= answer.versions.min()
+        assert (answer.every is None) or type(model).within_rows, "say within_rows = True"
+
+
+def is_a_function_of_the_question(model: LagModel) -> None:
+    """The same draw has the same answer, whatever was asked before, and no global random generator moves."""
+    before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (looked at, not used)
+    first = asked(model)
+    fresh = pickle.loads(pickle.dumps(model))
+    for draw, answer in reversed(first):
+        again = fresh.assign(draw)
+        assert np.array_equal(again.versions, answer.versions) and again.every == answer.every
+        assert dict(again.ledger) == dict(answer.ledger)
+    assert pickle.dumps(np.random.get_state()) == before, "draw from `draw.generator()`"  # noqa: NPY002
+
+
+def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
+    """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`."""
+    for _, answer in asked(model):
+        assert set(answer.ledger) <= set(LEDGER)
+        assert all(type(count) is int and count >= 0 for count in answer.ledger.values())
+
+
+def draws_as_its_probabilities_say(model: LagModel) -> None:
+    """`probabilities` are above 0, sum to 1, and are the shares in which versions begin rows."""
+    for draw, answer in asked(model, slots=MANY):
+        said = model.probabilities(draw.phase, draw.capacity)
+        assert abs(sum(said.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in said.values())
+        assert set(said) <= set(held(draw.phase, draw.capacity))
+        versions, counts = np.unique(answer.starts, return_counts=True)
+        found = dict(zip(versions.tolist(), (counts / draw.slots).tolist(), strict=True))
+        assert set(found) <= set(said), "assigned, but of probability 0"
+        for version, p in said.items():
+            spread = (p * (1.0 - p) / draw.slots) ** 0.5
+            assert abs(found.get(version, 0.0) - p) <= 5.0 * spread + 1e-9, (draw, version, p)
+
+
+LAG_CHECKS: tuple[LagCheck, ...] = (
+    is_a_listed_model,
+    is_read_as_it_is_written,
+    assigns_versions_that_the_buffer_holds,
+    is_a_function_of_the_question,
+    counts_in_the_words_of_the_ledger,
+    draws_as_its_probabilities_say,
+)
+
+
+def check_lag_model(model: LagModel) -> None:
+    """Every check. Raises `AssertionError` that names the model and the check."""
+    for check in LAG_CHECKS:
+        try:
+            check(model)
+        except Exception as error:
+            raise AssertionError(f"{model.text}: {check.__name__}: {check.__doc__} {error}") from error
+
+
+def parametrize_with_lag_checks(models: Iterable[LagModel]) -> Any:
+    """A pytest decorator: one test `(model, check)` for each check on each model."""
+    import pytest
+
+    cases = [(model, check) for model in models for check in LAG_CHECKS]
+    return pytest.mark.parametrize(
+        ("model", "check"), cases, ids=[f"{model.text}-{check.__name__}" for model, check in cases]
+    )
+
+
+def _works(model: LagModel, capacity: int) -> bool:
+    try:
+        model.check(capacity)
+    except UserError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""Lag models give versions that the buffer holds, and the buffer holds the newest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from staleharness.base.streams import stream
+from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
+from staleharness.simulator.buffer import PolicyBuffer, Version
+from staleharness.testing import LagCheck, parametrize_with_lag_checks
+
+capacities = st.integers(1, 70)
+phases = st.integers(0, 200)
+seeds = st.integers(0, 2**32)
+
+ONE_OF_EACH = (
+    "uniform", "oldest", "fixed:0", "fixed:4", "geometric:0.5", "geometric:1.0", "sync:3", "uniform/sync:3",
+    "geometric:0.7/sync:5", "oldest/sync:4", "inflight:3", "inflight:100",
+)  # fmt: skip
+
+
+def test_there_is_an_example_of_every_model() -> None:
+    assert {read_lag(text).name for text in ONE_OF_EACH} == set(LAGS)
+
+
+@parametrize_with_lag_checks(map(read_lag, ONE_OF_EACH))
+def test_every_lag_model_keeps_the_contract(model: LagModel, check: LagCheck) -> None:
+    check(model)
+
+
+def versions_of(
+    model: LagModel, capacity: int, phase: int, slots: int = 1, seed: int = 0
+) -> NDArray[np.int64]:
+    """[slots], as the buffer of a run would be asked for them."""
+    return model.assign(Draw(phase, slots, capacity, 1, seed, (phase,))).starts
+
+
+def lags_of(text: str, capacity: int, phases: int) -> list[int]:
+    model = parse_lag(text, capacity)
+    return [phase - versions_of(model, capacity, phase).item() for phase in range(phases)]
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[LagModel, int]:
+    capacity = draw(capacities)
+    lag, period = draw(st.integers(0, capacity - 1)), draw(st.integers(1, 90))
+    text = draw(
+        st.sampled_from(["uniform", f"fixed:{lag}", "geometric:0.7", "geometric:1", "geometric:0.001"])
+    )
+    text = draw(st.sampled_from([text, f"{text}/sync:{period}", f"sync:{min(period, capacity)}"]))
+    return parse_lag(text, capacity), capacity
+
+
+def filled(capacity: int, phase: int) -> PolicyBuffer:
+    """The buffer as it stands when versions are assigned in `phase`."""
+    buffer = PolicyBuffer(capacity)
+    for version in range(phase + 1):
+        buffer.push(Version(version, 10 * version, {}))
+    return buffer
+
+
+@given(models(), phases, st.integers(1, 50), seeds)
+def test_every_assigned_version_is_in_the_buffer(
+    model: tuple[LagModel, int], phase: int, slots: int, seed: int
+) -> None:
+    buffer = filled(model[1], phase)
+    versions = versions_of(*model, phase, slots, seed)
+    assert versions.shape == (slots,)
+    assert all(version in buffer for version in versions.tolist())
+
+
+@given(models(), phases)
+def test_probabilities_cover_versions_in_the_buffer_and_sum_to_one(
+    model: tuple[LagModel, int], phase: int
+) -> None:
+    lag_model, capacity = model
+    probabilities = lag_model.probabilities(phase, capacity)
+    buffer = filled(capacity, phase)
+    assert all(version in buffer and p > 0 for version, p in probabilities.items())
+    assert sum(probabilities.values()) == pytest.approx(1.0)
+
+
+@given(models(), phases, seeds)
+def test_what_is_assigned_is_what_the_probabilities_say_may_be(
+    model: tuple[LagModel, int], phase: int, seed: int
+) -> None:
+    drawn = set(versions_of(*model, phase, 64, seed).tolist())
+    assert drawn <= set(model[0].probabilities(phase, model[1]))
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 8, 64])
+@pytest.mark.parametrize(
+    ("text", "mean"),
+    [
+        ("uniform", lambda k: (k - 1) / 2),
+        ("oldest", lambda k: k - 1),
+        ("fixed:0", lambda k: 0),
+        ("geometric:0.5", lambda k: 1 - k / (2**k - 1)),  # Σ j 2^-j / Σ 2^-j for j < K
+        ("geometric:0.9", lambda k: 9 - k * 0.9**k / (1 - 0.9**k)),  # r/(1 − r) − K r^K/(1 − r^K)
+        ("uniform/sync:1", lambda k: 0),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_mean_lag_of_a_full_buffer_has_a_closed_form(
+    text: str, mean: Callable[[int], float], capacity: int
+) -> None:
+    model, phase, slots = parse_lag(text, capacity), 100, 40_000
+    said = sum((phase - version) * p for version, p in model.probabilities(phase, capacity).items())
+    assert said == pytest.approx(mean(capacity), abs=1e-9)
+    found = float((phase - versions_of(model, capacity, phase, slots)).mean())
+    assert found == pytest.approx(mean(capacity), abs=5 * capacity / slots**0.5)
+
+
+def test_the_mean_lag_of_a_sync_is_half_its_period() -> None:
+    """A sawtooth of 0 ... M − 1; uniform in between halves each of its teeth."""
+    assert np.mean(lags_of("sync:8", 8, 80)) == (8 - 1) / 2
+    model = parse_lag("uniform/sync:8", 8)
+    means = [sum((t - v) * p for v, p in model.probabilities(t, 8).items()) for t in range(80, 88)]
+    assert means == pytest.approx([t / 2 for t in range(8)])
+
+
+def test_uniform_gives_every_version_its_share_the_newest_and_the_last_kept_included() -> None:
+    phase, slots = 20, 80_000
+    counts = np.bincount(phase - versions_of(read_lag("uniform"), 8, phase, slots), minlength=8)
+    assert len(counts) == 8
+    chi_squared = float(((counts - slots / 8) ** 2 / (slots / 8)).sum())
+    assert chi_squared < 24.3  # the 0.999 quantile with 7 degrees of freedom
+
+
+def test_the_numbers_of_a_draw_are_those_that_runs_have_been_made_with() -> None:
+    """Written down when lag models became plugins: published runs hang on them."""
+    uniform, geometric = read_lag("uniform"), read_lag("geometric:0.7")
+    rng = [stream(3, "assignment", 9) for _ in range(2)]
+    assert versions_of(uniform, 8, 9, 12, 3).tolist() == (9 - rng[0].integers(0, 8, size=12)).tolist()
+    share = 0.7 ** np.arange(8.0)
+    expected = 9 - rng[1].choice(8, size=12, p=share / share.sum())
+    assert versions_of(geometric, 8, 9, 12, 3).tolist() == expected.tolist()
+
+
+def test_before_the_buffer_is_full_a_model_draws_from_what_there_is() -> None:
+    assert read_lag("uniform").probabilities(2, 64) == {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}
+    assert set(versions_of(read_lag("uniform"), 64, 0, 9).tolist()) == {0}
+    assert read_lag("geometric:0.5").probabilities(1, 64) == pytest.approx({1: 2 / 3, 0: 1 / 3})
+
+
+def test_fixed_is_as_far_behind_as_it_can_be() -> None:
+    assert lags_of("fixed:3", 4, 6) == [0, 1, 2, 3, 3, 3]
+
+
+def test_geometric_halves_the_share_with_each_phase_of_lag() -> None:
+    """decay ½ over four versions: 8, 4, 2, 1 of 15."""
+    model, phase, slots = parse_lag("geometric:0.5", 4), 20, 60_000
+    expected = {20: 8 / 15, 19: 4 / 15, 18: 2 / 15, 17: 1 / 15}
+    assert model.probabilities(phase, 4) == pytest.approx(expected)
+    counts = np.bincount(phase - versions_of(model, 4, phase, slots), minlength=4)
+    share = np.array([8, 4, 2, 1]) / 15
+    assert float(((counts - slots * share) ** 2 / (slots * share)).sum()) < 16.3  # 0.999 quantile, 3 degrees
+
+
+@given(capacities, phases)
+def test_a_decay_of_one_is_uniform(capacity: int, phase: int) -> None:
+    said = parse_lag("geometric:1.0", capacity).probabilities(phase, capacity)
+    assert said == pytest.approx(read_lag("uniform").probabilities(phase, capacity))
+
+
+def test_a_share_too_small_for_a_number_is_no_share() -> None:
+    assert set(read_lag("geometric:1e-300").probabilities(20, 8)) == {20, 19}
+
+
+@given(st.sampled_from(["uniform", "oldest", "geometric:0.7"]), capacities, phases, st.integers(1, 90), seeds)
+def test_after_a_sync_nothing_older_is_used(
+    text: str, capacity: int, phase: int, period: int, seed: int
+) -> None:
+    synced = parse_lag(f"{text}/sync:{period}", capacity)
+    lag = phase - versions_of(synced, capacity, phase, 20, seed)
+    assert lag.max() <= phase % period
+    assert synced.oldest(phase) == phase - phase % period
+    if phase % period == 0:
+        assert synced.probabilities(phase, capacity) == {phase: 1.0}
+
+
+@given(st.sampled_from(["uniform", "oldest", "geometric:0.7"]), capacities, phases)
+def test_a_sync_that_never_comes_changes_nothing(text: str, capacity: int, phase: int) -> None:
+    plain, synced = read_lag(text), read_lag(f"{text}/sync:1000")
+    assert synced.probabilities(phase, capacity) == plain.probabilities(phase, capacity)
+    one, other = (versions_of(m, capacity, phase, 9, 1) for m in (synced, plain))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 9])
+def test_the_oldest_version_is_k_minus_one_phases_behind(capacity: int) -> None:
+    assert lags_of("oldest", capacity, 12) == [min(phase, capacity - 1) for phase in range(12)]
+    assert lags_of("oldest/sync:3", 9, 12) == lags_of("fixed:8/sync:3", 9, 12)
+
+
+def test_a_sync_alone_is_a_sawtooth() -> None:
+    assert lags_of("sync:3", 3, 8) == [0, 1, 2, 0, 1, 2, 0, 1] == lags_of("fixed:2/sync:3", 3, 8)
+
+
+def test_between_syncs_a_model_draws_as_if_the_run_had_just_begun() -> None:
+    """Phase 18 is two after the sync at 16: three versions, of which a buffer of two keeps the newest."""
+
+    def said(text: str, phase: int, capacity: int) -> dict[int, float]:
+        return parse_lag(text, capacity).probabilities(phase, capacity)
+
+    assert said("uniform/sync:8", 18, 8) == {16: 1 / 3, 17: 1 / 3, 18: 1 / 3}
+    assert said("uniform/sync:8", 18, 2) == {17: 1 / 2, 18: 1 / 2}
+    assert said("fixed:5/sync:8", 18, 6) == {16: 1.0}
+    assert said("geometric:0.5/sync:8", 17, 6) == pytest.approx({17: 2 / 3, 16: 1 / 3})
+
+
+def test_in_flight_weights_become_newer_by_one_up_to_the_newest() -> None:
+    """Rows of ten tokens in stretches of four: three stretches, from any of the four versions 6 to 9."""
+    answer = parse_lag("inflight:4", 4).assign(Draw(9, 200, 4, length=10, seed=0, key=(9,)))
+    assert answer.every == 4
+    rows = {tuple(row) for row in answer.versions.tolist()}
+    assert rows == {(6, 7, 8), (7, 8, 9), (8, 9, 9), (9, 9, 9)}
+    assert parse_lag("inflight:10", 4).assign(Draw(9, 5, 4, length=10)).versions.shape == (5, 1)
+
+
+@given(capacities, phases)
+def test_the_buffer_holds_the_newest_capacity_versions_first_in_first_out(capacity: int, phase: int) -> None:
+    buffer = filled(capacity, phase)
+    held = [version for version in range(phase + 1) if version in buffer]
+    assert held == list(range(max(0, phase + 1 - capacity), phase + 1))
+    assert len(buffer) == min(capacity, phase + 1)
+    assert buffer.newest.phase == phase
+    assert [buffer[version].gradient_step for version in held] == [10 * version for version in held]
+    restored = PolicyBuffer(capacity)
+    restored.load_state_dict(buffer.state_dict())
+    assert restored.state_dict() == buffer.state_dict()

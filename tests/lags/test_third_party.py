@@ -1,0 +1,194 @@
+"""A lag model of somebody else's is one file: found, listed, planned, run, written down, and part of the run's id."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.errors import Changed, UserError
+from staleharness.lag import LAGS, parse_lag, read_lag
+from staleharness.running.catalogue import as_text, catalogue
+from staleharness.running.job import Job
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.run import execute
+from staleharness.running.worker import check_plugins
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+from staleharness.task import simulation_of
+from staleharness.testing import LAG_CHECKS, check_lag_model
+
+FILE = '''"""A few actors are slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
+
+
+@LAGS.register("stragglers")
+@dataclass(frozen=True)
+class Stragglers(LagModel):
+    """Every `of_each`-th actor is `behind` phases late, and of its rows one a phase is dropped."""
+
+    paper = "Nobody 2026"
+
+    behind: int = 1  # phases
+    of_each: int = 4  # actors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("behind", self.behind >= 1, "at least 1")
+
+    def assign(self, draw: Draw) -> Assignment:
+        slow = np.arange(draw.slots) % self.of_each == 0
+        late = min(self.behind, draw.phase)
+        versions = draw.phase - late * slow
+        return replace(keep(versions), ledger={"dropped": int(slow.sum()), "in_flight": late})
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        late = phase - min(self.behind, phase)
+        return {phase: 1.0} if late == phase else {phase: 1 - 1 / self.of_each, late: 1 / self.of_each}
+
+    def check(self, capacity: int) -> None:
+        self.require_buffer(self.behind + 1, capacity)
+'''
+
+
+@pytest.fixture(params=["file", "folder", "folder of kinds"])
+def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The plugin file, found in each of the ways that there are."""
+    list(LAGS)
+    monkeypatch.setattr(LAGS, "_classes", dict(LAGS._classes))
+    monkeypatch.setattr(LAGS, "_loaded", set(LAGS._loaded))
+    monkeypatch.setattr(LAGS, "_complete", None)
+    folder = tmp_path / "plugins"
+    path = folder / ("lags" if request.param == "folder of kinds" else ".") / "stragglers.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(FILE)
+    monkeypatch.setenv(PATH_VARIABLE, str(path if request.param == "file" else folder))
+    return path.resolve()
+
+
+def planned(lag: str, **given: Any) -> PlannedRun:
+    settings = "horizon=6,batch=8,minibatches=1,evaluations=1"
+    asked = ask(
+        env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given
+    )
+    (run,) = plan(asked).runs
+    return run
+
+
+def test_it_keeps_the_contract_and_is_listed_like_a_built_in_one(file: Path) -> None:
+    for text in ("stragglers", "stragglers:2", "stragglers[behind=2,of_each=10]"):
+        check_lag_model(read_lag(text))
+    content = json.loads(json.dumps(catalogue()))
+    (entry,) = [entry for entry in content["lags"] if entry["name"] == "stragglers"]
+    assert entry == {
+        "name": "stragglers", "paper": "Nobody 2026", "usage": "stragglers", "file": str(file),
+        "summary": "Every `of_each`-th actor is `behind` phases late, and of its rows one a phase is dropped.",
+        "hyper_parameters": {"behind": 1, "of_each": 4},
+    }  # fmt: skip
+    assert [entry["name"] for entry in content["lags"]] == sorted(LAGS)
+    text = as_text(content)
+    assert "options: behind=1, of_each=4" in text and f"file:    {file}" in text
+    assert "fixed:<lag>: Always `lag` phases behind" in text
+
+
+def test_its_options_are_written_and_checked_like_an_algorithms(file: Path) -> None:
+    assert read_lag("stragglers[of_each=4,behind=1]").text == "stragglers"
+    assert read_lag("stragglers:2").text == "stragglers:2" == read_lag("stragglers[behind=2]").text
+    assert read_lag("stragglers[of_each=8]").text == "stragglers[of_each=8]"
+    assert read_lag("stragglers[of_each=8,behind=2]/sync:5").text == "stragglers[behind=2,of_each=8]/sync:5"
+    for text, words in {
+        "stragglers:0": "LAG=stragglers: behind must be at least 1, not 0",
+        "stragglers[behnd=2]": "unknown option 'behnd'; did you mean 'behind'?",
+        "stragglers:3": "LAG=stragglers:3 needs a buffer of at least K=4",
+        "straglers": "did you mean 'stragglers'?",
+        "stragglers:soon": "behind=soon is not of type int",
+    }.items():
+        with pytest.raises(UserError) as error:
+            parse_lag(text, 3)
+        assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_three_phases_on_the_bit_chain_have_the_lags_and_the_ledger_that_it_says(file: Path) -> None:
+    """Of 8 episodes of 6 bits, numbers 0 and 4 are two phases late, as soon as two have passed."""
+    records = [record.metrics for record in simulation_of(planned("stragglers:2").spec)]
+    assert [m["lag_mean"] for m in records] == pytest.approx([0.0, 0.25, 0.5])
+    assert [m["lag_max"] for m in records] == [0, 1, 2]
+    assert [(m["lag_dropped"], m["lag_in_flight"]) for m in records] == [(2, 0), (2, 1), (2, 2)]
+    assert not {key for key in records[0] if key in ("lag_waited", "lag_in_queue")}
+
+
+def test_the_ledger_is_written_down_with_the_run(file: Path, tmp_path: Path) -> None:
+    run = planned("stragglers:2")
+    Store(tmp_path / "out").open_for_writing()
+    job = Job(run.run_id, run.label, run.spec.to_dict(), str(tmp_path / "out"))
+    folder = execute(job, lambda told: None, lambda: False)
+    assert pd.read_parquet(folder / "metrics.parquet")["lag_in_flight"].tolist() == [0, 1, 2]
+    record = json.loads((folder / "run.json").read_text())
+    assert record["spec"]["lag"] == "stragglers:2" and record["summary"]["lag_dropped"] == 2.0
+
+
+def test_its_file_is_part_of_the_id_of_its_runs_and_of_no_others(file: Path) -> None:
+    texts = ("stragglers", "stragglers/sync:2", "uniform", "uniform/sync:2")
+    before = {text: planned(text) for text in texts}
+    job = Job(before["stragglers"].run_id, "seq_is", before["stragglers"].spec.to_dict(), "")
+    plain = Job(before["uniform"].run_id, "seq_is", before["uniform"].spec.to_dict(), "")
+    file.write_text("# a comment\n" + FILE)
+    assert {text: planned(text).run_id for text in texts} == {
+        text: run.run_id for text, run in before.items()
+    }
+    check_plugins(job)
+    file.write_text(FILE.replace("% self.of_each == 0", "% self.of_each == 1"))
+    after = {text: planned(text).run_id for text in texts}
+    assert [text for text in texts if after[text] != before[text].run_id] == list(texts[:2])
+    check_plugins(plain)
+    with pytest.raises(Changed, match=r"stragglers.py was edited since the sweep began"):
+        check_plugins(job)
+
+
+BROKEN = {
+    "is_a_listed_model": ("    def check", "    def __hash__(self):\n        return id(self)\n\n    def check"),
+    "is_read_as_it_is_written": ("    def check", "    text = 'uniform'\n\n    def check"),
+    "assigns_versions_that_the_buffer_holds": ("late = min(self.behind, draw.phase)\n", "late = self.behind\n"),
+    "is_a_function_of_the_question": ("late = min(", "late = np.random.default_rng().integers(9) and min("),
+    "counts_in_the_words_of_the_ledger": ('"dropped"', '"lost"'),
+    "draws_as_its_probabilities_say": ("% self.of_each == 0", "% self.of_each != 0"),
+}  # fmt: skip
+
+
+def test_every_check_is_seen_to_fail_once() -> None:
+    assert set(BROKEN) == {check.__name__ for check in LAG_CHECKS}
+
+
+@pytest.mark.parametrize("file", ["file"], indirect=True)
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_caught(name: str, file: Path) -> None:
+    right, wrong = BROKEN[name]
+    assert FILE.count(right) == 1
+    file.write_text(FILE.replace(right, wrong))
+    model = LAGS["stragglers"](behind=2)  # type: ignore[call-arg]
+    (check,) = [check for check in LAG_CHECKS if check.__name__ == name]
+    with pytest.raises(AssertionError):
+        check(model)
+    with pytest.raises(AssertionError, match=r"stragglers:2: |uniform: "):
+        check_lag_model(model)
+
+
+def test_a_file_that_claims_a_taken_name_is_told_both_files(file: Path) -> None:
+    shutil.copy(file, file.with_name("again.py"))
+    (file.with_name("again.py")).write_text(FILE.replace('"stragglers"', '"uniform"'))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(PATH_VARIABLE, str(file.parent))
+        with pytest.raises(UserError, match=r"claimed twice: .*uniform\.py and .*again\.py"):
+            list(LAGS)

@@ -1,0 +1,54 @@
+"""Prompts, noise, versions that differ clearly, and what a decoder is given of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from staleharness.language.decoder import Request
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.prompt_set import pad_left
+from staleharness.simulator.buffer import PolicyBuffer
+
+LENGTH = 10
+PROMPTS = [
+    [5, 7, 9],
+    [6, 8, 10, 12, 5, 9, 7],
+    [11],
+    [4, 4, 5, 6],
+    [9, 8],
+    [13, 5, 5, 6, 7, 8],
+    [5, 6],
+    [7, 7, 7],
+]
+
+
+def noise(rows: int = 8, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).random((rows, LENGTH), np.float32))
+
+
+def versions_of(policy: CausalLM, count: int) -> PolicyBuffer:
+    """A buffer of `count` versions that differ clearly."""
+    buffer = PolicyBuffer(count)
+    rng = torch.Generator().manual_seed(1)
+    kept = [p.detach().clone() for p in policy.parameters.values()]
+    for v in range(count):
+        with torch.no_grad():
+            for p, mean in zip(policy.parameters.values(), kept, strict=True):
+                p.copy_(mean + 0.1 * v * torch.randn(mean.shape, generator=rng))
+        buffer.push(policy.snapshot(v, 10 * v))
+    return buffer
+
+
+def request(
+    policy: CausalLM,
+    versions: NDArray[np.int64],
+    rows: slice = slice(None),
+    uniform: Tensor | None = None,
+    stretch: int = LENGTH,
+    stops: tuple[str, ...] = (),
+) -> Request:
+    prompt, mask = pad_left(PROMPTS[rows], policy.pad, policy.device)
+    return Request(prompt, mask, versions[rows], stretch, uniform, LENGTH, stops)

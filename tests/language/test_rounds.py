@@ -1,0 +1,131 @@
+"""A generation round and an evaluation, put together again from their streams, versions and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from staleharness.language.decoding import behaviour_logp, decode
+
+from staleharness.base.streams import stream
+from staleharness.lag import along, parse_lag, stretch_length
+from staleharness.language import evaluation, generation
+from staleharness.language.answers import Verdict
+from staleharness.language.generation import completion_texts, pad_left
+from staleharness.language.spec import LanguageSpec
+from staleharness.task import simulation_of
+
+Specs = Callable[..., LanguageSpec]
+PROMPTS, EACH, LENGTH = 4, 3, 10
+
+
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(text, answer) of every completion that is graded; right is one of even length, parsed one that has any."""
+    seen: list[tuple[str, str]] = []
+
+    def grade(text: str, answer: str, extractor: str) -> Verdict:
+        seen.append((text, answer))
+        return Verdict(len(text) % 2 == 0, len(text) > 3)
+
+    for room in (generation, evaluation):
+        monkeypatch.setattr(room, "grade", grade)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("lag", "kv_cache"), [("uniform", "recompute"), ("inflight:4", "recompute"), ("inflight:4", "keep")]
+)
+def test_a_round_is_its_streams_its_versions_and_its_problems(
+    spec: Specs, graded: list[tuple[str, str]], lag: str, kv_cache: str
+) -> None:
+    """One number per (phase, prompt, completion, token); one version per prompt, or per stretch of it."""
+    asked = spec(capacity=3, steps=6, lag=lag, kv_cache=kv_cache, minibatches=2, seed=2)
+    simulation = simulation_of(asked)
+    policy, prompts, groups = simulation.policy, simulation.generator.prompts, 2 * PROMPTS
+    metrics = [simulation.advance().metrics for _ in range(2)]
+    simulation.buffer.push(policy.snapshot(2, simulation.gradient_steps))
+    graded.clear()
+    made = simulation.generator.round(simulation.buffer, 2).completions
+
+    chosen = stream(2, "env", 0).permutation(len(prompts.problems))[2 * groups : 3 * groups]
+    model = parse_lag(lag, 3)
+    starts = model.assign(2, groups, stream(2, "assignment", 2, 0))
+    each = stretch_length(model) or LENGTH
+    versions = np.repeat(along(model, starts, 2, LENGTH), EACH, axis=0)
+    noise = np.stack(
+        [stream(2, "action", 2, p, i).random(LENGTH, np.float32) for p in range(groups) for i in range(EACH)]
+    )
+    prompt, mask = pad_left(
+        [prompts.tokens[i] for i in chosen for _ in range(EACH)], policy.pad, policy.device
+    )
+    wanted = decode(
+        policy,
+        simulation.buffer,
+        prompt,
+        mask,
+        versions,
+        torch.from_numpy(noise),
+        LENGTH,
+        each,
+        simulation.stops,
+    )
+    assert torch.equal(made.prompt, prompt) and torch.equal(made.prompt_mask, mask)
+    assert torch.equal(made.token, wanted.token) and torch.equal(made.mask, wanted.mask)
+    assert torch.equal(made.truncated, ~wanted.ended)
+    of_token = versions[:, np.arange(made.token.shape[1]) // each]
+    assert torch.equal(made.version, torch.from_numpy(of_token))
+    assert torch.equal(made.gradient_step, made.version * 2)  # two optimiser steps a phase
+    assert made.group.tolist() == np.repeat(np.arange(groups), EACH).tolist()
+    scored = behaviour_logp(policy, simulation.buffer, prompt, mask, wanted, versions, each, 0)
+    acted = wanted.logp if kv_cache == "keep" else scored
+    torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
+    texts = completion_texts(policy, wanted)
+    answers = [prompts.problems[i].answer for i in chosen for _ in range(EACH)]
+    assert graded == list(zip(texts, answers, strict=True))
+    assert made.outcome.tolist() == [float(len(text) % 2 == 0) for text in texts]
+    assert made.unparsed.tolist() == [len(text) <= 3 for text in texts]
+    assert len(set(starts.tolist())) > 1 and len(set(answers)) > 1 and len(set(texts)) > groups
+    assert [m["steps"] for m in metrics] == [2, 4]
+
+
+def test_a_lag_of_phases_is_so_many_optimiser_steps(spec: Specs) -> None:
+    for phase, record in enumerate(simulation_of(spec(capacity=3, steps=8, lag="fixed:2", minibatches=2))):
+        assert record.metrics["gradient_lag_mean"] == 2 * min(phase, 2)
+
+
+def test_a_resumed_generator_goes_on_in_the_epoch_it_stood_in(spec: Specs) -> None:
+    walked, resumed = (simulation_of(spec()).generator for _ in range(2))
+    count = len(walked.prompts.problems)
+    for _ in range(count + 5):
+        walked._next()
+    resumed.load_state_dict(walked.state_dict())
+    assert [resumed._next() for _ in range(9)] == [walked._next() for _ in range(9)]
+
+
+def test_an_evaluation_is_greedy_on_the_first_test_problems_after_the_phases_asked_for(
+    spec: Specs, graded: list[tuple[str, str]]
+) -> None:
+    simulation: Any = simulation_of(spec(evaluations=2, steps=4, evaluation_problems=5))
+    scored = []
+    for record in simulation:
+        if record.scores is None:
+            continue
+        scored.append(record.metrics["phase"])
+        policy, problems = simulation.policy, simulation.test
+        prompt, mask = pad_left(problems.tokens[:5], policy.pad, policy.device)
+        simulation.buffer.push(policy.snapshot(99, 0))
+        at = np.full((5, 1), 99)
+        greedy = decode(policy, simulation.buffer, prompt, mask, at, None, LENGTH, LENGTH, simulation.stops)
+        del simulation.buffer._versions[99]
+        texts = completion_texts(policy, greedy)
+        assert graded[-5:] == [(t, p.answer) for t, p in zip(texts, problems.problems[:5], strict=True)]
+        assert record.scores.returns["deterministic"] == [float(len(t) % 2 == 0) for t in texts]
+        assert record.scores.lengths["deterministic"] == greedy.mask.sum(1).tolist()
+        assert record.scores.steps == int(greedy.mask.sum())
+        unparsed = sum(len(t) <= 3 for t in texts)
+        assert record.scores.counts == {"unparsed": unparsed, "truncated": int((~greedy.ended).sum())}
+    assert scored == [1, 3]

@@ -1,0 +1,60 @@
+"""The list of changes cannot rot: every snippet is there, once, and what it becomes is Python."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from run import ROOT, Mutant, main, read
+
+MUTANTS = read()
+LEARNER = "staleharness/learner.py"
+
+
+def test_every_change_is_a_change_of_one_place_that_still_parses() -> None:
+    for mutant in MUTANTS:
+        assert mutant.before != mutant.after, mutant
+        ast.parse(mutant.applied(), filename=str(mutant))
+
+
+def test_every_change_names_tests_that_are_there_and_no_two_are_alike() -> None:
+    for mutant in MUTANTS:
+        for test in mutant.tests.split():
+            assert (ROOT / test.partition("::")[0]).exists(), mutant
+    assert len({(m.file, m.before, m.after) for m in MUTANTS}) == len(MUTANTS) >= 60
+
+
+@pytest.mark.parametrize("before", ["no such line", "self"])
+def test_a_snippet_that_is_not_there_once_is_said_in_one_line(
+    before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rotten = Mutant(LEARNER, before, "pass", "for this test", "tests/test_lag.py")
+    monkeypatch.setattr("run.read", lambda: [rotten])
+    assert main([]) == 1
+    said = capsys.readouterr().out.strip()
+    assert "\n" not in said and said.startswith(f"{LEARNER}: for this test: `before` is found")
+    assert said.endswith("update its entry in tests/mutants")
+
+
+def test_a_word_that_nothing_holds_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-k", "no such word"]) == 1
+    assert "no change has 'no such word'" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("after", "code", "said"),
+    [
+        ("np.power(self.decay, 2.0 * lags)", 0, "caught by tests/test_lag.py::test_geometric_halves"),
+        ("np.power(self.decay, 1.0 * lags)", 1, "SURVIVED"),
+        ("np.power(self.decay, lags", 1, "no answer"),
+    ],
+    ids=["caught", "survived", "broken"],
+)
+def test_a_change_is_caught_or_survives(
+    after: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = Mutant("staleharness/lag.py", "np.power(self.decay, lags)", after, "decay", "tests/test_lag.py")
+    monkeypatch.setattr("run.read", lambda: [change])
+    assert main(["--jobs", "1"]) == code
+    assert said in capsys.readouterr().out

@@ -1,0 +1,55 @@
+"""What a run leaves behind, whatever its kind: the time it took, and nothing without what readers count on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.running.job import Job
+from staleharness.running.plan import plan
+from staleharness.running.run import execute
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+from staleharness.task import simulation_of
+
+
+def job_of(root: Path, env: str, **asked: str) -> Job:
+    (run,) = plan(ask(env=env, seeds="1", **asked)).runs
+    Store(root).open_for_writing()
+    return Job(run.run_id, run.label, run.spec.to_dict(), str(root))
+
+
+def test_the_parts_of_a_phase_s_time_are_not_counted_twice(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
+    path = execute(job, lambda message: None, lambda: False)
+    seconds = json.loads((path / "run.json").read_text())["seconds"]
+    assert seconds["total"] == pytest.approx(sum(seconds[part] for part in ("collect", "learn", "evaluate")))
+    assert 0 < seconds["train"] < seconds["learn"]  # a part of a part
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [("metrics", "lag_histogram"), ("metrics", "eval_sampled"), ("seconds", "evaluate")]
+)
+@pytest.mark.usefixtures("tabular")
+def test_a_kind_that_leaves_out_what_readers_count_on_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
+) -> None:
+    job = job_of(tmp_path, "random-mdp-0", algo="spo", steps="128")
+    kind: Any = type(
+        simulation_of(plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="128")).runs[0].spec)
+    )
+    advance = kind.advance
+
+    def forgetful(self: Any) -> Any:
+        record = advance(self)
+        kept = {key: value for key, value in getattr(record, part).items() if key != name}
+        return dataclasses.replace(record, **{part: kept})
+
+    monkeypatch.setattr(kind, "advance", forgetful)
+    with pytest.raises(UserError, match=f"the simulation's {part} of a phase lack {name}"):
+        execute(job, lambda message: None, lambda: False)

@@ -1,0 +1,244 @@
+"""What a sweep asks of a runner, and nothing else: driven by one that has no processes, pipes or forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.errors import Diverged, Interrupted, UserError
+from staleharness.running.job import Job
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.run import execute
+from staleharness.running.runner import Ended, Event, Progress, make_runner, runner_names
+from staleharness.running.sweep import Outcome, sweep
+from staleharness.store.status import status
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+Fault = Callable[[Job], None]
+
+
+class InTurn:
+    """A runner in this very process: at each call of `poll` it carries out one job, from where it was to its end.
+
+    `fault` is called before a job and may raise: what it raises is how the job fails. A `Lost` job ends without a
+    word; where `late`, after its result was published.
+    """
+
+    def __init__(self, capacity: int = 2, fault: Fault = lambda job: None) -> None:
+        self.capacity, self.fault = capacity, fault
+        self.waiting: dict[str, Job] = {}
+        self.most = 0
+        self.calls: list[str] = []
+
+    def open(self, modules: Sequence[str]) -> None:
+        self.calls.append("open")
+
+    def start(self, job: Job) -> None:
+        self.waiting[job.run_id] = job
+        self.most = max(self.most, len(self.waiting))
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        if not self.waiting:
+            return
+        job = self.waiting[next(iter(self.waiting))]
+        asked = [call.partition(" ")[2] for call in self.calls if call.startswith(("stop", "kill"))]
+        heard: list[dict[str, Any]] = []
+        word: dict[str, Any] | None = {"event": "done"}
+        try:
+            if f"kill {job.run_id}" in self.calls:
+                raise Lost
+            self.fault(job)
+            execute(job, heard.append, lambda: job.run_id in asked)
+        except Interrupted as stop:
+            word = {"event": "interrupted", "message": str(stop)}
+        except Lost as lost:
+            if lost.late:
+                execute(job, heard.append, lambda: False)
+            word = None
+        except Diverged as error:
+            word = {"event": "failed", "class": "Diverged", "message": str(error), "log_tail": ""}
+        yield from (Progress(job.run_id, content) for content in heard)
+        del self.waiting[job.run_id]
+        yield Ended(job.run_id, word, "loss of its node")
+
+    def ask_to_stop(self, run_id: str) -> None:
+        self.calls.append(f"stop {run_id}")
+
+    def kill(self, run_id: str) -> None:
+        self.calls.append(f"kill {run_id}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Lost(Exception):
+    def __init__(self, late: bool = False) -> None:
+        self.late = late
+
+
+class Notes:
+    """Writes down what a sweep says, and does as it is told when a run has started."""
+
+    def __init__(self, at_start: Callable[[PlannedRun], None] = lambda run: None) -> None:
+        self.at_start = at_start
+        self.phases: dict[str, list[int]] = {}
+        self.ends: dict[str, str] = {}
+        self.stops = 0
+
+    def started(self, run: PlannedRun) -> None:
+        self.at_start(run)
+
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self.phases.setdefault(run.run_id, []).append(progress["phase"])
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        self.ends[run.run_id] = event["event"]
+
+    def stopping(self) -> None:
+        self.stops += 1
+
+
+@pytest.fixture
+def runs(tabular: Path) -> tuple[PlannedRun, ...]:
+    """Four runs of five phases, each a few milliseconds."""
+    return plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
+
+
+def swept(
+    root: Path, runs: tuple[PlannedRun, ...], runner: InTurn, notes: Notes | None = None
+) -> tuple[Outcome, Store]:
+    store = Store(root)
+    store.open_for_writing()
+    return sweep(runs, store, runner, notes or Notes()), store
+
+
+def metrics(store: Store) -> dict[str, str]:
+    return {run.id: run.record["metrics_sha256"] for run in store.read_all()}
+
+
+def test_runs_go_to_the_runner_as_many_at_a_time_as_it_takes(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    runner, notes = InTurn(capacity=3), Notes()
+    outcome, store = swept(tmp_path, runs, runner, notes)
+    ids = [run.run_id for run in runs]
+    assert outcome == Outcome(done=ids) and runner.most == 3
+    assert set(metrics(store)) == set(ids)
+    assert notes.phases == {run_id: [1, 2, 3, 4, 5] for run_id in ids}
+    assert notes.ends == dict.fromkeys(ids, "done")
+    assert runner.calls == ["open", "close"]
+
+
+def test_a_failure_and_a_silent_death_take_only_themselves_along_and_are_run_again(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    failing, dying, *others = [run.run_id for run in runs]
+
+    def fault(job: Job) -> None:
+        if job.run_id == failing:
+            raise Diverged("the loss is not finite")
+        if job.run_id == dying:
+            raise Lost
+
+    outcome, store = swept(tmp_path, runs, InTurn(fault=fault))
+    assert outcome.done == others and not outcome.interrupted
+    assert {run_id: f["class"] for run_id, f in outcome.failed.items()} == {
+        failing: "Diverged",
+        dying: "Killed",
+    }
+    assert outcome.failed[dying]["message"] == "the worker ended by loss of its node"
+    written = store.failure(dying)
+    assert written == {key: value for key, value in outcome.failed[dying].items() if key != "event"}
+    counts = status(store)["counts"]
+    assert (counts["done"], counts["failed"]) == (2, 1)  # who says that it failed writes that down itself
+
+    again, _ = swept(tmp_path, runs, InTurn())
+    assert again == Outcome(done=[failing, dying], skipped=others)
+    assert store.failure(dying) is None
+
+
+def test_a_result_counts_although_the_last_word_was_lost(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    def fault(job: Job) -> None:
+        raise Lost(late=True)
+
+    outcome, store = swept(tmp_path, runs, InTurn(fault=fault))
+    assert outcome == Outcome(done=[run.run_id for run in runs])
+    assert not list((store.root / "attempts").iterdir())
+
+
+def test_a_word_without_a_result_does_not_count(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "execute", lambda job, tell, should_stop: None)
+    outcome, _ = swept(tmp_path, runs, InTurn())
+    assert set(outcome.failed) == {run.run_id for run in runs} and outcome.done == []
+
+
+def test_an_interrupted_sweep_starts_nothing_more_and_goes_on_to_the_same_bits(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, straight = swept(tmp_path / "straight", runs, InTurn())
+    first, second = runs[0].run_id, runs[1].run_id
+
+    def interrupt(run: PlannedRun) -> None:
+        if run.run_id == second:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    runner, notes = InTurn(), Notes(interrupt)
+    outcome, store = swept(tmp_path / "stopped", runs, runner, notes)
+    assert outcome == Outcome(done=[first], interrupted=True)
+    assert runner.calls == ["open", f"stop {second}", "close"]
+    assert notes.ends == {first: "done", second: "interrupted"} and notes.stops == 1
+    assert list(store.attempt_dir(second).glob("checkpoint-*.pt"))
+
+    again, _ = swept(tmp_path / "stopped", runs, InTurn())
+    assert again.done == [run.run_id for run in runs[1:]] and again.skipped == [first]
+    assert metrics(store) == metrics(straight)
+    assert "resumed after phase 1 of 5" in capsys.readouterr().out
+
+
+def test_a_second_interrupt_ends_what_is_under_way_and_that_is_no_failure(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    first, second = runs[0].run_id, runs[1].run_id
+
+    def interrupt(run: PlannedRun) -> None:
+        for _ in range(2 * (run.run_id == second)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    runner, notes = InTurn(), Notes(interrupt)
+    outcome, store = swept(tmp_path, runs, runner, notes)
+    assert outcome == Outcome(done=[first], interrupted=True)
+    assert notes.ends == {first: "done", second: "interrupted"}
+    assert runner.calls == ["open", f"stop {second}", f"kill {second}", "close"]
+    assert store.failure(second) is None
+
+
+def test_a_runner_is_closed_and_ctrl_c_is_as_before_when_a_sweep_breaks(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    def breaks(run: PlannedRun) -> None:
+        raise ConnectionError("the terminal is gone")
+
+    runner, before = InTurn(), signal.getsignal(signal.SIGINT)
+    with pytest.raises(ConnectionError):
+        swept(tmp_path, runs, runner, Notes(breaks))
+    assert runner.calls[-1] == "close" and signal.getsignal(signal.SIGINT) is before
+    outcome, _ = swept(tmp_path, runs[:1], InTurn())  # the folder's lock is free
+    assert len(outcome.done) == 1
+
+
+def test_a_runner_is_found_by_its_file() -> None:
+    assert "local" in runner_names()
+    assert make_runner("local", 3).capacity == 3
+    with pytest.raises(UserError, match=r"RUNNER='locl' is unknown; .*local"):
+        make_runner("locl", 1)

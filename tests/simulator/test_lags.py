@@ -1,0 +1,95 @@
+"""Everything that needs versions asks in one place, which says what a model may not answer and counts what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from staleharness.base.streams import stream
+from staleharness.chain.spec import ChainSpec
+from staleharness.errors import UserError
+from staleharness.lag import LAGS, Assignment, Draw, LagModel
+from staleharness.simulator.lags import Lags
+
+
+def lags(**settings: Any) -> Lags:
+    return Lags(ChainSpec.from_dict({"env": "bit-chain", "algorithm": "seq_is", "capacity": 4, **settings}))
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The lag model `answers`, which answers what the test wrote down."""
+    list(LAGS)
+    monkeypatch.setattr(LAGS, "_classes", dict(LAGS._classes))
+    told: dict[str, Any] = {}
+
+    @LAGS.register("answers")
+    @dataclass(frozen=True)
+    class Answers(LagModel):
+        """Whatever it was told."""
+
+        said: ClassVar[Mapping[str, Any]] = told
+
+        def assign(self, draw: Draw) -> Assignment:
+            return Assignment(**{"versions": np.full((draw.slots, 1), draw.phase), **self.said})
+
+    yield told
+
+
+def test_the_noise_of_a_draw_is_named_by_seed_phase_and_index() -> None:
+    one = lags(lag="uniform", seed=5)
+    for index in ((), (3,), (3, 1)):
+        expected = 9 - stream(5, "assignment", 9, *index).integers(0, 4, size=20)
+        assert one.draw(9, 20, *index).starts.tolist() == expected.tolist()
+
+
+def test_a_draw_does_not_depend_on_those_before_it() -> None:
+    one, other = lags(lag="geometric:0.5"), lags(lag="geometric:0.5")
+    for phase in range(5):
+        one.draw(phase, 7)
+    assert np.array_equal(one.draw(5, 7).versions, other.draw(5, 7).versions)
+
+
+def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
+    one = lags(lag="uniform/sync:3")
+    assert one.probabilities(5) == {3: 1 / 3, 4: 1 / 3, 5: 1 / 3} and one.oldest(5) == 3
+    assert lags(lag="uniform", capacity=2).probabilities(5) == {4: 1 / 2, 5: 1 / 2}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"versions": np.array([[9], [5]])}, "versions 5 to 9 in phase 9, where the buffer holds 6 to 9"),
+        ({"versions": np.array([[9], [10]])}, "versions 9 to 10 in phase 9"),
+        ({"versions": np.array([[9]])}, r"shape \(1, 1\) in phase 9, where \(2, 1\)"),
+        ({"versions": np.array([[8, 9], [8, 9]])}, r"shape \(2, 2\)"),
+        ({"versions": np.array([[8, 9], [8, 9]]), "every": 2}, r"where \(2, 3\)"),
+        ({"every": 5}, "changes weights inside a row and does not say within_rows"),
+        ({"ledger": {"lost": 1}}, "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue"),
+    ],
+)
+def test_an_impossible_answer_is_one_line(
+    answering: dict[str, Any], said: dict[str, Any], words: str
+) -> None:
+    answering.update(said)
+    with pytest.raises(UserError, match=words) as error:
+        lags(lag="answers").draw(9, 2, length=5)
+    assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
+
+
+def test_the_ledger_of_a_phase_is_summed_over_its_draws_and_forgotten_with_it(
+    answering: dict[str, Any],
+) -> None:
+    one = lags(lag="answers")
+    assert one.draw(0, 3).ledger == {} == one.ledger(0)
+    answering["ledger"] = {"in_queue": 2, "dropped": 1}
+    one.draw(1, 3)
+    one.draw(1, 3, 1)
+    assert one.ledger(1) == {"lag_dropped": 2, "lag_in_queue": 4}
+    assert one.ledger(0) == {} == one.ledger(2)
+    one.draw(2, 3)
+    assert one.ledger(2) == {"lag_dropped": 1, "lag_in_queue": 2}

@@ -1,0 +1,227 @@
+"""What a run does around its learner, worked out again from what it collected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_simulate import Watched, logp_under, played
+from torch import Tensor
+from witness import Seen
+
+from staleharness.base.streams import integer, stream
+from staleharness.batch import Rollout
+from staleharness.control.evaluation import SEED, evaluate
+from staleharness.control.spec import ControlSpec
+from staleharness.lag import parse_lag
+from staleharness.task import simulation_of
+
+ENVS, STEPS, PHASES = 6, 50, 6
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="witness", capacity=3, steps=PHASES * ENVS * STEPS, num_envs=ENVS, num_steps=STEPS,
+    epochs=1, minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+def ended(rollout: Rollout) -> Tensor:
+    return rollout.terminated | rollout.truncated
+
+
+@pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
+def test_observation_statistics_are_those_of_all_that_was_collected_each_once(
+    witness: Seen, mechanism: str
+) -> None:
+    """A version has those of the phases before it; what a replay consumes again is not taken in again."""
+    simulation = Watched(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
+    drifts = [record.metrics["statistics_drift"] for record in simulation]
+    for phase in range(1, PHASES):
+        obs = torch.cat([r.obs.flatten(0, 1) for r in simulation.collected[:phase]]).double()
+        stored = simulation.versions[phase].tensors
+        torch.testing.assert_close(stored["mean"], obs.mean(0).float(), atol=1e-6, rtol=1e-5)
+        std = obs.var(0, correction=0).add(1e-8).sqrt()
+        torch.testing.assert_close(stored["inverse_std"], (1.0 / std).float(), atol=1e-6, rtol=1e-4)
+        moved = (stored["mean"] - simulation.versions[phase - 1].tensors["mean"]) * stored["inverse_std"]
+        assert drifts[phase - 1] == pytest.approx(float(moved.abs().mean()), rel=1e-3)
+
+
+@pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
+@pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])  # the one falls, the other meets its time limit
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_returns_collected_so_far(
+    witness: Seen, mechanism: str, env: str
+) -> None:
+    steps = 90 if env == "Pendulum-v1" else STEPS
+    spec = replace(SMALL, env=env, mechanism=mechanism, lag="fixed:2", num_steps=steps, discount=0.9)
+    simulation = played(replace(spec, steps=PHASES * ENVS * steps))
+    carry, samples, ends = np.zeros(ENVS), [], 0
+    for phase, fresh in enumerate(simulation.collected):
+        reward, done = fresh.reward.numpy(), ended(fresh).numpy()
+        for t in range(steps):
+            carry = 0.9 * carry + reward[:, t]
+            samples += carry.tolist()
+            carry = np.where(done[:, t], 0.0, carry)
+        ends += int(done.sum())
+        wanted = simulation.consumed[phase].reward / np.sqrt(np.var(samples) + 1e-8)
+        torch.testing.assert_close(
+            witness.shown[phase].reward, wanted.clamp(-10.0, 10.0).float(), atol=1e-6, rtol=1e-5
+        )
+    assert ends >= ENVS
+
+
+def test_rewards_stay_as_they_are_where_the_run_says_so(witness: Seen) -> None:
+    simulation = played(replace(SMALL, scale_rewards=False))
+    for t, consumed in zip(witness.shown, simulation.consumed, strict=True):
+        assert torch.equal(t.reward, consumed.reward.float())
+
+
+@pytest.mark.parametrize("lag", ["uniform", "geometric:0.4"])
+def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness: Seen, lag: str) -> None:
+    model = parse_lag(lag, 3)
+    for mechanism in ("reexecute", "replay"):
+        simulation = played(replace(SMALL, mechanism=mechanism, lag=lag, seed=5))
+        for phase, consumed in enumerate(simulation.consumed):
+            drawn = model.assign(phase, ENVS, stream(5, "assignment", phase))
+            if mechanism == "replay":
+                assert bool((simulation.collected[phase].version == phase).all())
+                rows = [
+                    simulation.collected[v].obs[b]
+                    for v in np.unique(drawn)
+                    for b in np.flatnonzero(drawn == v)
+                ]
+                assert torch.equal(consumed.obs, torch.stack(rows))
+                drawn = np.sort(drawn)
+            assert torch.equal(consumed.version, torch.from_numpy(drawn)[:, None].expand(-1, STEPS))
+
+
+def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness: Seen) -> None:
+    """At step t + 1 of a phase from the stream of (phase, t + 1); at its first step from that of the phase."""
+    model = parse_lag("uniform", 4)
+    simulation = played(replace(SMALL, assignment="episode", capacity=4, learning_rate=1e-2))
+    new = 0
+    before: Rollout | None = None
+    for phase, rollout in enumerate(simulation.consumed):
+        done = ended(rollout)
+        for b in range(ENVS):
+            for t in range(STEPS):
+                v = int(rollout.version[b, t])
+                if t == 0 and (before is None or bool(ended(before)[b, -1])):
+                    assert v == model.assign(phase, ENVS, stream(0, "assignment", phase))[b]
+                elif t > 0 and bool(done[b, t - 1]):
+                    assert v == model.assign(phase, ENVS, stream(0, "assignment", phase, t))[b]
+                    new += 1
+        for v in rollout.version.unique().tolist():
+            mine = (rollout.version == v).flatten()
+            obs, action = rollout.obs.flatten(0, 1)[mine], rollout.action.flatten(0, 1)[mine]
+            wanted = logp_under(simulation, simulation.versions[v], obs, action)
+            torch.testing.assert_close(rollout.behaviour_logp.flatten()[mine], wanted, atol=1e-4, rtol=1e-5)
+        before = rollout
+    assert new > 20
+
+
+def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) -> None:
+    import gymnasium
+
+    simulation = played(replace(SMALL, seed=3))
+    env = gymnasium.make_vec("Hopper-v5", ENVS, vectorization_mode="sync")
+    start, _ = env.reset(seed=integer(3, "env"))
+    assert torch.equal(simulation.collected[0].obs[:, 0], torch.from_numpy(start).float())
+    for phase, rollout in enumerate(simulation.collected):
+        noise = torch.from_numpy(stream(3, "action", phase).standard_normal((STEPS, ENVS, 3), np.float32))
+        drawn = (rollout.action - rollout.behaviour_mean) / rollout.behaviour_log_std.exp()
+        torch.testing.assert_close(drawn, noise.transpose(0, 1), atol=1e-5, rtol=1e-4)
+        assert float(rollout.action.abs().max()) > 1.0  # as sampled, before the environment's bounds
+
+
+def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
+    simulation = Watched(SMALL)
+    total, length = np.zeros(ENVS), np.zeros(ENVS)
+    for record in simulation:
+        rollout, returns, lengths = simulation.collected[-1], [], []
+        for t in range(STEPS):
+            total, length = total + rollout.reward[:, t].numpy(), length + 1
+            done = ended(rollout)[:, t].numpy()
+            returns, lengths = returns + total[done].tolist(), lengths + length[done].tolist()
+            total[done], length[done] = 0.0, 0.0
+        assert record.metrics["rollout_episodes"] == len(returns) > 0
+        assert record.metrics["rollout_return"] == pytest.approx(np.mean(returns))
+        assert record.metrics["rollout_length"] == pytest.approx(np.mean(lengths))
+        assert record.metrics["steps"] == (record.metrics["phase"] + 1) * ENVS * STEPS
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lag": "geometric:0.3"}, {"lag": "uniform/sync:4"}, {"observation_statistics": "shared_live"},
+        {"mechanism": "replay"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_are_drawn(
+    witness: Seen, settings: dict[str, Any]
+) -> None:
+    simulation = played(replace(SMALL, density="mixture", learning_rate=1e-2, **settings))
+    model = parse_lag(simulation.spec.lag, 3)
+    differ = 0.0
+    for phase, rollout in enumerate(simulation.collected):
+        obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
+        weights = {phase: 1.0} if "mechanism" in settings else model.probabilities(phase)
+        newest, total = simulation.versions[phase], torch.zeros(len(obs), dtype=torch.float64)
+        plain = torch.zeros_like(total)
+        for v, weight in weights.items():
+            version = simulation.versions[v]
+            if simulation.spec.observation_statistics == "shared_live":
+                shared = {key: newest.tensors[key] for key in ("mean", "inverse_std")}
+                version = replace(version, tensors={**version.tensors, **shared})
+            density = logp_under(simulation, version, obs, action).double().exp()
+            total, plain = total + weight * density, plain + density / len(weights)
+        torch.testing.assert_close(
+            rollout.behaviour_logp.flatten().double(), total.log(), atol=1e-4, rtol=1e-4
+        )
+        differ = max(differ, float((total.log() - plain.log()).abs().max()))
+    assert differ > 0.01 or "lag" not in settings or "sync" in settings["lag"]
+
+
+def test_scores_are_of_the_policy_after_its_phase_on_as_many_episodes_as_asked(witness: Seen) -> None:
+    spec = replace(SMALL, evaluations=3, evaluation_episodes=2, final_episodes=3, learning_rate=1e-2)
+    simulation, counted = simulation_of(spec), 0
+    kept = []
+    for record in simulation:
+        if record.scores is None:
+            assert record.metrics["eval_sampled"] is record.metrics["eval_deterministic"] is None
+            continue
+        counted += record.scores.steps
+        episodes = 3 if record.metrics["phase"] == PHASES - 1 else 2
+        newest = simulation.policy.snapshot(0, 0)
+        kept.append((newest, record.scores))
+        assert evaluate(spec, simulation.task, simulation.policy, newest, episodes) == record.scores
+        for how in ("sampled", "deterministic"):
+            assert len(record.scores.returns[how]) == episodes
+            assert record.metrics[f"eval_{how}"] == np.mean(record.scores.returns[how])
+    assert len(kept) == 3 and simulation.evaluation_steps == counted
+    # a version has its own statistics: it scores now as it did then
+    version, then = kept[0]
+    assert evaluate(spec, simulation.task, simulation.policy, version, 2) == then
+
+
+def test_sampled_scores_are_those_of_one_environment_played_by_hand(witness: Seen) -> None:
+    import gymnasium
+
+    simulation = played(replace(SMALL, learning_rate=1e-2))
+    policy, episodes = simulation.policy, 2
+    scores = evaluate(SMALL, simulation.task, policy, policy.snapshot(0, 0), episodes)
+    for i in range(episodes):
+        env, rng = gymnasium.make("Hopper-v5"), stream(SEED, "evaluation")
+        obs, _ = env.reset(seed=integer(SEED, "evaluation", i))
+        total, length, done = 0.0, 0, False
+        while not done:
+            noise = torch.from_numpy(rng.standard_normal((episodes, 3), np.float32))[i]
+            with torch.no_grad():
+                x = policy.normalise(torch.from_numpy(np.stack([obs.astype(np.float32)] * 16)))
+                mean, log_std = policy.actor(policy.parameters[:7], x)
+                action = (mean[0] + log_std.exp() * noise).numpy().clip(-1.0, 1.0)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, length, done = total + float(reward), length + 1, terminated or truncated
+        assert scores.lengths["sampled"][i] == length
+        assert scores.returns["sampled"][i] == pytest.approx(total, rel=1e-6)
