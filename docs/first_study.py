@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import staleharness as sh
-from staleharness.statistics.aggregate import plain, table
 
 methods = pd.DataFrame(sh.list_algorithms())
 print(methods.loc[methods["core"], ["name", "summary"]].to_string(index=False))
@@ -26,17 +25,30 @@ results = sh.sweep(
 print(len(results), "runs")
 
 # %% The table
-print(plain(table(results)))
+# Interquartile mean of the normalised scores with its interval, and how stale the data were.
+table = results.table()
+print(
+    table.frame()[["algorithm", "capacity", "iqm", "iqm_low", "iqm_high", "lag_mean", "ess"]]
+    .round(3)
+    .to_string()
+)
+print("\n".join(table.notes))
 
 # %% A figure
-# A stored run has its numbers phase by phase, as a data frame.
-fig, ax = plt.subplots(figsize=(5, 3))
-for run in results:
-    if run.spec["capacity"] == 4 and run.spec["seed"] == 0:
-        phases = run.metrics()
-        ax.plot(phases["steps"], phases["tv_data"], label=run.record["label"])
-ax.set(xlabel="environment steps", ylabel="TV distance of the data", title="How stale the data are, K = 4")
-ax.legend(frameon=False)
+# Every figure of the report, by name; one of its panels can be drawn into an axis of your own. What else a run has,
+# phase by phase, is a data frame.
+sh.draw("lag_histogram", results).savefig("lag_histogram.png")
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+sh.draw_panel("learning_curves", results, left, k=4)
+left.set(title="Learning curves, K = 4")
+left.legend(frameon=False)
+metrics = results.metrics()
+for name, phases in metrics[metrics["K"] == 4].groupby("algorithm"):
+    mean = phases.groupby("steps")["tv_data"].mean()
+    right.plot(mean.index, mean, label=name)
+right.set(xlabel="environment steps", ylabel="TV distance of the data", title="How stale the data are, K = 4")
+right.legend(frameon=False)
 fig.savefig("first_study.png", bbox_inches="tight")
 
 # %% Phase by phase
@@ -71,8 +83,7 @@ mine = sh.sweep(
     env="Pendulum", k=4, algo=["my_idea", "my_idea[cap=2.0]", "ppo_clip"], seeds=1, steps=1024, settings=tiny,
     out="first_study", plugin="my_idea.py",
 )  # fmt: skip
-for run in mine:
-    print(run.record["label"], run.record["scores"]["sampled"]["mean"])
+print(mine.runs[["algorithm", "seed", "sampled"]].to_string(index=False))
 
 # %% Later
 # Results are files: read them in another notebook, or with `staleharness report --out first_study`.

@@ -203,7 +203,7 @@ def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
 
 
 def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
-    """The lag models that can be drawn from, each {name, summary, paper, hyper_parameters, file, ...}."""
+    """The lag models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
     from .running.catalogue import catalogue
 
     load_plugins(plugin)

@@ -101,6 +101,7 @@ def test_the_lists_are_those_of_the_command_line(
         cli.main()
     said = json.loads(capsys.readouterr().out)
     assert said["algorithms"] == json.loads(json.dumps(sh.list_algorithms()))
+    assert said["lags"] == json.loads(json.dumps(sh.list_lags()))
     assert said["envs"] == json.loads(json.dumps(sh.list_envs()))
     assert "vaco" in set(pd.DataFrame(sh.list_algorithms())["name"])
 
@@ -232,7 +233,8 @@ try:
              plugin="breaks.py")
 except sh.RunsFailed as error:
     (failure,) = error.failed.values()
-    print(error, failure["class"], "Traceback" in failure["log_tail"], [r.record["label"] for r in error.results])
+    logged = "broken on purpose" in failure["log_tail"]
+    print(error, failure["class"], logged, [r.record["label"] for r in error.results])
 """
     done = program(code, tmp_path)
     assert done.stdout == (

@@ -17,6 +17,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
+# groups of entry points, and the marker of a results folder
+NO_MODULES = {f"staleharness.{name}" for name in ("algorithms", "envs", "lags", "decoders", "json")}
 FOLDERS = "staleharness|tests|docs|constraints|experiments|algorithms|envs"
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
@@ -45,11 +47,7 @@ def test_every_module_and_file_that_a_page_names_is_there(page: Path) -> None:
         if "my_" not in path and "XX" not in path:  # the reader's own, still to be written; any Python's
             assert (ROOT / path).exists(), path
     for name in re.findall(r"`(staleharness(?:\.\w+)+)`", text):
-        if name in (
-            "staleharness.algorithms",
-            "staleharness.envs",
-            "staleharness.json",
-        ):  # groups of entry points
+        if name in NO_MODULES:
             continue
         parts = name.split(".")
         modules = [".".join(parts[:i]) for i in range(len(parts), 0, -1)]

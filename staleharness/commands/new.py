@@ -45,7 +45,8 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     from ..base.files import user_path
 
     if kind not in TEMPLATES:
-        raise UserError(f"new {kind!r}: give {' or '.join(f'`new {known} NAME`' for known in TEMPLATES)}")
+        *first, last = (f"`new {known} NAME`" for known in TEMPLATES)
+        raise UserError(f"new {kind!r}: give {', '.join(first)} or {last}")
     template, cls = TEMPLATES[kind], _class_of(name)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(

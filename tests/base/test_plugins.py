@@ -18,12 +18,11 @@ from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.base.syntax import meaning_hash
 from staleharness.commands import new as scaffold
-from staleharness.control.simulation import ControlSimulation
 from staleharness.errors import UserError
 from staleharness.running.catalogue import catalogue
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
-from staleharness.task import ENVS, find_env
+from staleharness.task import ENVS, find_env, simulation_of
 from staleharness.testing import check_algorithm
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
@@ -407,7 +406,7 @@ def test_a_new_environment_runs(
     add_user_path(str(tmp_path / "p"))
     assert find_env("myworld")[0] == "MyWorld-v0"
     (planned,) = plan(ask(env="MyWorld", algo="ppo_clip", k="2", seeds="1", steps="128", settings=TINY)).runs
-    simulation = ControlSimulation(planned.spec)
+    simulation = simulation_of(planned.spec)
     records = list(simulation)
     simulation.close()
     assert len(records) == 2 and records[-1].scores is not None

@@ -16,7 +16,14 @@ from staleharness.commands.shared import words
 
 PACKAGE = ROOT / "staleharness"
 # A worker's output is its log, and a store says on stderr what does not count.
-PRINT = {"cli.py", "running/run.py", "running/checkpoint.py", "store/store.py", "language/simulation.py"}
+PRINT = {
+    "cli.py",
+    "running/run.py",
+    "running/attempt.py",
+    "running/checkpoint.py",
+    "store/store.py",
+    "language/simulation.py",
+}
 
 HELLO = '''
 from dataclasses import dataclass
