@@ -39,9 +39,8 @@ print("\n".join(table.notes))
 # phase by phase, is a data frame.
 sh.draw("lag_histogram", results).savefig("lag_histogram.png")
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 sh.draw_panel("learning_curves", results, left, k=4)
-left.set(title="Learning curves, K = 4")
 left.legend(frameon=False)
 metrics = results.metrics()
 for name, phases in metrics[metrics["K"] == 4].groupby("algorithm"):
