@@ -60,7 +60,6 @@ class Simulation(ABC, Generic[Data]):
         self.algorithm = make_algorithm(spec)
         check(self.algorithm, spec, task.provides)
         self.buffer, self.lags = PolicyBuffer(spec.capacity), Lags(spec)
-        self.lags = Lags(spec)
         self.phase = 0
         self.evaluation_steps = 0
         self.method = describe(
@@ -96,7 +95,6 @@ class Simulation(ABC, Generic[Data]):
         self.evaluation_steps += scores.steps if scores else 0
         metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
         metrics |= self.lags.ledger(phase) | collected.metrics
-        metrics |= self.lags.ledger(phase)
         metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds = {

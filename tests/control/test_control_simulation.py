@@ -13,65 +13,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from watched import Watched, logp_under, played, watched
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
-from staleharness.batch import Decisions, PolicyLoss, Rollout
-from staleharness.control.learner import ControlData
-from staleharness.control.policy import gaussian_logp, views_of
-from staleharness.control.simulation import ControlSimulation
+from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.spec import ControlSpec
-from staleharness.control.task import ControlTask
-from staleharness.simulator.buffer import Version
-from staleharness.task import find_env, simulation_of
+from staleharness.task import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,
     minibatches=4, evaluations=2, evaluation_episodes=1, final_episodes=1,
 )  # fmt: skip
-
-
-class Watched(ControlSimulation):
-    """Keeps every version, every collected rollout and every consumed one."""
-
-    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
-        super().__init__(spec, task)
-        self.versions: dict[int, Version] = {}
-        self.collected: list[Rollout] = []
-        self.consumed: list[Rollout] = []
-        push, collect, train = self.buffer.push, self.collector.collect, self.learner.train
-
-        def watched_push(version: Version) -> None:
-            self.versions[version.phase] = version
-            push(version)
-
-        def watched_collect(*arguments: Any) -> Any:
-            rollout, episodes = collect(*arguments)
-            self.collected.append(rollout)
-            return rollout, episodes
-
-        def watched_train(data: ControlData, phase: int) -> Any:
-            self.consumed.append(data.rollout)
-            return train(data, phase)
-
-        self.buffer.push = watched_push  # type: ignore[method-assign]
-        self.collector.collect = watched_collect  # type: ignore[method-assign]
-        self.learner.train = watched_train  # type: ignore[method-assign]
-
-
-def played(spec: ControlSpec) -> Watched:
-    simulation = Watched(spec, find_env(spec.env)[1]())
-    for _ in simulation:
-        pass
-    return simulation
-
-
-def logp_under(simulation: Watched, version: Version, obs: Tensor, action: Tensor) -> Tensor:
-    """log-probabilities [N] of one version alone, from its own weights and its own statistics."""
-    *layers, log_std = views_of(version.tensors["actor"], simulation.policy.actor_shapes)
-    x = ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-10, 10)
-    for i in range(0, len(layers) - 2, 2):
-        x = torch.tanh(torch.addmm(layers[i + 1], x, layers[i]))
-    return gaussian_logp(action, torch.addmm(layers[-1], x, layers[-2]), log_std)
 
 
 def test_each_behaviour_logp_is_exactly_that_of_the_version_that_acted() -> None:
@@ -131,14 +83,14 @@ class Probe(Algorithm):
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
 def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: str) -> None:
     spec = replace(SMALL, mechanism=mechanism, learning_rate=1e-30, anneal_learning_rate=False)
-    simulation = Watched(spec, find_env(spec.env)[1]())
+    simulation = watched(spec)
     lags = 0.0
     for phase in range(spec.phases):
         simulation.learner.algorithm = Probe(anchor, phase)
         *layers, log_std = simulation.policy.parameters[: len(simulation.policy.actor_shapes)]
         with torch.no_grad():
             layers[-2].zero_(), layers[-1].zero_(), log_std.fill_(-0.1 * phase)
-        simulation.learner.shadow = simulation.policy.actor_flat.clone()
+        simulation.learner.shadow = [simulation.policy.actor_flat.clone()]
         lags += simulation.advance().metrics["lag_mean"]
     assert lags > 3.0, "no staleness, so nothing was probed"
 

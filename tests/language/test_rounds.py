@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from staleharness.language.decoding import behaviour_logp, decode
+from assignments import assigned
 
 from staleharness.base.streams import stream
-from staleharness.lag import along, parse_lag, stretch_length
 from staleharness.language import evaluation, generation
 from staleharness.language.answers import Verdict
-from staleharness.language.generation import completion_texts, pad_left
+from staleharness.language.behaviour import teacher_forced
+from staleharness.language.decoder import Request
+from staleharness.language.generation import completion_texts
+from staleharness.language.prompt_set import pad_left
 from staleharness.language.spec import LanguageSpec
+from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.task import simulation_of
 
 Specs = Callable[..., LanguageSpec]
@@ -52,27 +55,17 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     made = simulation.generator.round(simulation.buffer, 2).completions
 
     chosen = stream(2, "env", 0).permutation(len(prompts.problems))[2 * groups : 3 * groups]
-    model = parse_lag(lag, 3)
-    starts = model.assign(2, groups, stream(2, "assignment", 2, 0))
-    each = stretch_length(model) or LENGTH
-    versions = np.repeat(along(model, starts, 2, LENGTH), EACH, axis=0)
+    drawn = assigned(lag, 3, 2, groups, 0, seed=2, length=LENGTH)
+    each = drawn.every or LENGTH
+    versions = np.repeat(drawn.versions, EACH, axis=0)
     noise = np.stack(
         [stream(2, "action", 2, p, i).random(LENGTH, np.float32) for p in range(groups) for i in range(EACH)]
     )
     prompt, mask = pad_left(
         [prompts.tokens[i] for i in chosen for _ in range(EACH)], policy.pad, policy.device
     )
-    wanted = decode(
-        policy,
-        simulation.buffer,
-        prompt,
-        mask,
-        versions,
-        torch.from_numpy(noise),
-        LENGTH,
-        each,
-        simulation.stops,
-    )
+    request = Request(prompt, mask, versions, each, torch.from_numpy(noise), LENGTH, simulation.stops)
+    wanted = simulation.decoder.decode(request, simulation.buffer)
     assert torch.equal(made.prompt, prompt) and torch.equal(made.prompt_mask, mask)
     assert torch.equal(made.token, wanted.token) and torch.equal(made.mask, wanted.mask)
     assert torch.equal(made.truncated, ~wanted.ended)
@@ -80,7 +73,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert torch.equal(made.version, torch.from_numpy(of_token))
     assert torch.equal(made.gradient_step, made.version * 2)  # two optimiser steps a phase
     assert made.group.tolist() == np.repeat(np.arange(groups), EACH).tolist()
-    scored = behaviour_logp(policy, simulation.buffer, prompt, mask, wanted, versions, each, 0)
+    scored = teacher_forced(simulation.decoder, request, wanted, simulation.buffer)
     acted = wanted.logp if kv_cache == "keep" else scored
     torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
     texts = completion_texts(policy, wanted)
@@ -88,7 +81,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert graded == list(zip(texts, answers, strict=True))
     assert made.outcome.tolist() == [float(len(text) % 2 == 0) for text in texts]
     assert made.unparsed.tolist() == [len(text) <= 3 for text in texts]
-    assert len(set(starts.tolist())) > 1 and len(set(answers)) > 1 and len(set(texts)) > groups
+    assert len(set(drawn.starts.tolist())) > 1 and len(set(answers)) > 1 and len(set(texts)) > groups
     assert [m["steps"] for m in metrics] == [2, 4]
 
 
@@ -101,9 +94,9 @@ def test_a_resumed_generator_goes_on_in_the_epoch_it_stood_in(spec: Specs) -> No
     walked, resumed = (simulation_of(spec()).generator for _ in range(2))
     count = len(walked.prompts.problems)
     for _ in range(count + 5):
-        walked._next()
+        walked.next_problem()
     resumed.load_state_dict(walked.state_dict())
-    assert [resumed._next() for _ in range(9)] == [walked._next() for _ in range(9)]
+    assert [resumed.next_problem() for _ in range(9)] == [walked.next_problem() for _ in range(9)]
 
 
 def test_an_evaluation_is_greedy_on_the_first_test_problems_after_the_phases_asked_for(
@@ -117,10 +110,10 @@ def test_an_evaluation_is_greedy_on_the_first_test_problems_after_the_phases_ask
         scored.append(record.metrics["phase"])
         policy, problems = simulation.policy, simulation.test
         prompt, mask = pad_left(problems.tokens[:5], policy.pad, policy.device)
-        simulation.buffer.push(policy.snapshot(99, 0))
-        at = np.full((5, 1), 99)
-        greedy = decode(policy, simulation.buffer, prompt, mask, at, None, LENGTH, LENGTH, simulation.stops)
-        del simulation.buffer._versions[99]
+        newest = PolicyBuffer(1)
+        newest.push(policy.snapshot(99, 0))
+        request = Request(prompt, mask, np.full((5, 1), 99), LENGTH, None, LENGTH, simulation.stops)
+        greedy = simulation.decoder.decode(request, newest)
         texts = completion_texts(policy, greedy)
         assert graded[-5:] == [(t, p.answer) for t, p in zip(texts, problems.problems[:5], strict=True)]
         assert record.scores.returns["deterministic"] == [float(len(t) % 2 == 0) for t in texts]

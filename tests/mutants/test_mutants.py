@@ -8,7 +8,7 @@ import pytest
 from run import ROOT, Mutant, main, read
 
 MUTANTS = read()
-LEARNER = "staleharness/learner.py"
+LEARNER = "staleharness/simulator/learning.py"
 
 
 def test_every_change_is_a_change_of_one_place_that_still_parses() -> None:
@@ -28,7 +28,7 @@ def test_every_change_names_tests_that_are_there_and_no_two_are_alike() -> None:
 def test_a_snippet_that_is_not_there_once_is_said_in_one_line(
     before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rotten = Mutant(LEARNER, before, "pass", "for this test", "tests/test_lag.py")
+    rotten = Mutant(LEARNER, before, "pass", "for this test", "tests/lags/test_models.py")
     monkeypatch.setattr("run.read", lambda: [rotten])
     assert main([]) == 1
     said = capsys.readouterr().out.strip()
@@ -45,16 +45,17 @@ def test_a_word_that_nothing_holds_is_said(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("after", "code", "said"),
     [
-        ("np.power(self.decay, 2.0 * lags)", 0, "caught by tests/test_lag.py::test_geometric_halves"),
-        ("np.power(self.decay, 1.0 * lags)", 1, "SURVIVED"),
-        ("np.power(self.decay, lags", 1, "no answer"),
+        ("np.power(self.decay, 2.0 * np.arange(", 0, "caught by tests/lags/test_models.py::test_"),
+        ("np.power(self.decay, 1.0 * np.arange(", 1, "SURVIVED"),
+        ("np.power(self.decay, (np.arange(", 1, "no answer"),
     ],
     ids=["caught", "survived", "broken"],
 )
 def test_a_change_is_caught_or_survives(
     after: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change = Mutant("staleharness/lag.py", "np.power(self.decay, lags)", after, "decay", "tests/test_lag.py")
+    geometric, before = "staleharness/lags/geometric.py", "np.power(self.decay, np.arange("
+    change = Mutant(geometric, before, after, "decay", "tests/lags/test_models.py")
     monkeypatch.setattr("run.read", lambda: [change])
     assert main(["--jobs", "1"]) == code
     assert said in capsys.readouterr().out

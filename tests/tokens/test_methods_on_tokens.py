@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_token_learner import Policies, close, gradients
+from rounds import Policies, close, gradients
 
 
 @pytest.mark.parametrize("name", ["gspo", "m2po", "mis_seq", "p3o"])

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_simulate import Watched, logp_under, played
+from assignments import assigned
 from torch import Tensor
+from watched import logp_under, played, watched
 from witness import Seen
 
 from staleharness.base.streams import integer, stream
@@ -17,7 +18,6 @@ from staleharness.batch import Rollout
 from staleharness.control.evaluation import SEED, evaluate
 from staleharness.control.spec import ControlSpec
 from staleharness.lag import parse_lag
-from staleharness.task import simulation_of
 
 ENVS, STEPS, PHASES = 6, 50, 6
 SMALL = ControlSpec(
@@ -35,7 +35,7 @@ def test_observation_statistics_are_those_of_all_that_was_collected_each_once(
     witness: Seen, mechanism: str
 ) -> None:
     """A version has those of the phases before it; what a replay consumes again is not taken in again."""
-    simulation = Watched(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
+    simulation = watched(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
     drifts = [record.metrics["statistics_drift"] for record in simulation]
     for phase in range(1, PHASES):
         obs = torch.cat([r.obs.flatten(0, 1) for r in simulation.collected[:phase]]).double()
@@ -78,11 +78,10 @@ def test_rewards_stay_as_they_are_where_the_run_says_so(witness: Seen) -> None:
 
 @pytest.mark.parametrize("lag", ["uniform", "geometric:0.4"])
 def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness: Seen, lag: str) -> None:
-    model = parse_lag(lag, 3)
     for mechanism in ("reexecute", "replay"):
         simulation = played(replace(SMALL, mechanism=mechanism, lag=lag, seed=5))
         for phase, consumed in enumerate(simulation.consumed):
-            drawn = model.assign(phase, ENVS, stream(5, "assignment", phase))
+            drawn = assigned(lag, 3, phase, ENVS, seed=5).starts
             if mechanism == "replay":
                 assert bool((simulation.collected[phase].version == phase).all())
                 rows = [
@@ -97,7 +96,6 @@ def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness:
 
 def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness: Seen) -> None:
     """At step t + 1 of a phase from the stream of (phase, t + 1); at its first step from that of the phase."""
-    model = parse_lag("uniform", 4)
     simulation = played(replace(SMALL, assignment="episode", capacity=4, learning_rate=1e-2))
     new = 0
     before: Rollout | None = None
@@ -107,9 +105,9 @@ def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness:
             for t in range(STEPS):
                 v = int(rollout.version[b, t])
                 if t == 0 and (before is None or bool(ended(before)[b, -1])):
-                    assert v == model.assign(phase, ENVS, stream(0, "assignment", phase))[b]
+                    assert v == assigned("uniform", 4, phase, ENVS).starts[b]
                 elif t > 0 and bool(done[b, t - 1]):
-                    assert v == model.assign(phase, ENVS, stream(0, "assignment", phase, t))[b]
+                    assert v == assigned("uniform", 4, phase, ENVS, t).starts[b]
                     new += 1
         for v in rollout.version.unique().tolist():
             mine = (rollout.version == v).flatten()
@@ -135,7 +133,7 @@ def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) 
 
 
 def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
-    simulation = Watched(SMALL)
+    simulation = watched(SMALL)
     total, length = np.zeros(ENVS), np.zeros(ENVS)
     for record in simulation:
         rollout, returns, lengths = simulation.collected[-1], [], []
@@ -166,7 +164,7 @@ def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_
     differ = 0.0
     for phase, rollout in enumerate(simulation.collected):
         obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
-        weights = {phase: 1.0} if "mechanism" in settings else model.probabilities(phase)
+        weights = {phase: 1.0} if "mechanism" in settings else model.probabilities(phase, 3)
         newest, total = simulation.versions[phase], torch.zeros(len(obs), dtype=torch.float64)
         plain = torch.zeros_like(total)
         for v, weight in weights.items():
@@ -185,7 +183,7 @@ def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_
 
 def test_scores_are_of_the_policy_after_its_phase_on_as_many_episodes_as_asked(witness: Seen) -> None:
     spec = replace(SMALL, evaluations=3, evaluation_episodes=2, final_episodes=3, learning_rate=1e-2)
-    simulation, counted = simulation_of(spec), 0
+    simulation, counted = watched(spec), 0
     kept = []
     for record in simulation:
         if record.scores is None:

@@ -1,0 +1,50 @@
+"""Small runs on control with the method that writes down what it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from witness import Seen
+
+from staleharness.batch import Decisions, Trajectories
+from staleharness.control.spec import ControlSpec
+from staleharness.task import simulation_of
+
+EPOCHS, PARTS, ENVS, STEPS, PHASES = 3, 2, 6, 40, 4
+N = ENVS * STEPS
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="witness", capacity=3, steps=PHASES * N, num_envs=ENVS, num_steps=STEPS, epochs=EPOCHS,
+    minibatches=PARTS, learning_rate=3e-3, anneal_learning_rate=False, evaluations=1, evaluation_episodes=1,
+    final_episodes=1, threads=1,
+)  # fmt: skip
+
+
+def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
+    """The metrics of a whole run."""
+    for past in (seen.shown, seen.asked, seen.divergence, seen.told, seen.watched):
+        past.clear()
+    simulation = simulation_of(replace(SMALL, hyper=hyper or {}, **settings))
+    seen.watch = lambda: simulation.policy.flat.detach().clone()
+    metrics = [record.metrics for record in simulation]
+    simulation.close()
+    return metrics
+
+
+def phases(seen: list[Any]) -> list[list[Any]]:
+    """What was seen, phase by phase."""
+    size = len(seen) // PHASES
+    return [seen[i : i + size] for i in range(0, len(seen), size)]
+
+
+def places(d: Decisions, t: Trajectories) -> Tensor:
+    """Which of the trajectories' decisions, flat, each of the minibatch is, by its behaviour log-probability."""
+    at = {x: i for i, x in enumerate(t.behaviour_logp.flatten().tolist())}
+    return torch.tensor([at[x] for x in d.behaviour_logp.flatten().tolist()])
+
+
+def of(x: Tensor, t: Trajectories, d: Decisions) -> Tensor:
+    """A column [B, T] of the trajectories at the decisions of a minibatch."""
+    return x.flatten()[places(d, t)].view(d.advantage.shape)

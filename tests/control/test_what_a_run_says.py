@@ -1,0 +1,121 @@
+"""What is written down of a phase, worked out again from what its method saw; and what ends a run."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from control_runs import EPOCHS, PARTS, SMALL, N, run
+from witness import Seen
+
+from staleharness.batch import Rollout
+from staleharness.errors import Diverged
+from staleharness.objectives import gae
+from staleharness.task import simulation_of
+
+
+def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: Seen) -> None:
+    still = [m["entropy"] for m in run(witness, {"mute": True})]
+    grown = [m["entropy"] for m in run(witness, {"mute": True}, entropy_coef=0.01)]
+    assert len(set(still)) == 1 and all(a < b for a, b in itertools.pairwise(grown))
+    assert still[0] == pytest.approx(
+        3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5
+    )  # of three standard normals
+
+
+def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coefficient(
+    witness: Seen,
+) -> None:
+    one = {"epochs": 1, "minibatches": 1, "steps": N}
+    half, whole, clipped = (
+        run(witness, {"mute": True}, value_coef=c, max_grad_norm=most, **one)[0]["grad_norm"]
+        for c, most in ((0.5, 1e9), (1.0, 1e9), (1.0, 1e-3))
+    )
+    assert whole == pytest.approx(2.0 * half, rel=1e-5) and clipped == whole > 1e-2
+
+
+def test_clipped_decisions_are_those_with_an_advantage_and_no_gradient(witness: Seen) -> None:
+    for hyper, share in (({}, 0.0), ({"mute": True}, 1.0), ({"mute": True, "blind": True}, 0.0)):
+        for m in run(witness, hyper, steps=2 * N):
+            assert m["clipped"] == m["clipped_first"] == m["clipped_last"] == share
+
+
+def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(
+    witness: Seen,
+) -> None:
+    """Statistics are frozen, so that the learner after a phase can still be asked about its data. The largest lag has
+    10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
+    asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
+    simulation = simulation_of(replace(SMALL, observation_statistics="frozen", **asked))
+    rollouts: list[Rollout] = []
+    collect = simulation.collector.collect
+
+    def watched(*arguments: Any) -> Any:
+        made = collect(*arguments)
+        rollouts.append(made[0])
+        return made
+
+    simulation.collector.collect = watched  # type: ignore[method-assign]
+    for m in simulation:
+        if m.metrics["phase"] == 0:
+            continue
+        t, rollout, said = witness.shown[-1], rollouts[-1], m.metrics
+        mu, start = t.behaviour_logp.flatten().double(), t.target_logp.flatten().double()
+        end = simulation.policy.evaluate_now(
+            rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
+        ).logp.double()
+        before, after = (start - mu).exp(), (end - mu).exp()
+        target = gae(t).value_target
+        lag = np.sort(t.lag.flatten().numpy())
+        wanted = {
+            "tv_data": 0.5 * (before - 1.0).abs().mean(),
+            "ess_data": before.sum() ** 2 / (before**2).sum() / N,
+            "kl_k1_data": (mu - start).mean(),
+            "kl_k3_data": (before - 1.0 - (start - mu)).mean(),
+            "weight_max_data": before.max(),
+            "weight_std_data": before.std(correction=0),
+            "tv_end": 0.5 * (after - 1.0).abs().mean(),
+            "ess_end": after.sum() ** 2 / (after**2).sum() / N,
+            "tv_forward": 0.5 * (after - before).abs().mean(),
+            "explained_variance": 1.0 - (target - t.value).var() / target.var(),
+            "lag_p95": lag[int(np.ceil(0.95 * N)) - 1],
+            "lag_mean": lag.mean(),
+            "gradient_lag_mean": lag.mean() * EPOCHS * PARTS,
+        }  # fmt: skip
+        for key, value in wanted.items():
+            assert said[key] == pytest.approx(float(value), rel=2e-3, abs=1e-5), key
+        steps = witness.asked[-EPOCHS * PARTS :]
+        loss = [float(-((d.target_logp - d.behaviour_logp).exp() * d.advantage).mean()) for d in steps]
+        assert said["policy_loss"] == pytest.approx(np.mean(loss), rel=1e-3, abs=1e-5)
+        assert float((t.lag == t.lag.max()).float().mean()) == pytest.approx(
+            {1: 0.15, 2: 0.1, 3: 0.05}[said["phase"]]
+        )
+        assert said["tv_forward"] > 1e-3 and said["tv_end"] != pytest.approx(said["tv_data"], rel=1e-2)
+
+
+def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: Seen) -> None:
+    with pytest.raises(Diverged, match="policy_loss is not finite at gradient step 3 of phase 1"):
+        run(witness, {"breaks_at": EPOCHS * PARTS + 3})
+
+
+def test_a_step_that_is_too_long_is_said_with_its_phase(witness: Seen) -> None:
+    with pytest.raises(Diverged, match="a parameter is not finite after phase 0"):
+        run(witness, learning_rate=1e39, epochs=1, minibatches=1)
+
+
+def test_nothing_is_clipped_at_the_first_step_without_lag_and_something_at_the_last(witness: Seen) -> None:
+    for m in run(witness, {}, algorithm="ppo_clip", capacity=1):
+        assert 0.0 == m["clipped_first"] < m["clipped"] < m["clipped_last"]
+
+
+def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen) -> None:
+    simulation = simulation_of(SMALL)
+    simulation.advance()
+    with torch.no_grad():
+        simulation.policy.flat.fill_(torch.nan)
+    with pytest.raises(Diverged, match="behaviour log-probability is not finite in phase 1"):
+        simulation.advance()
