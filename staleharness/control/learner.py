@@ -64,7 +64,9 @@ class ControlLearner(Learner[ControlData, Part]):
             yield Part(index, rows, targets)
 
     def end(self) -> dict[str, Any]:
-        return after_training(self.batch, self.policy.evaluate_now(self.batch.obs, self.batch.action).logp)
+        batch = self.batch
+        del self.batch, self.targets  # the next phase collects before it learns: not two phases' data at once
+        return after_training(batch, self.policy.evaluate_now(batch.obs, batch.action).logp)
 
     def gradient(self, part: Part) -> Gradient:
         spec, policy, batch, shape = self.spec, self.policy, self.batch, part.decision.shape

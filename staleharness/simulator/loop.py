@@ -64,7 +64,7 @@ class Simulation(ABC, Generic[Data]):
         self.evaluation_steps = 0
         self.method = describe(
             self.algorithm, spec
-        )  # as plain data: who reads the results has no plugin at hand
+        )  # plain data: who reads the results has no plugin at hand
         self.warnings = warnings_of(self.algorithm, spec)
 
     @property

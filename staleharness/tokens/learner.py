@@ -75,6 +75,10 @@ class TokenLearner(Learner[Completions, Minibatch]):
         way = gradient_by_rows if self.algorithm.optimal_baseline else gradient
         return way(self.spec, self.policy, self.algorithm, part, self.timer)
 
+    def end(self) -> dict[str, Any]:
+        del self.data, self.taught, self.start, self.aligned  # not two rounds' data at once
+        return {}
+
     def optimise(self, rate: float) -> Tensor:
         begin = time.perf_counter()
         norm = super().optimise(rate)
