@@ -23,7 +23,7 @@ class ControlTask(Task):
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
 
-    preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation",)
+    preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:

@@ -68,6 +68,7 @@ class LanguageTask(Task):
         "staleharness.language.simulation",
         "staleharness.language.decoders.transformers",
         "transformers.models.auto.modeling_auto",
+        "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",
     )
 
