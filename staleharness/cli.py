@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import logging
 import os
 import sys
 
+from .base.notes import show_notes
 from .commands.shared.words import parse
 from .errors import UserError
 
@@ -27,7 +27,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
     # What the rooms below note while they read is a plain line on stderr.
-    logging.getLogger("staleharness").handlers = [logging.StreamHandler(sys.stderr)]
+    show_notes("stderr")
     try:
         verb, command = parse(sys.argv[1:])
         code = verb.handle(command)

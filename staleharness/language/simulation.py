@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from ..base.notes import NOTES
 from ..batch import Completions
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
@@ -22,7 +22,6 @@ from .prompts import find_prompt
 from .spec import LanguageSpec
 from .task import LanguageTask, located
 
-LOG = logging.getLogger("staleharness")
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
@@ -38,7 +37,7 @@ class LanguageSimulation(Simulation[Completions]):
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
         found = located(spec, folder)
-        self.policy = CausalLM(task.model(found, LOG.info), spec)
+        self.policy = CausalLM(task.model(found, NOTES.info), spec)
         self.policy.micro_batch = rows_at_once(self.policy)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
@@ -49,7 +48,7 @@ class LanguageSimulation(Simulation[Completions]):
         train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
-            LOG.warning(
+            NOTES.warning(
                 "left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped
             )
         self.learner = TokenLearner(spec, self.policy, self.algorithm)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import logging
 import math
 import os
 import time
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..base.notes import NOTES
 from ..errors import Diverged, UserError
 from ..simulator.loop import Simulation
 from . import checkpoint
 from .fingerprint import same_bits
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
-LOG = logging.getLogger("staleharness")
 LOGS = ("metrics.jsonl", "timing.jsonl")
 
 
@@ -70,14 +69,14 @@ def resume(attempt: Path, simulation: Simulation[Any], made_with: dict[str, Any]
         else:
             simulation.load_state_dict(state["simulation"])
             lengths = state["lengths"]
-            LOG.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+            NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
     for name, length in lengths.items():
         with open(attempt / name, "ab") as log:
             log.truncate(length)
 
 
 def _start_over(attempt: Path, why: str) -> None:
-    LOG.warning("starting over, %s", why)
+    NOTES.warning("starting over, %s", why)
     checkpoint.clear(attempt)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 from pathlib import Path
 from typing import Any
 
 from ..base.files import write_bytes
+from ..base.notes import NOTES
 
 KEEP = 2
-LOG = logging.getLogger("staleharness")
 
 
 def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
@@ -36,7 +35,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     for path in sorted(folder.glob("checkpoint-*.pt"), reverse=True):
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() != content[:32]:
-            LOG.warning("%s is damaged; going back to the one before it", path.name)
+            NOTES.warning("%s is damaged; going back to the one before it", path.name)
             path.unlink()  # or it would count as one of the newest two
             continue
         state: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True)

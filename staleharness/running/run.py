@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import write_json
+from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
@@ -23,7 +23,6 @@ from .fingerprint import fingerprint
 from .job import Job
 from .record import conclude
 
-LOG = logging.getLogger("staleharness")
 Progress = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = float(
     os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
@@ -53,7 +52,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
             resume(attempt, simulation, made_with)
             if simulation.phase == 0:
                 for line in simulation.warnings:
-                    LOG.warning("warning: %s", line)
+                    NOTES.warning("warning: %s", line)
             with opened(attempt) as logs:
                 scores = _phases(simulation, logs, made_with, progress, should_stop)
         conclude(attempt, job, family, simulation, scores, made_with)

@@ -20,6 +20,7 @@ import torch._dynamo  # every optimiser loads it: a second, paid once in the ser
 
 from ..algorithm import ALGORITHMS
 from ..base.files import write_json
+from ..base.notes import show_notes
 from ..base.plugins import PATH_VARIABLE, source_file, source_hash
 from ..errors import Changed, Interrupted
 from ..lag import file_hash, hashed
@@ -95,6 +96,5 @@ def _log_to(path: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
-    notes = logging.getLogger("staleharness")  # what the rooms note while they work, line by line
-    notes.handlers, notes.level = [logging.StreamHandler(sys.stdout)], logging.INFO
+    show_notes("stdout", logging.INFO)
     os.chdir(path.parent)

@@ -45,12 +45,25 @@ def check(root: Path) -> None:
         )
 
 
+def arrow_table(path: Path) -> Any:
+    """A Parquet file as pyarrow has it, read on this thread: tables are small, and pyarrow's own threads now and then
+    outlive `main`, which ends a process by SIGABRT."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(path).read(use_threads=False)
+
+
+def frame_of(path: Path) -> pd.DataFrame:
+    """A Parquet file as a data frame."""
+    frame: pd.DataFrame = arrow_table(path).to_pandas(use_threads=False)
+    return frame
+
+
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
     """(id, run.json, job.json, digest of the run's own manifest), sorted by id. Raises `UserError`."""
-    import pandas as pd
 
     check(root)
-    for row in pd.read_parquet(root / RUNS).itertuples():
+    for row in frame_of(root / RUNS).itertuples():
         yield str(row.id), json.loads(str(row.record)), json.loads(str(row.job)), str(row.seal)
 
 
@@ -64,10 +77,9 @@ def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
 @functools.lru_cache(maxsize=8)
 def _by_run(path: Path, _: int) -> dict[str, pd.DataFrame]:
     import pandas as pd
-    import pyarrow.parquet as pq
 
     # By way of Arrow slices: integers stay integers where other runs lack the column.
-    whole = pq.read_table(path)
+    whole = arrow_table(path)
     counts = pd.Series(whole["run"].to_pandas().astype(str)).value_counts(sort=False)
     starts = counts.cumsum() - counts
     return {str(run): whole.slice(starts[run], counts[run]).to_pandas() for run in counts.index}

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import digest, sync_directory, user_path, write_json
+from ..base.notes import NOTES
 from ..errors import UserError
 from .packed import is_packed, read_runs
 from .stored_run import RESULTS, StoredRun, damage
@@ -33,7 +33,6 @@ __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "damage", "log_tail"]
 
 FORMAT = 2
 MARKER = "staleharness.json"
-LOG = logging.getLogger("staleharness")
 
 
 class Store:
@@ -156,7 +155,7 @@ class Store:
         if not path.is_dir():
             return None
         if (problem := damage(path)) is not None:
-            LOG.warning("run %s is damaged and does not count (%s)", run_id, problem)
+            NOTES.warning("run %s is damaged and does not count (%s)", run_id, problem)
             return None
         return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
 
@@ -167,7 +166,7 @@ class Store:
         if others := len(runs) - len(ours):
             who = "1 run is" if others == 1 else f"{others} runs are"
             text = "in %s %s of another format than %d, written by another version, and not counted"
-            LOG.warning(text, self.root, who, FORMAT)
+            NOTES.warning(text, self.root, who, FORMAT)
         return ours
 
     def adopt(self, other: Store, labels: Mapping[str, str]) -> int:

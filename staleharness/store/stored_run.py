@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest
-from .packed import is_packed, read_runs, read_table
+from .packed import frame_of, is_packed, read_runs, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,11 +63,10 @@ class StoredRun:
 
     def table(self, name: str) -> pd.DataFrame:
         """`metrics` or `timing`."""
-        import pandas as pd
 
         if is_packed(root := self.path.parent.parent):
             return read_table(root, name, self.id)
-        return pd.read_parquet(self.path / f"{name}.parquet")
+        return frame_of(self.path / f"{name}.parquet")
 
     def job(self) -> dict[str, Any]:
         """What was asked (`job.json`)."""

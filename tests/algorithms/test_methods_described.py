@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -187,9 +188,10 @@ def test_the_simulation_of_control_knows_what_it_must_say() -> None:
 
 
 def test_a_run_says_it_once_in_its_log_and_for_good_in_its_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In two sittings: the second goes on after a checkpoint and does not say it again."""
+    caplog.set_level(logging.INFO, "staleharness")
     spec = replace(SMALL, steps=64 * 3)
     job = Job("0" * 12, "decoupled_ppo", spec.to_dict(), str(tmp_path))
     Store(tmp_path).open_for_writing()
@@ -197,7 +199,7 @@ def test_a_run_says_it_once_in_its_log_and_for_good_in_its_record(
         execute(job, lambda told: None, lambda: True)
     path = execute(job, lambda told: None, lambda: False)
     decoupled = ALGORITHMS["decoupled_ppo"]()
-    printed = capsys.readouterr().out
+    printed = caplog.text
     assert printed.count(f"warning: {warnings_of(decoupled, spec)[0]}\n") == 1 and "resumed after" in printed
     record = json.loads((path / "run.json").read_text())
     assert record["warnings"] == warnings_of(decoupled, spec)

@@ -61,14 +61,14 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     for phase in (1, 2):
         checkpoint.save(tmp_path, phase, state(phase))
     newest = tmp_path / "checkpoint-00000002.pt"
     newest.write_bytes(DAMAGES[how](newest.read_bytes()))
     assert phase_of(checkpoint.load_newest(tmp_path)) == 1
-    assert "checkpoint-00000002.pt is damaged" in capsys.readouterr().out
+    assert "checkpoint-00000002.pt is damaged" in caplog.text
 
 
 def test_with_both_damaged_the_run_starts_over_and_its_own_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_a_checkpoint_that_would_execute_something_is_refused(tmp_path: Path, ho
 
 
 def test_a_log_that_is_shorter_than_its_checkpoint_says_starts_the_run_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     lengths = {"metrics.jsonl": 300, "timing.jsonl": 0}
     checkpoint.save(tmp_path, 4, {"fingerprint": "{}", "lengths": lengths, "simulation": {}})
     attempt.resume(tmp_path, None, {})  # type: ignore[arg-type]
-    assert "metrics.jsonl lost lines" in capsys.readouterr().out
+    assert "metrics.jsonl lost lines" in caplog.text
     assert names(tmp_path) == ["metrics.jsonl", "timing.jsonl"]
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"", b""]
 

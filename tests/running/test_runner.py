@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -184,8 +185,9 @@ def test_a_word_without_a_result_does_not_count(
 
 
 def test_an_interrupted_sweep_starts_nothing_more_and_goes_on_to_the_same_bits(
-    tmp_path: Path, runs: tuple[PlannedRun, ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, runs: tuple[PlannedRun, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "staleharness")
     _, straight = swept(tmp_path / "straight", runs, InTurn())
     first, second = runs[0].run_id, runs[1].run_id
 
@@ -203,7 +205,7 @@ def test_an_interrupted_sweep_starts_nothing_more_and_goes_on_to_the_same_bits(
     again, _ = swept(tmp_path / "stopped", runs, InTurn())
     assert again.done == [run.run_id for run in runs[1:]] and again.skipped == [first]
     assert metrics(store) == metrics(straight)
-    assert "resumed after phase 1 of 5" in capsys.readouterr().out
+    assert "resumed after phase 1 of 5" in caplog.text
 
 
 def test_nothing_is_started_once_ctrl_c_was_heard(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
