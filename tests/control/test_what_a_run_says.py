@@ -119,3 +119,8 @@ def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen) -
         simulation.policy.flat.fill_(torch.nan)
     with pytest.raises(Diverged, match="behaviour log-probability is not finite in phase 1"):
         simulation.advance()
+
+
+def test_the_factor_on_the_step_is_not_said(witness: Seen) -> None:
+    """As it never was on control: a run made again has the checksum of the published one."""
+    assert all("step_scale" not in m for m in run(witness, steps=N))
