@@ -15,16 +15,21 @@ PHASES, EPOCHS, GROUPS, BATCH, H = 4, 3, 4, 16, 6
 STEPS = EPOCHS * GROUPS  # gradient steps of a phase: a minibatch is one group
 
 
+def chains(**settings: Any) -> Any:
+    """A small run that has not begun."""
+    asked = {
+        "env": "bit-chain", "algorithm": "witness", "horizon": H, "batch": BATCH, "epochs": EPOCHS, "capacity": 3,
+        "minibatches": GROUPS, "steps": PHASES * STEPS, "learning_rate": 0.2, "start": 0.4, "evaluations": 2,
+        **settings,
+    }  # fmt: skip
+    return simulation_of(ChainSpec.from_dict(asked))
+
+
 def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
     """The metrics of a whole run; the logits at each gradient step are what is watched."""
     for past in (seen.shown, seen.asked, seen.divergence, seen.told, seen.watched):
         past.clear()
-    asked = {
-        "env": "bit-chain", "algorithm": "witness", "horizon": H, "batch": BATCH, "epochs": EPOCHS, "capacity": 3,
-        "minibatches": GROUPS, "steps": PHASES * STEPS, "learning_rate": 0.2, "start": 0.4, "hyper": hyper or {},
-        "evaluations": 2, **settings,
-    }  # fmt: skip
-    simulation: Any = simulation_of(ChainSpec.from_dict(asked))
+    simulation = chains(hyper=hyper or {}, **settings)
     seen.watch = lambda: simulation.policy.logits.detach().clone()
     return [record.metrics for record in simulation]
 

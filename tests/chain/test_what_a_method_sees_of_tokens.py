@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from assignments import assigned
-from chain_runs import BATCH, EPOCHS, GROUPS, PHASES, STEPS, H, logp, phases, run
+from chain_runs import BATCH, EPOCHS, GROUPS, PHASES, STEPS, H, chains, logp, phases, run
 from torch import Tensor
 from witness import Seen
 
@@ -144,3 +144,14 @@ def test_advantages_are_normalised_where_the_method_and_the_run_say_so(witness: 
                 raw = d.outcome[:, None].expand(-1, H)
                 wanted = (raw - raw.mean()) / (raw.std(correction=0) + 1e-8) if method and asked else raw
                 torch.testing.assert_close(d.advantage, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_the_reference_is_the_policy_that_the_run_began_with() -> None:
+    simulation = chains(algorithm="tba")
+    first = simulation.policy.logits.detach().clone()
+    simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
+    simulation.learner.begin(simulation.collect(1).data, 1)
+    for part in simulation.learner.minibatches(0):
+        torch.testing.assert_close(part.reference_logp, logp(first, part.data.token))
+    assert float((simulation.policy.logits.detach() - first).abs().max()) > 0.1

@@ -273,7 +273,8 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
 )
 def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str, Any]) -> None:
     spec = replace(SMALL, **{"num_steps": 48, "steps": 5 * 8 * 48, **changes})
-    straight = [record.metrics for record in simulation_of(spec)]
+    never_stopped = simulation_of(spec)
+    straight = [record.metrics for record in never_stopped]
     resumed, state = [], None
     for _ in range(spec.phases):
         simulation = simulation_of(spec)
@@ -283,6 +284,7 @@ def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str
         state = simulation.state_dict()
         simulation.close()
     assert resumed == straight
+    assert simulation.evaluation_steps == never_stopped.evaluation_steps > 0
 
 
 def test_registered_names_are_those_the_readme_promises() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 from kernels import products_keep_their_bits
+from torch import Tensor
 
 from staleharness.control.moments import Moments
-from staleharness.control.policy import Actors, MLPPolicy, gaussian_kl, gaussian_logp
+from staleharness.control.policy import Actors, Evaluation, MLPPolicy, gaussian_kl, gaussian_logp
 
 
 def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
@@ -93,3 +95,24 @@ def test_running_moments_are_those_of_all_samples_together() -> None:
     whole = torch.cat(parts).double()
     torch.testing.assert_close(moments.mean, whole.mean(0))
     torch.testing.assert_close(moments.variance, whole.var(0, correction=0))
+
+
+@pytest.mark.parametrize(
+    "names", [[f.name] for f in fields(Evaluation)] + [[f.name for f in fields(Evaluation)]]
+)
+def test_what_is_carried_back_is_the_gradient_through_the_networks(names: list[str]) -> None:
+    policy, generator = MLPPolicy(5, 2, (8, 8), seed=0), torch.Generator().manual_seed(0)
+    obs, action = (torch.randn(20, n, generator=generator) for n in (5, 2))
+
+    def loss(said: Evaluation) -> Tensor:
+        return torch.stack([(getattr(said, name) - 1.0).square().sum() for name in names]).sum()
+
+    policy.flat_gradient.zero_()
+    loss(policy.evaluate(obs, action)).backward()
+    wanted = policy.flat_gradient.clone()
+    passed = policy.evaluate(obs, action)
+    now = passed.opened()
+    loss(now).backward()
+    policy.carry_back(passed, now)
+    torch.testing.assert_close(policy.flat_gradient, wanted)
+    assert bool(wanted.any())

@@ -130,6 +130,11 @@ def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) 
         drawn = (rollout.action - rollout.behaviour_mean) / rollout.behaviour_log_std.exp()
         torch.testing.assert_close(drawn, noise.transpose(0, 1), atol=1e-5, rtol=1e-4)
         assert float(rollout.action.abs().max()) > 1.0  # as sampled, before the environment's bounds
+    first, going = simulation.collected[0], np.ones(ENVS, dtype=bool)
+    for t in range(STEPS):  # which are what the environment is given
+        _, reward, terminated, truncated, _ = env.step(first.action[:, t].numpy().clip(-1.0, 1.0))
+        np.testing.assert_allclose(first.reward[going, t].numpy(), reward[going], rtol=1e-6, atol=1e-6)
+        going &= ~(terminated | truncated)
 
 
 def test_episodes_are_added_up_across_phases(witness: Seen) -> None:

@@ -112,10 +112,19 @@ def test_nothing_is_clipped_at_the_first_step_without_lag_and_something_at_the_l
         assert 0.0 == m["clipped_first"] < m["clipped"] < m["clipped_last"]
 
 
-def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen) -> None:
-    simulation = simulation_of(SMALL)
+@pytest.mark.parametrize(("mechanism", "lag"), [("reexecute", "uniform"), ("replay", "fixed:1")])
+def test_weights_that_are_not_finite_are_said_before_they_train(
+    witness: Seen, mechanism: str, lag: str
+) -> None:
+    """In a replay too, where what the phase trains on is a finite one's."""
+    simulation = simulation_of(replace(SMALL, mechanism=mechanism, lag=lag))
     simulation.advance()
     with torch.no_grad():
         simulation.policy.flat.fill_(torch.nan)
     with pytest.raises(Diverged, match="behaviour log-probability is not finite in phase 1"):
         simulation.advance()
+
+
+def test_the_factor_on_the_step_is_not_said(witness: Seen) -> None:
+    """As it never was on control: a run made again has the checksum of the published one."""
+    assert all("step_scale" not in m for m in run(witness, steps=N))

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS
+from staleharness.base.streams import stream
 from staleharness.batch import Completions
 from staleharness.simulator.methods import passes_of
 from staleharness.tokens.minibatch import Minibatch
@@ -121,6 +122,19 @@ def test_targets_cost_a_pass_over_the_phase_each_time_they_are_realigned(
     made.policy.score = counted  # type: ignore[method-assign]
     made.train(data, PHASE)
     assert len(calls) == passes + 3  # and one for each gradient step
+
+
+def test_from_the_second_epoch_on_groups_come_in_the_streams_order_in_one_minibatch_too(
+    policy: Policies,
+) -> None:
+    made = learner(policy, epochs=2, steps=2)
+    data = round_of(made.policy)
+    made.begin(data, PHASE)
+    shuffled = stream(made.spec.seed, "minibatch", PHASE, 1).permutation(GROUPS)
+    for epoch, order in enumerate((np.arange(GROUPS), shuffled)):
+        (part,) = made.minibatches(epoch)
+        assert part.data.group.tolist() == np.repeat(order, EACH).tolist()
+    assert shuffled.tolist() != list(range(GROUPS))
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])

@@ -175,3 +175,15 @@ def test_a_stop_string_ends_a_completion_right_behind_the_token_that_completes_i
     assert count <= 5
     assert bool(found.ended[row])
     assert torch.equal(found.token[row, :count], free.token[row, :count])
+
+
+@pytest.mark.parametrize(
+    ("kv_cache", "stretch", "trusted"), [("keep", 5, True), ("keep", LENGTH, False), ("recompute", 5, False)]
+)
+def test_its_own_log_probabilities_count_only_where_no_version_alone_sampled(
+    policy: Policies, kv_cache: str, stretch: int, trusted: bool
+) -> None:
+    actor = policy(kv_cache=kv_cache, lag="inflight:5", capacity=2)
+    versions = np.zeros((8, LENGTH // stretch), dtype=np.int64)
+    asked = request(actor, versions, uniform=noise(), stretch=stretch)
+    assert make_decoder("transformers", actor).trusted(asked) is trusted
