@@ -96,16 +96,19 @@ def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness:
 
 def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness: Seen) -> None:
     """At step t + 1 of a phase from the stream of (phase, t + 1); at its first step from that of the phase."""
-    simulation = played(replace(SMALL, assignment="episode", capacity=4, learning_rate=1e-2))
-    new = 0
+    steps, phases = STEPS // 3, 3 * PHASES  # short phases: some episodes end with one
+    short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=4, learning_rate=1e-2)
+    simulation = played(replace(short, assignment="episode"))
+    new = at_the_start = 0
     before: Rollout | None = None
     for phase, rollout in enumerate(simulation.consumed):
         done = ended(rollout)
         for b in range(ENVS):
-            for t in range(STEPS):
+            for t in range(steps):
                 v = int(rollout.version[b, t])
                 if t == 0 and (before is None or bool(ended(before)[b, -1])):
                     assert v == assigned("uniform", 4, phase, ENVS).starts[b]
+                    at_the_start += before is not None
                 elif t > 0 and bool(done[b, t - 1]):
                     assert v == assigned("uniform", 4, phase, ENVS, t).starts[b]
                     new += 1
@@ -115,7 +118,7 @@ def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness:
             wanted = logp_under(simulation, simulation.versions[v], obs, action)
             torch.testing.assert_close(rollout.behaviour_logp.flatten()[mine], wanted, atol=1e-4, rtol=1e-5)
         before = rollout
-    assert new > 20
+    assert new > 20 and at_the_start > 2
 
 
 def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) -> None:

@@ -85,6 +85,36 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert [m["steps"] for m in metrics] == [2, 4]
 
 
+def test_more_groups_of_a_phase_have_versions_of_their_own_and_join_the_first(
+    spec: Specs, graded: list[tuple[str, str]]
+) -> None:
+    """Dynamic sampling draws again for what it turned away: slots go on, and so does their stream."""
+    simulation = simulation_of(
+        spec(
+            capacity=3, steps=3, prompts=8, completions=2, dynamic_sampling=True, seed=1, lag="geometric:0.9"
+        )
+    )
+    for _ in range(2):
+        simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(2, simulation.gradient_steps))
+    draw, drawn = simulation.lags.draw, {}
+
+    def watched(phase: int, groups: int, first: int, **asked: Any) -> Any:
+        starts = assigned("geometric:0.9", 3, phase, groups, first, seed=1, length=LENGTH).starts
+        drawn.update(zip(range(first, first + groups), starts.tolist(), strict=True))
+        sizes.append(groups)
+        return draw(phase, groups, first, **asked)
+
+    sizes: list[int] = []
+    simulation.lags.draw = watched
+    made = simulation.generator.round(simulation.buffer, 2).completions
+    assert len(sizes) > 1 and sorted(drawn) == list(range(sum(sizes)))
+    assert made.version[:, 0].tolist() == [drawn[slot] for slot in made.group.tolist()]
+    # padding lies on the left of a prompt, and the prompts of all parts end together
+    assert bool((made.prompt_mask.diff(dim=1) >= 0).all()) and bool((made.prompt_mask[:, -1] == 1).all())
+    assert bool((made.prompt_mask[:, 0] == 0).any())
+
+
 def test_a_lag_of_phases_is_so_many_optimiser_steps(spec: Specs) -> None:
     for phase, record in enumerate(simulation_of(spec(capacity=3, steps=8, lag="fixed:2", minibatches=2))):
         assert record.metrics["gradient_lag_mean"] == 2 * min(phase, 2)

@@ -16,6 +16,9 @@ from rounds import (
     round_of,
 )
 
+from staleharness.batch import Completions
+from staleharness.tokens.statistics import of_round
+
 
 def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -> None:
     made = learner(policy)
@@ -62,6 +65,19 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     lag = PHASE - data.version.numpy()[valid]
     assert report["lag_mean"] == pytest.approx(lag.mean())
     assert report["lag_histogram"] == np.bincount(lag).tolist()
+
+
+def test_versions_of_a_sequence_are_those_of_its_tokens_not_of_its_padding() -> None:
+    """Three rows of five tokens at most: 2, 1 and 3 versions."""
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]]).float()
+    version = torch.tensor([[2, 2, 3, 3, 4], [3, 3, 4, 4, 4], [2, 3, 3, 4, 4]])
+    rows = torch.zeros(3)
+    data = Completions(
+        prompt=torch.zeros(3, 1, dtype=torch.int64), prompt_mask=torch.ones(3, 1, dtype=torch.int64),
+        token=version, mask=mask, behaviour_logp=-mask, version=version, gradient_step=version, group=rows.long(),
+        outcome=rows, truncated=rows.bool(), unparsed=rows.bool(),
+    )  # fmt: skip
+    assert of_round(data, 3)["versions_per_sequence"] == pytest.approx((2 + 1 + 3) / 3)
 
 
 def proximal_extremes(report: dict[str, Any]) -> tuple[float, float]:
