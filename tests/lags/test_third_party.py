@@ -161,7 +161,10 @@ BROKEN = {
     "is_a_listed_model": ("    def check", "    def __hash__(self):\n        return id(self)\n\n    def check"),
     "is_read_as_it_is_written": ("    def check", "    text = 'uniform'\n\n    def check"),
     "assigns_versions_that_the_buffer_holds": ("late = min(self.behind, draw.phase)\n", "late = self.behind\n"),
-    "is_a_function_of_the_question": ("late = min(", "late = np.random.default_rng().integers(9) and min("),
+    "is_a_function_of_the_question": (  # every second answer is another one
+        "late = min(",
+        "type(self).calls = getattr(type(self), 'calls', 0) + 1\n        late = type(self).calls % 2 * min(",
+    ),
     "counts_in_the_words_of_the_ledger": ('"dropped"', '"lost"'),
     "draws_as_its_probabilities_say": ("% self.of_each == 0", "% self.of_each != 0"),
 }  # fmt: skip
