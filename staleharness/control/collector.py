@@ -14,7 +14,8 @@ from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer, Version
 from ..simulator.lags import Lags
-from .policy import Actors, MLPPolicy, mixture_logp
+from .actors import Actors, mixture_logp
+from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import action_bounds
 

@@ -10,7 +10,8 @@ import torch
 from ..base.streams import integer, stream
 from ..simulator.buffer import Version
 from ..simulator.phase import Scores
-from .policy import Actors, MLPPolicy
+from .actors import Actors
+from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import ControlTask, action_bounds
 

@@ -13,8 +13,10 @@ from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets
 from ..objectives import masked_mean
 from ..simulator.learning import Gradient, Learner, normalised
+from .critic import value_loss
+from .networks import gaussian_kl
 from .phase_batch import PhaseBatch
-from .policy import Evaluation, MLPPolicy, gaussian_kl
+from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
 from .staleness import after_training, explained_variance, lag_of, staleness_of_data
 
@@ -27,12 +29,23 @@ class ControlData(NamedTuple):
     fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
 
 
+class Columns(NamedTuple):
+    """What stays fixed of each decision while the phase is learnt from: all [N], or all [R, T] of a minibatch."""
+
+    behaviour_logp: Tensor
+    lag: Tensor
+    behaviour_step: Tensor
+    start_logp: Tensor
+    start_value: Tensor
+    advantage: Tensor
+    value_target: Tensor
+
+
 class Part(NamedTuple):
     """A minibatch: R rows of T decisions, or N single ones ([N, 1])."""
 
     decision: Tensor  # [R, T] into the phase's flat decisions
-    rows: Tensor  # [R] the rows they come from
-    targets: Targets  # flat [N], of the whole phase
+    fixed: Columns
 
 
 class ControlLearner(Learner[ControlData, Part]):
@@ -55,47 +68,69 @@ class ControlLearner(Learner[ControlData, Part]):
         return report | {"explained_variance": explained}
 
     def minibatches(self, epoch: int) -> Iterator[Part]:
-        batch, realign = self.batch, self.algorithm.realign_every
+        batch, realign, count = self.batch, self.algorithm.realign_every, self.spec.minibatches
         targets = self.targets
         if realign == "epoch" and epoch > 0:
-            targets = self._targets(self.policy.evaluate_now(batch.obs, batch.action))
+            targets = self._targets(self.policy.evaluate(batch.obs, batch.action))
+        fixed = Columns(
+            batch.behaviour_logp,
+            batch.lag,
+            batch.behaviour_step,
+            batch.start.logp,
+            batch.start.value,
+            targets.advantage,
+            targets.value_target,
+        )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        for rows, index in batch.minibatches(self.spec.minibatches, realign == "step", rng):
-            yield Part(index, rows, targets)
+        parts = batch.minibatches(count, realign == "step", rng)
+        # all at once: a gather of one minibatch costs hardly less
+        shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
+        for decision, columns in zip(parts, shuffled, strict=True):
+            yield Part(decision, Columns(*columns.unbind()))
 
     def end(self) -> dict[str, Any]:
         batch = self.batch
         del self.batch, self.targets  # the next phase collects before it learns: not two phases' data at once
-        return after_training(batch, self.policy.evaluate_now(batch.obs, batch.action).logp)
+        return after_training(batch, self.policy.evaluate(batch.obs, batch.action).logp)
 
+    @torch.no_grad()
     def gradient(self, part: Part) -> Gradient:
-        spec, policy, batch, shape = self.spec, self.policy, self.batch, part.decision.shape
+        spec, policy, batch = self.spec, self.policy, self.batch
         flat = part.decision.flatten()
-        passed = policy.evaluate(batch.obs[flat], batch.action[flat])
-        now = passed.opened()
+        now = policy.forward(batch.obs.index_select(0, flat), batch.action.index_select(0, flat))
         asked = self._asked(part, now)
-        mask = torch.ones(shape, device=policy.device)
+        mask = torch.ones(part.decision.shape, device=policy.device)
         advantage = asked.advantage
         if spec.normalise_advantage and self.algorithm.normalise_advantage:
             advantage = normalised(advantage, mask, spec.advantage_correction)
-        decisions = self._decisions(part.decision, now, advantage, mask)
-        answer = self.algorithm.policy_loss(decisions)
+        with torch.enable_grad():
+            for opened in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
+                opened.requires_grad_()
+            decisions = self._decisions(part, now, advantage, mask)
+            answer = self.algorithm.policy_loss(decisions)
+            if answer.loss.requires_grad:
+                torch.autograd.backward(answer.loss, mask / mask.numel())
         policy_loss = masked_mean(answer.loss, mask)
-        value_loss = self.value_loss(now.value, asked.value_target.flatten(), batch.start.value[flat])
-        entropy = now.entropy.mean()
-        loss = policy_loss - spec.entropy_coef * entropy + spec.value_coef * value_loss
-        torch.autograd.backward(loss)
-        policy.carry_back(passed, now)
+        start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
+        critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
+        policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
-        clipped = ((pull.view(shape) == 0) & (advantage != 0)).float()
+        clipped = ((pull.view_as(mask) == 0) & (advantage != 0)).float()
         log = {
-            "policy_loss": policy_loss.detach(),
-            "value_loss": value_loss.detach(),
-            "entropy": entropy.detach(),
+            "policy_loss": policy_loss,
+            "value_loss": critic_loss,
+            "entropy": now.entropy.expand(len(flat)).mean(),
             "clipped": masked_mean(clipped, mask),
         }
         return Gradient(decisions, answer, pull, log)
+
+    def _of_entropy(self, decisions: int) -> Tensor | float:
+        """The gradient of the entropy bonus with respect to log σ: summed over decisions, as autograd rounds it."""
+        if self.spec.entropy_coef == 0.0:
+            return 0.0
+        each = torch.full((decisions,), -self.spec.entropy_coef, device=self.policy.device) / decisions
+        return each.sum()
 
     def _targets(self, now: Evaluation) -> Targets:
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""
@@ -108,22 +143,22 @@ class ControlLearner(Learner[ControlData, Part]):
     def _asked(self, part: Part, now: Evaluation) -> Targets:
         """Advantages and value targets [R, T] of a minibatch, asked anew where the method realigns at every step."""
         if self.algorithm.realign_every != "step":
-            return Targets(part.targets.advantage[part.decision], part.targets.value_target[part.decision])
+            return Targets(part.fixed.advantage, part.fixed.value_target)
+        shape = part.decision.shape
+        rows = part.decision[:, 0] // shape[1]
+        shown = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
         with torch.no_grad():
-            shape = part.decision.shape
-            logp, value = now.logp.detach().view(shape), now.value.detach().view(shape)
-            return self.algorithm.targets(self.batch.trajectories(self.policy, logp, value, part.rows))
+            return self.algorithm.targets(shown)
 
-    def _decisions(self, index: Tensor, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
-        batch, shape, flat = self.batch, index.shape, index.flatten()
-        behaviour_logp = batch.behaviour_logp[index]
+    def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
+        batch, fixed = self.batch, part.fixed
+        shape, flat = part.decision.shape, part.decision.flatten()
+        proximal_logp = fixed.behaviour_logp
         if self.algorithm.proximal == "recompute":
-            proximal_logp = batch.start.logp[index]
+            proximal_logp = fixed.start_logp
         elif self.algorithm.proximal == "ewma":
             obs, action = batch.obs[flat], batch.action[flat]
             proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
-        else:
-            proximal_logp = behaviour_logp
 
         def analytic_kl(anchor: str) -> Tensor:
             if anchor == "proximal":
@@ -135,20 +170,12 @@ class ControlLearner(Learner[ControlData, Part]):
 
         return Decisions(
             target_logp=now.logp.view(shape),
-            behaviour_logp=behaviour_logp,
+            behaviour_logp=fixed.behaviour_logp,
             proximal_logp=proximal_logp,
             advantage=advantage,
-            lag=batch.lag[index],
-            gradient_lag=self.gradient_steps - batch.behaviour_step[index],
+            lag=fixed.lag,
+            gradient_lag=self.gradient_steps - fixed.behaviour_step,
             mask=mask,
             state=self.state,
             analytic_kl=analytic_kl,
         )
-
-    def value_loss(self, value: Tensor, target: Tensor, start: Tensor) -> Tensor:
-        """½ E (V − v)², or CleanRL's clipped form around the learner's value at the start of the phase."""
-        loss = (value - target).square()
-        if self.spec.value_clip > 0:
-            near = start + (value - start).clamp(-self.spec.value_clip, self.spec.value_clip)
-            loss = torch.maximum(loss, (near - target).square())
-        return 0.5 * loss.mean()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +51,7 @@ class PhaseBatch:
             continues=continues,
             lag=(phase - rollout.version).float().flatten(),
             behaviour_step=rollout.gradient_step.float().flatten(),
-            start=policy.evaluate_now(obs, action),
+            start=policy.evaluate(obs, action),
             gae_lambda=spec.gae_lambda,
         )
 
@@ -85,17 +84,12 @@ class PhaseBatch:
             gae_lambda=self.gae_lambda,
         )
 
-    def minibatches(
-        self, count: int, whole_rows: bool, rng: np.random.Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """`count` shuffled parts as (rows [R], flat indices [R, T]); single decisions ([n], [n, 1]) unless
+    def minibatches(self, count: int, whole_rows: bool, rng: np.random.Generator) -> tuple[Tensor, ...]:
+        """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
         `whole_rows`, where time order has to be kept."""
         rows, steps = self.shape
-        device = self.obs.device
-        total = rows if whole_rows else rows * steps
-        for part in np.array_split(rng.permutation(total), count):
-            chosen = torch.from_numpy(part).to(device)
-            if whole_rows:
-                yield chosen, chosen[:, None] * steps + torch.arange(steps, device=device)
-            else:
-                yield chosen // steps, chosen[:, None]
+        order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)
+        index = order[:, None]
+        if whole_rows:
+            index = index * steps + torch.arange(steps, device=self.obs.device)
+        return index.tensor_split(count)

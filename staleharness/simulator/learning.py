@@ -181,6 +181,7 @@ def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
     correction: what is taken from their number n under the variance. Control takes 1, as PPO's code does (CleanRL,
     torch's `std`); tokens take 0, as TRL and verl do when they whiten with a mask. Published runs hold each to its own.
     """
-    centred = (advantage - masked_mean(advantage, mask)) * mask
-    variance = centred.square().sum() / (mask.sum() - correction).clamp(min=1.0)
+    count = mask.sum()
+    centred = (advantage - (advantage * mask).sum() / count.clamp(min=1.0)) * mask
+    variance = centred.square().sum() / (count - correction).clamp(min=1.0)
     return centred / (variance.sqrt() + 1e-8)

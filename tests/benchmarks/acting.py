@@ -15,7 +15,8 @@ import time
 import numpy as np
 import torch
 
-from staleharness.control.policy import Actors, MLPPolicy
+from staleharness.control.actors import Actors
+from staleharness.control.policy import MLPPolicy
 from staleharness.control.task import action_bounds
 from staleharness.task import find_env
 

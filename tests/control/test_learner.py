@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from staleharness.batch import Decisions, PolicyLoss
+from staleharness.control.critic import value_loss
 from staleharness.control.evaluation import evaluate
 from staleharness.control.moments import RewardScale
 from staleharness.control.phase_batch import PhaseBatch
@@ -82,9 +83,8 @@ def test_a_time_limit_is_a_termination_only_where_asked() -> None:
 def test_every_epoch_visits_every_decision_once(whole_rows: bool) -> None:
     _, batch = one_batch(SMALL)
     seen = []
-    for rows, index in batch.minibatches(4, whole_rows, np.random.default_rng(0)):
+    for index in batch.minibatches(4, whole_rows, np.random.default_rng(0)):
         seen += index.flatten().tolist()
-        assert torch.equal(rows, index[:, 0] // 40)
         if whole_rows:
             assert bool((index.diff(dim=1) == 1).all()) and index.shape[1] == 40
     assert sorted(seen) == list(range(240))
@@ -140,13 +140,15 @@ def test_the_learning_rate_goes_linearly_to_zero() -> None:
 
 
 def test_the_value_loss_is_clipped_around_the_value_at_phase_start() -> None:
-    learner = simulation_of(SMALL).learner
     start, value = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.5, 1.1, 0.0])
     target = torch.tensor([2.0, 1.0, 0.5])
     # by hand: max((1.5-2)², (1.2-2)²) = .64; max(.1², .1²) = .01; max((0-.5)², (.8-.5)²) = .25; half the mean is .15
-    assert float(learner.value_loss(value, target, start)) == pytest.approx(0.15)
-    learner.spec = replace(SMALL, value_clip=0.0)
-    assert float(learner.value_loss(value, target, start)) == pytest.approx((0.25 + 0.01 + 0.25) / 6)
+    loss, pull = value_loss(value, target, start, 0.2, 0.5)
+    assert float(loss) == pytest.approx(0.15)
+    # and its slope: nothing pulls at the first, held at 1.2; the second's forms are equal, the third is worse as it is
+    assert pull.tolist() == pytest.approx([0.0, 0.5 * 0.1 / 3, 0.5 * -0.5 / 3])
+    loss, _ = value_loss(value, target, start, 0.0, 0.5)
+    assert float(loss) == pytest.approx((0.25 + 0.01 + 0.25) / 6)
 
 
 def test_normalised_advantages_ignore_padding() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 from kernels import products_keep_their_bits
-from torch import Tensor
 
+from staleharness.control.actors import Actors
 from staleharness.control.moments import Moments
-from staleharness.control.policy import Actors, Evaluation, MLPPolicy, gaussian_kl, gaussian_logp
+from staleharness.control.networks import gaussian_kl, gaussian_logp
+from staleharness.control.policy import MLPPolicy
 
 
 def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
@@ -54,7 +54,7 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(
     action, logp, _ = Actors(policy, versions[-1:], np.zeros(envs, dtype=np.int64)).act(obs, noise)
     if envs >= 33:
         rows = torch.from_numpy(rng.permutation(envs)[:20])
-        again = policy.evaluate(obs[rows], action[rows]).logp.detach()
+        again = policy.evaluate(obs[rows], action[rows]).logp
         assert torch.equal(again, logp[rows]) or (not exact and nearly(again, logp[rows]))
 
 
@@ -82,8 +82,8 @@ def test_the_initial_policy_is_orthogonal_with_the_gains_of_cleanrl() -> None:
     for weight, gain in zip(policy.parameters[0:6:2], gains, strict=True):
         short = weight.t() @ weight if weight.shape[0] >= weight.shape[1] else weight @ weight.t()
         torch.testing.assert_close(short, gain**2 * torch.eye(short.shape[0]), atol=1e-5, rtol=1e-4)
-    assert all(float(bias.detach().abs().max()) == 0.0 for bias in policy.parameters[1:7:2])
-    assert float(policy.parameters[6].detach().abs().max()) == 0.0, "log sigma starts at 0"
+    assert all(float(bias.abs().max()) == 0.0 for bias in policy.parameters[1:7:2])
+    assert float(policy.parameters[6].abs().max()) == 0.0, "log sigma starts at 0"
 
 
 def test_running_moments_are_those_of_all_samples_together() -> None:
@@ -95,24 +95,3 @@ def test_running_moments_are_those_of_all_samples_together() -> None:
     whole = torch.cat(parts).double()
     torch.testing.assert_close(moments.mean, whole.mean(0))
     torch.testing.assert_close(moments.variance, whole.var(0, correction=0))
-
-
-@pytest.mark.parametrize(
-    "names", [[f.name] for f in fields(Evaluation)] + [[f.name for f in fields(Evaluation)]]
-)
-def test_what_is_carried_back_is_the_gradient_through_the_networks(names: list[str]) -> None:
-    policy, generator = MLPPolicy(5, 2, (8, 8), seed=0), torch.Generator().manual_seed(0)
-    obs, action = (torch.randn(20, n, generator=generator) for n in (5, 2))
-
-    def loss(said: Evaluation) -> Tensor:
-        return torch.stack([(getattr(said, name) - 1.0).square().sum() for name in names]).sum()
-
-    policy.flat_gradient.zero_()
-    loss(policy.evaluate(obs, action)).backward()
-    wanted = policy.flat_gradient.clone()
-    passed = policy.evaluate(obs, action)
-    now = passed.opened()
-    loss(now).backward()
-    policy.carry_back(passed, now)
-    torch.testing.assert_close(policy.flat_gradient, wanted)
-    assert bool(wanted.any())

@@ -15,7 +15,7 @@ from witness import Seen
 
 from staleharness.base.streams import stream
 from staleharness.batch import Rollout
-from staleharness.control.policy import views_of
+from staleharness.control.networks import views_of
 from staleharness.objectives import gae
 from staleharness.task import simulation_of
 

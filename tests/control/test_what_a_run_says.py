@@ -65,7 +65,7 @@ def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_be
             continue
         t, rollout, said = witness.shown[-1], rollouts[-1], m.metrics
         mu, start = t.behaviour_logp.flatten().double(), t.target_logp.flatten().double()
-        end = simulation.policy.evaluate_now(
+        end = simulation.policy.evaluate(
             rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
         ).logp.double()
         before, after = (start - mu).exp(), (end - mu).exp()

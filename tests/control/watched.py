@@ -9,7 +9,7 @@ from torch import Tensor
 
 from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData
-from staleharness.control.policy import gaussian_logp, views_of
+from staleharness.control.networks import gaussian_logp, views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask

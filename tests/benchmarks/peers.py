@@ -1,0 +1,63 @@
+"""What benchmarks against other libraries share: environments for these, blocks in fresh processes, ratios."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def environment(library: str, version: str) -> Path:
+    """The Python of an environment of the library's own under the cache folder, made at the first call (minutes)
+    with the user's pip settings and the pins of constraints/. Ends the program where pip fails."""
+    from install import torch_arguments
+
+    from staleharness.language.model.warm_start import cache_folder
+
+    major, minor = sys.version_info[:2]
+    folder = cache_folder() / "benchmarks" / f"{library}-{version}-py{major}{minor}"
+    python, log, done = folder / "bin" / "python", folder / "setup.log", folder / "done"
+    if done.is_file():
+        return python
+    print(f"installing {library} {version} into {folder} (some minutes)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    pins = ROOT / "constraints" / f"py{major}{minor}.txt"
+    pip = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    torch = torch_arguments(python, pins, "cpu") or ["torch"]
+    with log.open("w") as out:
+        for arguments in (
+            ["--no-deps", *torch],
+            ["-c", str(pins), f"{library}=={version}", "gymnasium[mujoco]"],
+        ):
+            if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
+                sys.exit(f"pip could not install {library}; all that it said: {log}")
+    done.touch()
+    return python
+
+
+def block(python: str | Path, script: str, words: Sequence[str], **variables: str) -> dict[str, Any]:
+    """What a fresh process of one thread prints last, as JSON. Ends the program where it fails."""
+    done = subprocess.run(
+        [str(python), script, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ONE_THREAD, **variables},
+    )
+    if done.returncode:
+        sys.exit(f"the block {' '.join(words)} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Median, smallest and largest."""
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"

@@ -1,0 +1,284 @@
+"""PPO end to end on MuJoCo, ours against CleanRL's loop, Stable-Baselines3 and the physics alone: one run, one thread.
+
+    python tests/benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3]
+
+The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 epochs of 32 minibatches, 64 x 64 tanh
+networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
+
+  ours      `Simulation.advance`, what a run of a sweep does, at K = 1 and K = 8 (the last with the lag model `uniform`)
+  cleanrl   a loop in the manner of CleanRL's ppo_continuous_action: SyncVectorEnv with the same wrappers, eager torch,
+            autograd, Adam, all written out here (its package does not install beside a gymnasium of today)
+  sb3       Stable-Baselines3 with VecNormalize, in an environment of its own under the cache folder
+  physics   `mj_step` alone, one thread: what no learner could beat
+
+Blocks run in fresh processes, in turns (the order changes each time); the first phase of a block is not counted.
+Printed are environment steps per second and CPU seconds, and ratios to ours of neighbouring blocks: median, smallest,
+largest. Bars: 4 x CleanRL and 3.5 x SB3 with 8 environments, 3.8 x CleanRL with 64; K = 8 at most 5 % behind K = 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
+
+STEPS, EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP = 256, 10, 32, 0.99, 0.95, 0.2
+SB3 = "2.9.2"
+BARS = {("cleanrl", 8): 4.0, ("sb3", 8): 3.5, ("cleanrl", 64): 3.8}
+
+
+def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
+    from staleharness.task import find_env, simulation_of
+
+    envs, phases = task["envs"], task["phases"]
+    name, family = find_env(task["env"])
+    simulation = simulation_of(family.settings.from_dict({
+        "env": name, "algorithm": "ppo_clip", "capacity": capacity, "steps": (phases + 1) * envs * STEPS,
+        "num_envs": envs, "num_steps": STEPS, "epochs": EPOCHS, "minibatches": MINIBATCHES, "evaluations": 1,
+    }))  # fmt: skip
+    return timed(simulation.advance, task)
+
+
+def stale(task: dict[str, Any]) -> dict[str, float]:
+    """K = 8; the buffer fills before the clock starts."""
+    return ours({**task, "warm": 8, "phases": task["phases"] + 7}, 8)
+
+
+def timed(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
+    """Environment steps per second, and CPU seconds per 1,000 of them, behind the warm-up."""
+    warm = task.get("warm", 1)
+    for _ in range(warm):
+        phase()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(task["phases"] - warm):
+        phase()
+    steps = (task["phases"] - warm) * task["envs"] * STEPS
+    return {
+        "rate": steps / (time.perf_counter() - wall),
+        "cpu": 1000.0 * (time.process_time() - cpu) / steps,
+    }
+
+
+def cleanrl(task: dict[str, Any]) -> dict[str, float]:
+    """PPO as CleanRL writes it: one script, modules, autograd, one environment step after the other."""
+    import gymnasium
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    envs, count = task["envs"], task["envs"] * STEPS
+
+    def make() -> Any:
+        env: Any = gymnasium.make(task["env"])
+        env = gymnasium.wrappers.FlattenObservation(env)
+        env = gymnasium.wrappers.RecordEpisodeStatistics(env)
+        env = gymnasium.wrappers.ClipAction(env)
+        env = gymnasium.wrappers.NormalizeObservation(env)
+        env = gymnasium.wrappers.TransformObservation(
+            env, lambda obs: np.clip(obs, -10, 10), env.observation_space
+        )
+        env = gymnasium.wrappers.NormalizeReward(env, gamma=GAMMA)
+        return gymnasium.wrappers.TransformReward(env, lambda reward: float(np.clip(reward, -10, 10)))
+
+    vector = gymnasium.vector.SyncVectorEnv([make] * envs)
+    obs_dim, act_dim = vector.single_observation_space.shape[0], vector.single_action_space.shape[0]  # type: ignore[index]
+
+    def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> Any:
+        made = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(made.weight, gain)
+        nn.init.zeros_(made.bias)
+        return made
+
+    def mlp(outputs: int, gain: float) -> Any:
+        return nn.Sequential(
+            layer(obs_dim, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, outputs, gain)
+        )
+
+    class Agent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.critic, self.actor = mlp(1, 1.0), mlp(act_dim, 0.01)
+            self.log_std = nn.Parameter(torch.zeros(1, act_dim))
+
+        def forward(self, x: Any, action: Any = None) -> Any:
+            mean = self.actor(x)
+            normal = torch.distributions.Normal(mean, self.log_std.expand_as(mean).exp())
+            action = normal.sample() if action is None else action
+            return action, normal.log_prob(action).sum(1), normal.entropy().sum(1), self.critic(x)
+
+    agent = Agent()
+    optimiser = torch.optim.Adam(agent.parameters(), lr=3e-4, eps=1e-5)
+    obs, actions = torch.zeros(STEPS, envs, obs_dim), torch.zeros(STEPS, envs, act_dim)
+    logps, rewards, dones, values = (torch.zeros(STEPS, envs) for _ in range(4))
+    state = {"obs": torch.Tensor(vector.reset(seed=0)[0]), "done": torch.zeros(envs)}
+
+    def phase() -> None:
+        for t in range(STEPS):
+            obs[t], dones[t] = state["obs"], state["done"]
+            with torch.no_grad():
+                action, logp, _, value = agent(state["obs"])
+            values[t], actions[t], logps[t] = value.flatten(), action, logp
+            following, reward, terminated, truncated, _ = vector.step(action.numpy())
+            rewards[t] = torch.tensor(reward)
+            done = np.logical_or(terminated, truncated)
+            state["obs"], state["done"] = torch.Tensor(following), torch.Tensor(done)
+        with torch.no_grad():
+            last = agent.critic(state["obs"]).flatten()
+            advantages, running = torch.zeros_like(rewards), torch.zeros(envs)
+            for t in reversed(range(STEPS)):
+                later = last if t == STEPS - 1 else values[t + 1]
+                alive = 1.0 - (state["done"] if t == STEPS - 1 else dones[t + 1])
+                error = rewards[t] + GAMMA * later * alive - values[t]
+                advantages[t] = running = error + GAMMA * LAMBDA * alive * running
+        flat = [x.reshape(count, *x.shape[2:]) for x in (obs, actions, logps, advantages, values)]
+        returns = (advantages + values).reshape(count)
+        places, size, fractions = np.arange(count), count // MINIBATCHES, []
+        for _ in range(EPOCHS):
+            rng.shuffle(places)
+            for start in range(0, count, size):
+                part = places[start : start + size]
+                x, act, old, advantage, value = (each[part] for each in flat)
+                _, logp, entropy, new = agent(x, act)
+                new = new.view(-1)
+                difference = logp - old
+                ratio = difference.exp()
+                with torch.no_grad():
+                    ((ratio - 1) - difference).mean()
+                    fractions.append(((ratio - 1.0).abs() > CLIP).float().mean().item())
+                advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+                held = torch.clamp(ratio, 1 - CLIP, 1 + CLIP)
+                policy_loss = torch.max(-advantage * ratio, -advantage * held).mean()
+                kept = value + torch.clamp(new - value, -CLIP, CLIP)
+                worse = torch.max((new - returns[part]) ** 2, (kept - returns[part]) ** 2)
+                loss = policy_loss - 0.0 * entropy.mean() + 0.5 * 0.5 * worse.mean()
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+                optimiser.step()
+
+    return timed(phase, task)
+
+
+def sb3(task: dict[str, Any]) -> dict[str, float]:
+    """Stable-Baselines3's PPO; a phase is what its callback sees between two roll-outs."""
+    import gymnasium
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    torch.set_num_threads(1)
+    assert gymnasium.__version__
+    clock: list[tuple[float, float]] = []
+
+    class Clock(BaseCallback):  # type: ignore[misc]
+        def _on_rollout_start(self) -> None:
+            clock.append((time.perf_counter(), time.process_time()))
+
+        def _on_step(self) -> bool:
+            return True
+
+    envs, phases = task["envs"], task["phases"]
+    vector = VecNormalize(make_vec_env(task["env"], n_envs=envs, seed=0), gamma=GAMMA)
+    network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
+    model = PPO(
+        "MlpPolicy", vector, n_steps=STEPS, batch_size=envs * STEPS // MINIBATCHES, n_epochs=EPOCHS,
+        learning_rate=3e-4, gamma=GAMMA, gae_lambda=LAMBDA, clip_range=CLIP, clip_range_vf=CLIP, ent_coef=0.0,
+        vf_coef=0.5, max_grad_norm=0.5, policy_kwargs=network, device="cpu", seed=0,
+    )  # fmt: skip
+    model.learn(phases * envs * STEPS, callback=Clock())
+    clock.append((time.perf_counter(), time.process_time()))
+    (wall, cpu), (end, cpu_end) = clock[1], clock[-1]
+    steps = (phases - 1) * envs * STEPS
+    return {"rate": steps / (end - wall), "cpu": 1000.0 * (cpu_end - cpu) / steps}
+
+
+def physics(task: dict[str, Any]) -> dict[str, float]:
+    """`mj_step` alone, an MjData for each environment, with the controls and the resets of an untrained policy."""
+    import gymnasium
+    import mujoco
+
+    robot: Any = gymnasium.make(task["env"]).unwrapped
+    robot.reset(seed=0)
+    model, rng = robot.model, np.random.default_rng(0)
+    data = [mujoco.MjData(model) for _ in range(task["envs"])]
+    controls = rng.uniform(-1.0, 1.0, (STEPS, task["envs"], model.nu))
+
+    def phase() -> None:
+        for each in data:
+            mujoco.mj_resetData(model, each)
+            each.qpos[:] = robot.init_qpos
+        for t in range(STEPS):
+            if t % 25 == 0:  # about as long as an untrained Hopper stands
+                for each in data:
+                    mujoco.mj_resetData(model, each)
+            for each, control in zip(data, controls[t], strict=True):
+                each.ctrl[:] = control
+                mujoco.mj_step(model, each, robot.frame_skip)
+
+    return timed(phase, task)
+
+
+SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
+    "ours": ours, "ours, K = 8": stale, "cleanrl": cleanrl, "sb3": sb3, "physics": physics,
+}  # fmt: skip
+
+
+def compare(env: str, envs: int, sides: list[str], rounds: int, phases: int) -> None:
+    from peers import block, environment, spread
+
+    pythons = {side: environment("stable-baselines3", SB3) for side in sides if side == "sb3"}
+    task = {"env": env, "envs": envs, "phases": phases}
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for turn in range(rounds):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            python = pythons.get(side, sys.executable)
+            found[side].append(block(python, __file__, ["--side", side, "--task", json.dumps(task)]))
+    print(f"{env}, {envs} environments x {STEPS} steps, minibatches of {envs * STEPS // MINIBATCHES}")
+    print(f"  {'':<12}{'env steps/s':>32}{'CPU s per 1,000':>24}{'ours is so much faster':>28}{'bar':>6}")
+    for side, blocks in found.items():
+        rate = spread([b["rate"] for b in blocks], 0)
+        cpu = spread([b["cpu"] for b in blocks])
+        ratio = spread([a["rate"] / b["rate"] for a, b in zip(found["ours"], blocks, strict=True)])
+        bar = BARS.get((side, envs), "")
+        print(f"  {side:<12}{rate:>32}{cpu:>24}{ratio if side != 'ours' else '':>28}{bar:>6}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="2 rounds of short blocks instead of 5")
+    parser.add_argument("--env", default="Hopper-v5")
+    parser.add_argument("--envs", type=int, nargs="*", default=[8, 64])
+    parser.add_argument("--without", nargs="*", default=[], choices=list(SIDES), help="sides to leave out")
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side is not None:
+        print(json.dumps(SIDES[arguments.side](arguments.task)))
+        return
+    rounds, phases = (2, 3) if arguments.quick else (5, 6)
+    print(
+        f"one run, one thread, {rounds} blocks of {phases - 1} phases each, in turns; "
+        f"Python {platform.python_version()}, {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
+        flush=True,
+    )
+    sides = [side for side in SIDES if side not in arguments.without]
+    for envs in arguments.envs:
+        compare(arguments.env, envs, sides, rounds, phases)
+
+
+if __name__ == "__main__":
+    main()
