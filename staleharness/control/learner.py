@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets
-from ..objectives import masked_mean
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
 from .networks import gaussian_kl
@@ -85,8 +84,13 @@ class ControlLearner(Learner[ControlData, Part]):
         parts = batch.minibatches(count, realign == "step", rng)
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
-        for decision, columns in zip(parts, shuffled, strict=True):
-            yield Part(decision, Columns(*columns.unbind()))
+        columns = [Columns(*each.unbind()) for each in shuffled]
+        if realign == "step":
+            advantages = [each.advantage for each in columns]  # not used: the method is asked at each step
+        else:
+            advantages = self._normalised([each.advantage for each in columns])
+        for decision, each, advantage in zip(parts, columns, advantages, strict=True):
+            yield Part(decision, each._replace(advantage=advantage))
 
     def end(self) -> dict[str, Any]:
         batch = self.batch
@@ -99,10 +103,7 @@ class ControlLearner(Learner[ControlData, Part]):
         flat = part.decision.flatten()
         now = policy.forward(batch.obs.index_select(0, flat), batch.action.index_select(0, flat))
         asked = self._asked(part, now)
-        mask = torch.ones(part.decision.shape, device=policy.device)
-        advantage = asked.advantage
-        if spec.normalise_advantage and self.algorithm.normalise_advantage:
-            advantage = normalised(advantage, mask, spec.advantage_correction)
+        mask, advantage = torch.ones(part.decision.shape, device=policy.device), asked.advantage
         with torch.enable_grad():
             for opened in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
                 opened.requires_grad_()
@@ -110,18 +111,17 @@ class ControlLearner(Learner[ControlData, Part]):
             answer = self.algorithm.policy_loss(decisions)
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, mask / mask.numel())
-        policy_loss = masked_mean(answer.loss, mask)
         start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
         critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
-        clipped = ((pull.view_as(mask) == 0) & (advantage != 0)).float()
+        clipped = (pull.view_as(mask) == 0) & (advantage != 0)
         log = {
-            "policy_loss": policy_loss,
+            "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
             "entropy": now.entropy.expand(len(flat)).mean(),
-            "clipped": masked_mean(clipped, mask),
+            "clipped": clipped,
         }
         return Gradient(decisions, answer, pull, log)
 
@@ -141,14 +141,26 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(asked.advantage.flatten(), asked.value_target.flatten())
 
     def _asked(self, part: Part, now: Evaluation) -> Targets:
-        """Advantages and value targets [R, T] of a minibatch, asked anew where the method realigns at every step."""
+        """Advantages as they stand in the loss and value targets [R, T] of a minibatch, asked anew where the method
+        realigns at every step."""
         if self.algorithm.realign_every != "step":
             return Targets(part.fixed.advantage, part.fixed.value_target)
         shape = part.decision.shape
         rows = part.decision[:, 0] // shape[1]
         shown = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
-        with torch.no_grad():
-            return self.algorithm.targets(shown)
+        asked = self.algorithm.targets(shown)
+        (advantage,) = self._normalised([asked.advantage])
+        return Targets(advantage, asked.value_target)
+
+    def _normalised(self, advantages: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Advantages [R, T] of each minibatch as they stand in the loss; together where all are of one size."""
+        if not (self.spec.normalise_advantage and self.algorithm.normalise_advantage):
+            return advantages
+        correction = self.spec.advantage_correction
+        if len({a.shape for a in advantages}) > 1:
+            return [normalised(a, torch.ones_like(a), correction) for a in advantages]
+        together = torch.stack(list(advantages))
+        return normalised(together, torch.ones_like(together), correction).unbind()
 
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed

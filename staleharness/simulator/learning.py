@@ -18,7 +18,7 @@ from .ewma import ewma_update
 if TYPE_CHECKING:
     from torch import Tensor
 
-Log = dict[str, "Tensor"]  # scalars of one gradient step
+Log = dict[str, "Tensor"]  # what is said of one gradient step: numbers [], or one of each decision [R, T]
 Data = TypeVar("Data")  # what a phase's collecting brings
 Part = TypeVar("Part")  # a minibatch of it
 
@@ -71,8 +71,8 @@ class Learner(ABC, Generic[Data, Part]):
         spec = self.spec
         rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
-        log = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
-        report |= self._summarise(log, phase)
+        steps = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
+        report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
         self.state = self.algorithm.next_state(self.state, own)
@@ -101,9 +101,7 @@ class Learner(ABC, Generic[Data, Part]):
 
     def optimise(self, rate: float) -> Tensor:
         """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
-        import torch
-
-        norm: Tensor = torch.nn.utils.clip_grad_norm_(self.parameters, self.spec.max_grad_norm)
+        norm = clip_norm(self.parameters, self.spec.max_grad_norm)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
         self.gradient_steps += 1
@@ -112,25 +110,24 @@ class Learner(ABC, Generic[Data, Part]):
             self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
         return norm
 
-    def step(self, part: Part, rate: float) -> Log:
-        """One gradient step on a minibatch; returns its scalars."""
+    def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
+        """One gradient step on a minibatch; returns what is to be said of it and its mask [R, T]."""
         import torch
 
         taken = self.gradient(part)
         decisions = taken.decisions
         scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
         norm = self.optimise(rate * scale)
-        with torch.no_grad():
-            said = taken.answer.diagnostics.items()
-            own = {f"algorithm/{key}": masked_mean(x.float(), decisions.mask) for key, x in said}
+        own = {f"algorithm/{key}": x.detach() for key, x in taken.answer.diagnostics.items()}
         log = {**taken.log, "grad_norm": norm, **own}
-        return log | {"step_scale": torch.tensor(scale, device=norm.device)} if self.says_step_scale else log
+        if self.says_step_scale:
+            log["step_scale"] = torch.tensor(scale, device=norm.device)
+        return log, decisions.mask
 
-    def _summarise(self, log: Sequence[Log], phase: int) -> dict[str, float]:
+    def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
         """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming what went first."""
-        import torch
-
-        series = {key: torch.stack([entry[key].float() for entry in log]).cpu() for key in log[0]}
+        masks = [mask for _, mask in steps]
+        series = {key: _series([log[key] for log, _ in steps], masks).cpu() for key in steps[0][0]}
         bad = {key: int((~x.isfinite()).nonzero()[0]) for key, x in series.items() if not x.isfinite().all()}
         if bad:
             where = min(bad, key=bad.__getitem__)  # the first of those that went first
@@ -169,19 +166,52 @@ class Learner(ABC, Generic[Data, Part]):
 OF_DATA = ("tv", "ess", "kl_k1", "kl_k3")
 
 
+def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
+    """One number of each gradient step [S]; the mean over its decisions where there is one of each. Taken at the end of
+    the phase, and together where minibatches are of one size: a mean costs more to ask for than to compute."""
+    import torch
+
+    if values[0].dim() == 0:
+        return torch.stack([x.float() for x in values])
+    if len({x.shape for x in values}) > 1:
+        return torch.stack([masked_mean(x.float(), mask) for x, mask in zip(values, masks, strict=True)])
+    mask = torch.stack(list(masks)).flatten(1)
+    total = (torch.stack(list(values)).float().flatten(1) * mask).sum(1)
+    return total / mask.sum(1).clamp(min=1.0)
+
+
 def _reduced(key: str, series: Tensor) -> Tensor:
     if key.endswith("_max"):
         return series.max()
     return series.min() if key.endswith("_min") else series.mean()
 
 
+def clip_norm(parameters: Sequence[Tensor], limit: float) -> Tensor:
+    """Scale the gradients of `parameters` so that their norm together is at most `limit`; returns the norm before."""
+    import torch
+
+    if len(parameters) > 1:
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    gradient = parameters[0].grad
+    assert gradient is not None, "it was put there just before"
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
 def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
-    """Advantages [B, T] with zero mean and unit standard deviation over the decisions where `mask` is 1.
+    """Advantages [..., R, T] with zero mean and unit standard deviation over the decisions of a minibatch [R, T] where
+    `mask`, of the same shape, is 1.
 
     correction: what is taken from their number n under the variance. Control takes 1, as PPO's code does (CleanRL,
     torch's `std`); tokens take 0, as TRL and verl do when they whiten with a mask. Published runs hold each to its own.
     """
-    count = mask.sum()
-    centred = (advantage - (advantage * mask).sum() / count.clamp(min=1.0)) * mask
-    variance = centred.square().sum() / (count - correction).clamp(min=1.0)
+    count = total(mask)
+    centred = (advantage - total(advantage * mask) / count.clamp(min=1.0)) * mask
+    variance = total(centred.square()) / (count - correction).clamp(min=1.0)
     return centred / (variance.sqrt() + 1e-8)
+
+
+def total(x: Tensor) -> Tensor:
+    """Σ over a minibatch: [..., R, T] to [..., 1, 1]."""
+    return x.sum((-2, -1), keepdim=True)
