@@ -85,10 +85,9 @@ class ControlLearner(Learner[ControlData, Part]):
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in shuffled]
-        if realign == "step":
-            advantages = [each.advantage for each in columns]  # not used: the method is asked at each step
-        else:
-            advantages = self._normalised([each.advantage for each in columns])
+        advantages: Sequence[Tensor] = [each.advantage for each in columns]
+        if realign != "step":  # else the method is asked at each step
+            advantages = self._normalised(advantages)
         for decision, each, advantage in zip(parts, columns, advantages, strict=True):
             yield Part(decision, each._replace(advantage=advantage))
 
