@@ -47,17 +47,11 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
     ) -> None:
-        import torch
+        from .adamw import AdamW
 
         self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
         self.spec = spec
-        self.optimizer = torch.optim.AdamW(
-            self.parameters,
-            lr=spec.learning_rate,
-            eps=spec.adam_epsilon,
-            weight_decay=spec.weight_decay,
-            fused=True,
-        )
+        self.optimizer = AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
         self.gradient_steps = 0
         self.state = algorithm.init_state()
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
@@ -102,8 +96,7 @@ class Learner(ABC, Generic[Data, Part]):
     def optimise(self, rate: float) -> Tensor:
         """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
         norm = clip_norm(self.parameters, self.spec.max_grad_norm)
-        self.optimizer.param_groups[0]["lr"] = rate
-        self.optimizer.step()
+        self.optimizer.step(rate)
         self.gradient_steps += 1
         if self.shadow:
             decay = self.algorithm.ewma_decay

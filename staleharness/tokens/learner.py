@@ -71,7 +71,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
                 yield self.minibatch(data.rows(index), self.taught[index], *anchors)
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
         way = gradient_by_rows if self.algorithm.optimal_baseline else gradient
         return way(self.spec, self.policy, self.algorithm, part, self.timer)
 

@@ -54,7 +54,7 @@ class Plain(TokenLearner):
     """One forward and one backward pass per completion with the group's mean as baseline, nothing else."""
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
         baseline, sigma = group_baseline(part.data.outcome, part.data.group, self.spec.baseline)
         return self.one_by_one(part, ((part.data.outcome - baseline) / sigma)[:, None] * part.mask)
 
@@ -85,7 +85,7 @@ class Double(Plain):
     """VCPO read literally: first the norms of all completions, then the gradient with the baseline they give."""
 
     def gradient(self, part: Minibatch) -> Gradient:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.forget_gradients()
         data = part.data
         _, sigma = group_baseline(data.outcome, data.group, self.spec.baseline)
         norms = torch.zeros_like(sigma)
@@ -93,7 +93,7 @@ class Double(Plain):
         def take_norm(row: int) -> None:
             found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
             norms[row] = found.square().sum() / part.weights[row].max().square()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.forget_gradients()
 
         first = self.one_by_one(part, part.mask, take_norm)
         baseline = torch.zeros_like(sigma)
@@ -165,7 +165,7 @@ def step(learner: TokenLearner, data: Completions) -> float:
 
 def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
     """Bytes of tensors alive at the worst moment of a step, beyond those that lived when it began."""
-    learner.optimizer.zero_grad(set_to_none=True)
+    learner.optimizer.forget_gradients()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as found:
@@ -177,7 +177,7 @@ def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
 
 def gradient(learner: TokenLearner, data: Completions) -> Tensor:
     learner.begin(data, PHASE)
-    learner.optimizer.zero_grad(set_to_none=True)
+    learner.optimizer.forget_gradients()
     learner.gradient(learner.minibatch(data, data.mask))
     return torch.cat([p.grad.flatten() for p in learner.parameters if p.grad is not None])
 

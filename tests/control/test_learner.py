@@ -221,7 +221,7 @@ def test_a_step_size_rule_scales_the_step_of_any_method(rule: Any) -> None:
     """Two phases behind, the law 1/lag halves the rate; Adam's first step is as long as its rate."""
     spec = replace(SMALL, lag="fixed:2", step_size=rule, anneal_learning_rate=False, epochs=1, minibatches=1)
     simulation = simulation_of(spec)
-    rates = [simulation.learner.optimizer.param_groups[0]["lr"] / spec.learning_rate for _ in simulation]
+    rates = [simulation.learner.optimizer.rate / spec.learning_rate for _ in simulation]
     expected = {"constant": [1.0] * 4, "inverse_lag": [1.0, 1.0, 0.5, 0.5]}
     if rule == "ess":
         assert rates[0] == pytest.approx(1.0) and all(0.5 < x < 1.0 for x in rates[1:])

@@ -1,0 +1,55 @@
+"""The optimiser is torch's AdamW, bit for bit, and goes on from what it saved."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from staleharness.simulator.adamw import AdamW
+from staleharness.simulator.learning import clip_norm
+
+
+def drawn(generator: torch.Generator) -> list[torch.Tensor]:
+    return [torch.randn(shape, generator=generator) for shape in ((7, 5), (5,), (300,))]
+
+
+def test_every_step_is_that_of_torch_and_a_restored_one_goes_on_alike() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mine = drawn(generator)
+    theirs = [p.clone() for p in mine]
+    optimizer = AdamW(mine, 1.0, epsilon=1e-3, weight_decay=0.1)
+    reference = torch.optim.AdamW(theirs, lr=1.0, eps=1e-3, weight_decay=0.1, fused=True)
+    for step in range(6):
+        rate = 0.1 / (1 + step)
+        gradients = drawn(generator)
+        for p, q, gradient in zip(mine, theirs, gradients, strict=True):
+            p.grad, q.grad = gradient.clone(), gradient.clone()
+        if step % 2:  # a parameter that the loss does not touch stays where it is, and its moments too
+            mine[1].grad = theirs[1].grad = None
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+        if step == 3:
+            kept = copy.deepcopy(optimizer.state_dict())
+            optimizer = AdamW(mine, 1.0, epsilon=1e-3, weight_decay=0.1)
+            optimizer.load_state_dict(kept)
+        optimizer.step(rate)
+        assert optimizer.rate == rate
+        assert all(torch.equal(p, q) for p, q in zip(mine, theirs, strict=True)), step
+    optimizer.forget_gradients()
+    before = [p.clone() for p in mine]
+    optimizer.step(1.0)
+    assert all(p.grad is None and torch.equal(p, q) for p, q in zip(mine, before, strict=True))
+
+
+def test_gradients_are_clipped_as_torch_clips_them() -> None:
+    for count in (1, 3):
+        for scale in (1e-3, 1.0, 50.0):
+            mine = drawn(torch.Generator().manual_seed(1))[:count]
+            theirs = [p.clone() for p in mine]
+            for p, q in zip(mine, theirs, strict=True):
+                p.grad, q.grad = scale * p, scale * q
+            norm = clip_norm(mine, 0.5)
+            assert torch.equal(norm, torch.nn.utils.clip_grad_norm_(theirs, 0.5))
+            for p, q in zip(mine, theirs, strict=True):
+                assert p.grad is not None and q.grad is not None and torch.equal(p.grad, q.grad)
