@@ -91,7 +91,7 @@ lock: $(STAMP) ## new pins for this Python in constraints/
 
 test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
 	@$(LLM)
-	@$(PYTHON) -m pytest -q -n auto --maxprocesses 8 -m "not slow and not gpu" $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that want a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)

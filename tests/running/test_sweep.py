@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
+import os
 from pathlib import Path
 
 import pytest
 from known_plugins import known
-from sweeping import (
-    command,
-    environment,
-    hopper,
-    metrics,
-    phases_written,
-    process,
-    said,
-    staleharness,
-    wait_until,
-)
+from sweeping import AtPhase, command, hopper, metrics, said, staleharness, without_report
 
 from staleharness.store.store import Store
 
@@ -91,7 +80,8 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
     assert again["table"] == content["table"]
     assert (again["runs"]["done"], again["runs"]["failed"]) == ([], [])
     assert sorted(again["runs"]["skipped"]) == sorted(made)
-    larger = staleharness(*command(out, "--seeds", "3", "--json", algo="ppo_clip,spo"))
+    with without_report():
+        larger = staleharness(*command(out, "--seeds", "3", "--json", algo="ppo_clip,spo"))
     assert larger.returncode == 0, larger.stderr
     assert len(said(larger)["runs"]["done"]) == 4 and len(said(larger)["runs"]["skipped"]) == 2
     assert {name: metrics(out)[name] for name in before} == before
@@ -104,7 +94,7 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
 def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     out, path = tmp_path / "out", plugin(tmp_path, FAILING)
     ways = "failing[how=loss],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
-    with known(path):
+    with known(path), without_report():
         done = staleharness(*command(out, "--seeds", "1", "--json", algo=ways))
     assert done.returncode == 1
     content = said(done)
@@ -135,20 +125,16 @@ def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = subprocess.Popen(
-        process(*command(out, "--seeds", "1", steps=64 * 400)),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        wait_until(lambda: phases_written(out) > 0)
-        second = staleharness(*command(out, "--seeds", "2"))
-        assert second.returncode == 2
-        assert "another sweep (process" in second.stderr and "Traceback" not in second.stderr
-    finally:
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=120)
+    asked = []
+
+    def ask_too() -> None:
+        asked.append(staleharness(*command(out, "--seeds", "2")))
+
+    (done,) = hopper(out, listener=AtPhase(ask_too)).done
+    (second,) = asked
+    assert second.returncode == 2
+    assert f"another sweep (process {os.getpid()})" in second.stderr and "Traceback" not in second.stderr
+    assert [run.name for run in (out / "runs").iterdir()] == [done]
 
 
 def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
