@@ -45,7 +45,7 @@ class Breaks(Algorithm):
 
 # As a user writes one: nothing is guarded, and what a worker does is done in no worker twice.
 SCRIPT = f"""
-from pathlib import Path
+import sys
 import staleharness as sh
 
 with open("executed.txt", "a") as log:
@@ -54,7 +54,7 @@ events = []
 results = sh.sweep(
     env="Pendulum", k=[1, 2], algo="spo", seeds=1, steps=128, settings={SIZE!r}, out="out", progress=events.append
 )
-print(len(results), sorted({{e["event"] for e in events}}), {{e["capacity"] for e in events}})
+print(len(results), sorted({{e["event"] for e in events}}), {{e["capacity"] for e in events}}, "torch" in sys.modules)
 """
 
 
@@ -175,12 +175,12 @@ def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
 # --- running
 
 
-def test_a_script_without_a_guard_sweeps_and_is_executed_once(
+def test_a_script_without_a_guard_sweeps_is_executed_once_and_loads_no_torch(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, done = swept
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "2 ['done', 'phase', 'started'] {1, 2}\n" and done.stderr == ""
+    assert done.stdout == "2 ['done', 'phase', 'started'] {1, 2} False\n" and done.stderr == ""
     assert (folder / "executed.txt").read_text() == "once\n"
 
 
