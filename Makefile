@@ -89,9 +89,11 @@ lock: $(STAMP) ## new pins for this Python in constraints/
 
 # The checks -----------------------------------------------------------------------------------------------------------
 
+# Bytecode is kept, whatever the shell says: or else each process that a test starts compiles the package anew. Tests
+# that share a fixture stay together until a worker runs out of its own.
 test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
 	@$(LLM)
-	@$(PYTHON) -m pytest -q -n auto --maxprocesses 8 -m "not slow and not gpu" $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that want a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)

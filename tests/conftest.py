@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+
+# Before torch is loaded, and for every process that a test starts: tests share the cores, and tensors as small as
+# theirs do nothing but wait for a second thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from known_plugins import known
 from places import ROOT
+from sweeping import said, staleharness, without_report
 
 import staleharness as sh
 from staleharness import cli
@@ -43,7 +45,7 @@ class Breaks(Algorithm):
 
 # As a user writes one: nothing is guarded, and what a worker does is done in no worker twice.
 SCRIPT = f"""
-from pathlib import Path
+import sys
 import staleharness as sh
 
 with open("executed.txt", "a") as log:
@@ -52,7 +54,7 @@ events = []
 results = sh.sweep(
     env="Pendulum", k=[1, 2], algo="spo", seeds=1, steps=128, settings={SIZE!r}, out="out", progress=events.append
 )
-print(len(results), sorted({{e["event"] for e in events}}), {{e["capacity"] for e in events}})
+print(len(results), sorted({{e["event"] for e in events}}), {{e["capacity"] for e in events}}, "torch" in sys.modules)
 """
 
 
@@ -173,26 +175,24 @@ def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
 # --- running
 
 
-def test_a_script_without_a_guard_sweeps_and_is_executed_once(
+def test_a_script_without_a_guard_sweeps_is_executed_once_and_loads_no_torch(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, done = swept
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "2 ['done', 'phase', 'started'] {1, 2}\n" and done.stderr == ""
+    assert done.stdout == "2 ['done', 'phase', 'started'] {1, 2} False\n" and done.stderr == ""
     assert (folder / "executed.txt").read_text() == "once\n"
 
 
 def test_what_a_script_swept_is_stored_for_the_command_line_and_the_other_way_round(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     out = swept[0] / "out"
     words = f"sweep --env Pendulum --k 1,2 --algo spo --seeds 1 --steps 128 --set {TINY} --json --out".split()
-    monkeypatch.setattr(sys, "argv", ["staleharness", *words, str(out)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
-    assert len(json.loads(capsys.readouterr().out)["runs"]["skipped"]) == 2
+    with without_report():
+        typed = staleharness(*words, str(out))
+    assert typed.returncode == 0, typed.stderr
+    assert len(said(typed)["runs"]["skipped"]) == 2
     heard: list[dict[str, Any]] = []
     again = sh.sweep(**ASKED, k=2, algo="spo", seeds=1, out=out, progress=heard.append)
     assert [run.spec["capacity"] for run in again] == [2] and heard == []
@@ -206,13 +206,16 @@ def test_a_simulation_here_has_the_bits_of_the_stored_run_and_leaves_torch_as_it
 ) -> None:
     (stored,) = [run for run in sh.load(swept[0] / "out") if run.spec["capacity"] == 2]
     frame = stored.metrics()
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # other than a run's
+    before = 2, torch.are_deterministic_algorithms_enabled()
     for phase in sh.simulate(env="Pendulum", k=2, algo="spo", steps=128, **SIZE):
         assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
         row = frame.iloc[phase.metrics["phase"]]
         for key, value in phase.metrics.items():
             held = row[key]
             assert list(held) == value if isinstance(value, list) else (held == value or pd.isna(held)), key
+    torch.set_num_threads(threads)
     assert phase.scores is not None and phase.metrics["phase"] == len(frame) - 1
     assert phase.scores.returns["sampled"] == stored.record["scores"]["sampled"]["returns"]
 
@@ -225,19 +228,13 @@ def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
 
 
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
-    (tmp_path / "breaks.py").write_text(BREAKS)
-    code = f"""
-import staleharness as sh
-try:
-    sh.sweep(env="Pendulum", k=2, algo="breaks,spo", seeds=1, steps=64, settings={SIZE!r}, out="out",
-             plugin="breaks.py")
-except sh.RunsFailed as error:
-    (failure,) = error.failed.values()
-    logged = "broken on purpose" in failure["log_tail"]
-    print(error, failure["class"], logged, [r.record["label"] for r in error.results])
-"""
-    done = program(code, tmp_path)
-    assert done.stdout == (
-        "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose "
-        "ValueError True ['spo']\n"
-    ), done.stderr
+    plugin, out = tmp_path / "breaks.py", tmp_path / "out"
+    plugin.write_text(BREAKS)
+    with known(), pytest.raises(sh.RunsFailed) as caught:
+        sh.sweep(**ASKED, k=2, algo="breaks,spo", seeds=1, out=out, plugin=str(plugin))
+    assert str(caught.value) == (
+        "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose"
+    )
+    (failure,) = caught.value.failed.values()
+    assert failure["class"] == "ValueError" and "broken on purpose" in failure["log_tail"]
+    assert [run.record["label"] for run in caught.value.results] == ["spo"]

@@ -125,7 +125,7 @@ def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Silent) -> tuple[O
 
 @pytest.mark.usefixtures("tabular")
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    runs = plan(ask(env="random-mdp-1", k="8", algo="vaco", seeds="1", steps=str(128 * 500))).runs
+    runs = plan(ask(env="random-mdp-1", k="8", algo="vaco", seeds="1", steps=str(128 * 40))).runs
     (run_id,) = [run.run_id for run in runs]
     outcome, stopped = swept(tmp_path / "stopped", runs, Interrupting())
     assert outcome == Outcome(interrupted=True) and list(stopped.attempt_dir(run_id).glob("checkpoint-*"))

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import gpu
 import pytest
-from places import ROOT
+import torch
 
-FOLDER = ROOT / "tests" / "benchmarks"
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
-    )
+pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
 
 
-def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu() -> None:
-    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
-    done = run(str(FOLDER / "gpu.py"), CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1 and "no CUDA device" in done.stderr
+def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main([]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1 and "no CUDA device" in said.err
 
 
 def test_the_gpu_benchmark_walks_its_way_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
-    done = run(
-        str(FOLDER / "gpu.py"), "--tiny", "--rounds", "1", "--micro-batch", "4", "--out", str(tmp_path)
-    )
-    assert done.returncode == 0, done.stderr
+    assert gpu.main(["--tiny", "--rounds", "1", "--micro-batch", "4", "--out", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "cpu_tiny.json").read_text())
     assert (
         record["command"]

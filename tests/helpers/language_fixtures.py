@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("transformers", reason="the language half needs the extra `l
 
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
+from staleharness.task import find_env
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +31,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+PROBLEMS = 256  # of word-problems, for training: every run turns all of them into tokens
+
+
 @pytest.fixture
-def spec(tiny: Path) -> Callable[..., LanguageSpec]:
+def few_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = sys.modules[find_env("word-problems")[1].__module__]
+    every = words.problems
+    monkeypatch.setattr(words, "problems", lambda split: every(split)[:PROBLEMS])
+
+
+@pytest.fixture
+def spec(tiny: Path, few_problems: None) -> Callable[..., LanguageSpec]:
     """A small run on that model; keyword arguments change settings."""
 
     def make(**settings: Any) -> LanguageSpec:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pytest
 from places import ROOT
 
 from staleharness import cli
+from staleharness.figures import canvas
+from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep import Outcome, sweep
 from staleharness.store.store import Store
@@ -32,14 +34,15 @@ class Silent:
     def stopping(self) -> None: ...
 
 
-class AtFirstPhase(Silent):
-    """Does something once, when the first phase is done."""
+class AtPhase(Silent):
+    """Does something once, when a run has done its first phase, or as many as are given."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act: Callable[[], None], phases: int = 1) -> None:
         self.act: Callable[[], None] | None = act
+        self.phases = phases
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
-        if self.act is not None:
+        if self.act is not None and progress["phase"] >= self.phases:
             self.act()
             self.act = None
 
@@ -51,14 +54,29 @@ def sweep_here(out: Path, jobs: int = 2, listener: Silent | None = None, **asked
     return sweep(plan(ask(**asked)).runs, store, jobs, listener or Silent())  # type: ignore[arg-type]
 
 
+@contextlib.contextmanager
+def without_report() -> Iterator[None]:
+    """Sweeps print their table and write no report, which takes most of a small sweep's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "write", lambda folder, *what: folder / "index.html")
+        yield
+
+
 TINY = "num_envs=2,num_steps=32,epochs=2,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
 
 
 def hopper(
-    out: Path, *, env: str = "Hopper", algo: str = "ppo_clip", seeds: int = 1, steps: int = 640
+    out: Path,
+    *,
+    env: str = "Hopper",
+    algo: str = "ppo_clip",
+    seeds: int = 1,
+    steps: int = 640,
+    listener: Silent | None = None,
 ) -> Outcome:
     """A sweep of tiny control runs, 64 steps a phase, by this process."""
-    return sweep_here(out, env=env, k="2", algo=algo, seeds=str(seeds), steps=str(steps), settings=TINY)
+    asked = {"env": env, "k": "2", "algo": algo, "seeds": str(seeds), "steps": str(steps), "settings": TINY}
+    return sweep_here(out, 2, listener, **asked)
 
 
 def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640) -> list[str]:
@@ -73,11 +91,12 @@ def process(*words: str) -> list[str]:
 
 
 def staleharness(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command line, in this process."""
+    """A command line, in this process. Cutting TrueType fonts to size would take most of a PDF's time."""
     out, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", ["staleharness", *words])
         patch.setenv("NO_COLOR", "1")
+        patch.setitem(canvas.SETTINGS, "pdf.fonttype", 3)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             cli.main()
     return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())  # type: ignore[arg-type]
@@ -94,11 +113,27 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", "NO_COLOR": "1", **more}
 
 
+def relatives(out: Path) -> list[int]:
+    """Living processes that were started with this results folder or work in it: the sweep, its server, its workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                place = os.readlink(entry / "cwd")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state != "Z" and (str(out).encode() in words or place.startswith(str(out))):
+                found.append(int(entry.name))
+    return found
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def phases_written(out: Path) -> int:

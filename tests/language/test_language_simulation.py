@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from language_fixtures import PROBLEMS
 from places import GSM8K
 
 from staleharness.errors import UserError
@@ -133,13 +134,15 @@ def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.
 def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
     spec: Specs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(UserError, match=r"of 2048 train prompts are longer than prompt_tokens=16 .*drop"):
+    with pytest.raises(
+        UserError, match=rf"of {PROBLEMS} train prompts are longer than prompt_tokens=16 .*drop"
+    ):
         simulation_of(spec(prompt_tokens=16))
     simulation = simulation_of(spec(prompt_tokens=16, long_prompts="drop"))
     kept, dropped = simulation.generator.prompts, simulation.test.dropped
     assert simulation.advance().metrics["dropped_problems"] == kept.dropped + dropped > 0
     assert f"left out {kept.dropped} train and {dropped} test problems" in caplog.text
-    assert len(kept.problems) + kept.dropped == 2048
+    assert len(kept.problems) + kept.dropped == PROBLEMS
     assert 0 < max(map(len, kept.tokens)) <= 16
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from results_helper import write_grid, write_run
 
-from staleharness.figures import canvas
+from staleharness.figures import canvas, drawings
 from staleharness.pages import contents, inline, report
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
@@ -153,7 +153,11 @@ def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):
     assert str(iqm) in [a.get("data-v") for t, a in page.elements if t == "td"]
 
 
-def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path):
+def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    drawn = canvas.to_bytes
+    monkeypatch.setattr(
+        canvas, "to_bytes", lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"not looked at"
+    )
     runs, _ = small(tmp_path, HOSTILE, "{{ 7 * 7 }}", '" onmouseover="alert(1)')
     runs.append(write_run(tmp_path, "vaco", 0, env=HOSTILE[::-1] + HOSTILE, fingerprint={"cpu": HOSTILE}))
     failure = FAILURE | {"label": HOSTILE, "log_tail": HOSTILE, "message": HOSTILE, "class": HOSTILE}
@@ -168,8 +172,11 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path):
 
 
 def test_a_report_is_left_alone_while_it_is_whole_and_made_again_byte_for_byte_where_it_is_not(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    every = drawings.sections
+    two = ("lag_histogram", "learning_curves")
+    monkeypatch.setattr(drawings, "sections", lambda results: [s for s in every(results) if s.name in two])
     runs, table = small(tmp_path, "spo", "vaco")
     folder = report.write(tmp_path / "x", Results.of(runs), table, [FAILURE], "command", "title").parent
     before = {p.name: p.read_bytes() for p in folder.iterdir()}

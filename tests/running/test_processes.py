@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from known_plugins import known
-from sweeping import AtFirstPhase, Silent, environment, phases_written, sweep_here, wait_until
+from sweeping import AtPhase, Silent, environment, phases_written, relatives, sweep_here, wait_until
 
 from staleharness.running.sweep import Outcome
 from staleharness.store.store import Store
@@ -73,22 +74,6 @@ def start(*arguments: str, out: Path, plugin: Path, **options: object) -> subpro
     )  # fmt: skip
 
 
-def relatives(out: Path) -> list[int]:
-    """Living processes that were started with this results folder or work in it: the sweep, its server, its workers."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-                place = os.readlink(entry / "cwd")
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state != "Z" and (str(out).encode() in words or place.startswith(str(out))):
-                found.append(int(entry.name))
-    return found
-
-
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "out"
@@ -117,32 +102,18 @@ def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: 
         plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
 
     with known(plugin):
-        outcome = here(out, AtFirstPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
+        outcome = here(out, AtPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
     (failure,) = outcome.failed.values()
     assert failure["class"] == "Changed" and "was edited since the sweep began" in failure["message"]
     labels = [json.loads((run / "run.json").read_text())["label"] for run in (out / "runs").iterdir()]
     assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
 
 
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGTERM"])
-def test_a_sweep_that_is_told_to_end_leaves_a_checkpoint_and_no_process(
-    out: Path, plugin: Path, name: str
-) -> None:
-    sweep = start(
-        "--algo",
-        "noisy[pause=0.1]",
-        "--seeds",
-        "2",
-        "--steps",
-        "6400",
-        out=out,
-        plugin=plugin,
-        start_new_session=True,
-    )
+def test_a_sweep_whose_terminal_closes_leaves_a_checkpoint_and_no_process(out: Path, plugin: Path) -> None:
+    words = "--algo noisy[pause=0.1] --seeds 2 --steps 6400".split()
+    sweep = start(*words, out=out, plugin=plugin, start_new_session=True)
     wait_until(lambda: phases_written(out) > 0)
-    os.killpg(
-        sweep.pid, getattr(signal, name)
-    )  # as a closed terminal or a batch system does: everybody hears it
+    os.killpg(sweep.pid, signal.SIGHUP)  # everybody hears it
     _, errors = sweep.communicate(timeout=60)
     assert sweep.returncode == 130, errors
     assert "the same command goes on" in errors and "FAILED" not in errors
@@ -150,38 +121,52 @@ def test_a_sweep_that_is_told_to_end_leaves_a_checkpoint_and_no_process(
     assert not list((out / "attempts").glob("*/failure.json"))
 
 
+def tell_everybody(out: Path, name: signal.Signals) -> None:
+    """The workers and their server, where they can be found, and this process, which sweeps."""
+    if Path("/proc").is_dir():
+        workers = relatives(out)
+        server = int(Path(f"/proc/{workers[0]}/stat").read_text().rpartition(")")[2].split()[1])
+        for process in (server, *workers):
+            os.kill(process, name)
+    os.kill(os.getpid(), name)
+
+
+def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin: Path) -> None:
+    act = AtPhase(lambda: tell_everybody(out, signal.SIGTERM))
+    with known(plugin):
+        outcome = here(out, act, algo="noisy[pause=0.1]", seeds="2", steps="6400")
+    assert outcome == Outcome(interrupted=True)
+    assert list((out / "attempts").glob("*/checkpoint-*.pt"))
+    assert not list((out / "attempts").glob("*/failure.json"))
+
+
 def test_what_is_ignored_stays_ignored(out: Path, plugin: Path) -> None:
-    words = command(out, plugin, "--algo", "noisy[pause=0.1]", "--seeds", "1", "--steps", "640")
-    sweep = subprocess.Popen(
-        ["nohup", *words], env=environment(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    wait_until(lambda: phases_written(out) > 0)
-    os.killpg(sweep.pid, signal.SIGHUP)
-    _, errors = sweep.communicate(timeout=60)
-    assert sweep.returncode == 0, errors
+    """As under nohup."""
+    act = AtPhase(lambda: tell_everybody(out, signal.SIGHUP))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with known(plugin):
+            outcome = here(out, act, algo="noisy[pause=0.1]", seeds="1", steps="320")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert act.act is None and len(outcome.done) == 1 and not outcome.interrupted
 
 
 def test_a_second_interrupt_ends_everything_at_once(out: Path, plugin: Path) -> None:
-    sweep = start("--algo", "noisy[pause=3]", "--seeds", "2", "--steps", "6400", out=out, plugin=plugin)
-    wait_until(lambda: list((out / "attempts").glob("*/notes.txt")))
-    begin = time.monotonic()
-    sweep.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    sweep.send_signal(signal.SIGINT)
-    _, errors = sweep.communicate(timeout=60)
-    assert sweep.returncode == 130, errors
-    assert time.monotonic() - begin < 3 + 2
-    assert "Traceback" not in errors
+    def twice() -> None:
+        wait_until(lambda: list((out / "attempts").glob("*/notes.txt")))  # in the middle of a long phase
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
 
-
-def test_workers_of_a_killed_sweep_end_by_themselves(out: Path, plugin: Path) -> None:
-    sweep = start("--algo", "noisy[pause=0.05]", "--seeds", "1", "--steps", "640000", out=out, plugin=plugin)
-    wait_until(lambda: phases_written(out) > 0)
-    sweep.kill()
-    sweep.communicate(timeout=60)
-    wait_until(lambda: not relatives(out), 30)
-    assert list((out / "attempts").glob("*/checkpoint-*.pt"))
+    with known(plugin):
+        impatient = threading.Thread(target=twice)
+        impatient.start()
+        begin = time.monotonic()
+        outcome = here(out, algo="noisy[pause=60]", seeds="2", steps="6400")
+        impatient.join()
+    assert outcome == Outcome(interrupted=True)
+    assert time.monotonic() - begin < 60
 
 
 def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin: Path) -> None:
@@ -190,7 +175,7 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin:
         os.kill(worker, signal.SIGTERM)
 
     with known(plugin):
-        outcome = here(out, AtFirstPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
+        outcome = here(out, AtPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
     assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1

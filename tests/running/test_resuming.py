@@ -6,12 +6,23 @@ import os
 import random
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from sweeping import command, environment, hopper, metrics, phases_written, process, wait_until
+from sweeping import (
+    AtPhase,
+    command,
+    environment,
+    hopper,
+    metrics,
+    phases_written,
+    process,
+    relatives,
+    wait_until,
+)
 
-PHASES = 120
+PHASES = 40
 STEPS = 64 * PHASES
 
 
@@ -23,29 +34,43 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return metrics(out)
 
 
-@pytest.mark.parametrize("how", ["interrupt", "kill"])
-def test_a_sweep_stopped_half_way_goes_on_to_the_same_bits(
-    tmp_path: Path, straight: dict[str, str], how: str
-) -> None:
-    stopped = tmp_path / "stopped"
-    stopping = subprocess.Popen(
-        process(*command(stopped, "--seeds", "2", steps=STEPS)),
-        env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    wait_until(lambda: phases_written(stopped) >= 6)
-    stopping.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
-    _, errors = stopping.communicate(timeout=120)
-    if how == "interrupt":
-        assert stopping.returncode == 130, errors
-        assert "the same command goes on" in errors
-        assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
+def goes_on(stopped: Path, straight: dict[str, str]) -> None:
+    """The same sweep again comes to the same bits, from where the first was stopped."""
     assert phases_written(stopped) < 2 * PHASES
+    assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
     assert len(hopper(stopped, seeds=2, steps=STEPS).done) == 2
     assert metrics(stopped) == straight
     logs = [(path / "log.txt").read_text() for path in (stopped / "runs").iterdir()]
     assert any("resumed after phase" in log for log in logs)
     assert not list((stopped / "attempts").iterdir())
+
+
+def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
+    interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
+    assert hopper(tmp_path, seeds=2, steps=STEPS, listener=interrupt).interrupted
+    goes_on(tmp_path, straight)
+
+
+# The command line, which kills itself when a run is at its sixth phase.
+KILLED = """
+import os, signal
+from staleharness import cli
+from staleharness.commands.shared.display import PlainLines
+PlainLines.phase = lambda self, run, heard: heard["phase"] < 6 or os.kill(os.getpid(), signal.SIGKILL)
+cli.main()
+"""
+
+
+def test_workers_of_a_killed_sweep_end_by_themselves_and_it_goes_on_to_the_same_bits(
+    tmp_path: Path, straight: dict[str, str]
+) -> None:
+    words = [sys.executable, "-c", KILLED, *command(tmp_path, "--seeds", "2", steps=STEPS)]
+    quickly = environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05")
+    killed = subprocess.run(words, env=quickly, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    if Path("/proc").is_dir():
+        wait_until(lambda: not relatives(tmp_path), 30)
+    goes_on(tmp_path, straight)
 
 
 @pytest.mark.slow

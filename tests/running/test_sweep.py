@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from known_plugins import known
-from sweeping import (
-    command,
-    environment,
-    hopper,
-    metrics,
-    phases_written,
-    process,
-    said,
-    staleharness,
-    wait_until,
-)
+from sweeping import AtPhase, command, hopper, metrics, said, staleharness, without_report
 
 from staleharness.store.store import Store
 
@@ -69,12 +59,19 @@ class Broken(ControlTask):
 '''
 
 
+@pytest.fixture
+def no_report() -> Iterator[None]:
+    with without_report():
+        yield
+
+
 def plugin(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "plugin.py"
     path.write_text(text)
     return path
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = staleharness(*command(out, "--seeds", "2", "--json"))
@@ -84,8 +81,6 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
     assert len(made) == 2 and content["runs"] == {"done": made, "failed": [], "skipped": []}
     (row,) = content["table"]
     assert (row["algorithm"], row["env"], row["capacity"], row["n_runs"]) == ("ppo_clip", "Hopper-v5", 2, 2)
-    page = Path(content["report"])
-    assert page.is_file() and "<svg" in page.read_text()
     before = metrics(out)
     again = said(staleharness(*command(out, "--seeds", "2", "--json")))
     assert again["table"] == content["table"]
@@ -101,6 +96,7 @@ def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missi
     assert {"torch", "mujoco", "threads", "cpu", "commit"} <= set(record["fingerprint"])
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     out, path = tmp_path / "out", plugin(tmp_path, FAILING)
     ways = "failing[how=loss],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
@@ -135,20 +131,16 @@ def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = subprocess.Popen(
-        process(*command(out, "--seeds", "1", steps=64 * 400)),
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        wait_until(lambda: phases_written(out) > 0)
-        second = staleharness(*command(out, "--seeds", "2"))
-        assert second.returncode == 2
-        assert "another sweep (process" in second.stderr and "Traceback" not in second.stderr
-    finally:
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=120)
+    asked = []
+
+    def ask_too() -> None:
+        asked.append(staleharness(*command(out, "--seeds", "2")))
+
+    (done,) = hopper(out, listener=AtPhase(ask_too)).done
+    (second,) = asked
+    assert second.returncode == 2
+    assert f"another sweep (process {os.getpid()})" in second.stderr and "Traceback" not in second.stderr
+    assert [run.name for run in (out / "runs").iterdir()] == [done]
 
 
 def test_a_damaged_run_is_put_aside_and_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
