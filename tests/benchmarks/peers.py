@@ -13,7 +13,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def environment(library: str, version: str) -> Path:
@@ -45,12 +44,14 @@ def environment(library: str, version: str) -> Path:
 
 
 def block(python: str | Path, script: str, words: Sequence[str], **variables: str) -> dict[str, Any]:
-    """What a fresh process of one thread prints last, as JSON. Ends the program where it fails."""
+    """What a fresh process prints last, as JSON; of one thread but for what the script asks of torch. Ends the program
+    where it fails."""
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
         [str(python), script, *words],
         capture_output=True,
         text=True,
-        env={**os.environ, **ONE_THREAD, **variables},
+        env={**os.environ, **one, **variables},
     )
     if done.returncode:
         sys.exit(f"the block {' '.join(words)} failed:\n{done.stderr[-3000:]}")

@@ -1,6 +1,6 @@
 """PPO end to end on MuJoCo, ours against CleanRL's loop, Stable-Baselines3 and the physics alone: one run, one thread.
 
-    python tests/benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3]
+    python tests/benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3] [--paper]
 
 The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 epochs of 32 minibatches, 64 x 64 tanh
 networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
@@ -14,6 +14,9 @@ networks, normalised observations and rewards, Adam, gradient norm 0.5, no evalu
 Blocks run in fresh processes, in turns (the order changes each time); the first phase of a block is not counted.
 Printed are environment steps per second and CPU seconds, and ratios to ours of neighbouring blocks: median, smallest,
 largest. Bars: 4 x CleanRL and 3.5 x SB3 with 8 environments, 3.8 x CleanRL with 64; K = 8 at most 5 % behind K = 1.
+
+`--paper` compares ours with the physics at the batch size of VACO's Table 1 instead: 500 environments of 1,000 steps
+a phase, minibatches of 15,625, two threads each. Bar: 0.7 of the physics' speed.
 """
 
 from __future__ import annotations
@@ -32,19 +35,23 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
 
-STEPS, EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP = 256, 10, 32, 0.99, 0.95, 0.2
+EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP = 10, 32, 0.99, 0.95, 0.2
 SB3 = "2.9.2"
 BARS = {("cleanrl", 8): 4.0, ("sb3", 8): 3.5, ("cleanrl", 64): 3.8}
 
 
 def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
+    import torch
+
     from staleharness.task import find_env, simulation_of
 
-    envs, phases = task["envs"], task["phases"]
+    torch.set_num_threads(task["threads"])
+    envs, steps, phases = task["envs"], task["steps"], task["phases"]
     name, family = find_env(task["env"])
     simulation = simulation_of(family.settings.from_dict({
-        "env": name, "algorithm": "ppo_clip", "capacity": capacity, "steps": (phases + 1) * envs * STEPS,
-        "num_envs": envs, "num_steps": STEPS, "epochs": EPOCHS, "minibatches": MINIBATCHES, "evaluations": 1,
+        "env": name, "algorithm": "ppo_clip", "capacity": capacity, "steps": (phases + 1) * envs * steps,
+        "num_envs": envs, "num_steps": steps, "epochs": EPOCHS, "minibatches": MINIBATCHES, "evaluations": 1,
+        "threads": task["threads"],
     }))  # fmt: skip
     return timed(simulation.advance, task)
 
@@ -62,7 +69,7 @@ def timed(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(task["phases"] - warm):
         phase()
-    steps = (task["phases"] - warm) * task["envs"] * STEPS
+    steps = (task["phases"] - warm) * task["envs"] * task["steps"]
     return {
         "rate": steps / (time.perf_counter() - wall),
         "cpu": 1000.0 * (time.process_time() - cpu) / steps,
@@ -78,7 +85,8 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    envs, count = task["envs"], task["envs"] * STEPS
+    envs, length = task["envs"], task["steps"]
+    count = envs * length
 
     def make() -> Any:
         env: Any = gymnasium.make(task["env"])
@@ -120,12 +128,12 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
 
     agent = Agent()
     optimiser = torch.optim.Adam(agent.parameters(), lr=3e-4, eps=1e-5)
-    obs, actions = torch.zeros(STEPS, envs, obs_dim), torch.zeros(STEPS, envs, act_dim)
-    logps, rewards, dones, values = (torch.zeros(STEPS, envs) for _ in range(4))
+    obs, actions = torch.zeros(length, envs, obs_dim), torch.zeros(length, envs, act_dim)
+    logps, rewards, dones, values = (torch.zeros(length, envs) for _ in range(4))
     state = {"obs": torch.Tensor(vector.reset(seed=0)[0]), "done": torch.zeros(envs)}
 
     def phase() -> None:
-        for t in range(STEPS):
+        for t in range(length):
             obs[t], dones[t] = state["obs"], state["done"]
             with torch.no_grad():
                 action, logp, _, value = agent(state["obs"])
@@ -137,9 +145,9 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
         with torch.no_grad():
             last = agent.critic(state["obs"]).flatten()
             advantages, running = torch.zeros_like(rewards), torch.zeros(envs)
-            for t in reversed(range(STEPS)):
-                later = last if t == STEPS - 1 else values[t + 1]
-                alive = 1.0 - (state["done"] if t == STEPS - 1 else dones[t + 1])
+            for t in reversed(range(length)):
+                later = last if t == length - 1 else values[t + 1]
+                alive = 1.0 - (state["done"] if t == length - 1 else dones[t + 1])
                 error = rewards[t] + GAMMA * later * alive - values[t]
                 advantages[t] = running = error + GAMMA * LAMBDA * alive * running
         flat = [x.reshape(count, *x.shape[2:]) for x in (obs, actions, logps, advantages, values)]
@@ -191,18 +199,18 @@ def sb3(task: dict[str, Any]) -> dict[str, float]:
         def _on_step(self) -> bool:
             return True
 
-    envs, phases = task["envs"], task["phases"]
+    envs, length, phases = task["envs"], task["steps"], task["phases"]
     vector = VecNormalize(make_vec_env(task["env"], n_envs=envs, seed=0), gamma=GAMMA)
     network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
     model = PPO(
-        "MlpPolicy", vector, n_steps=STEPS, batch_size=envs * STEPS // MINIBATCHES, n_epochs=EPOCHS,
+        "MlpPolicy", vector, n_steps=length, batch_size=envs * length // MINIBATCHES, n_epochs=EPOCHS,
         learning_rate=3e-4, gamma=GAMMA, gae_lambda=LAMBDA, clip_range=CLIP, clip_range_vf=CLIP, ent_coef=0.0,
         vf_coef=0.5, max_grad_norm=0.5, policy_kwargs=network, device="cpu", seed=0,
     )  # fmt: skip
-    model.learn(phases * envs * STEPS, callback=Clock())
+    model.learn(phases * envs * length, callback=Clock())
     clock.append((time.perf_counter(), time.process_time()))
     (wall, cpu), (end, cpu_end) = clock[1], clock[-1]
-    steps = (phases - 1) * envs * STEPS
+    steps = (phases - 1) * envs * length
     return {"rate": steps / (end - wall), "cpu": 1000.0 * (cpu_end - cpu) / steps}
 
 
@@ -210,24 +218,22 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
     """`mj_step` alone, an MjData for each environment, with the controls and the resets of an untrained policy."""
     import gymnasium
     import mujoco
+    from stepping import INTEGRATION, Raw
 
     robot: Any = gymnasium.make(task["env"]).unwrapped
     robot.reset(seed=0)
-    model, rng = robot.model, np.random.default_rng(0)
-    data = [mujoco.MjData(model) for _ in range(task["envs"])]
-    controls = rng.uniform(-1.0, 1.0, (STEPS, task["envs"], model.nu))
+    model, envs, rng = robot.model, task["envs"], np.random.default_rng(0)
+    raw = Raw(model, envs, task["threads"], robot.frame_skip)
+    start = np.empty(mujoco.mj_stateSize(model, INTEGRATION))
+    mujoco.mj_getState(model, robot.data, start, INTEGRATION)
+    controls = rng.uniform(-1.0, 1.0, (task["steps"], envs, model.nu))
 
     def phase() -> None:
-        for each in data:
-            mujoco.mj_resetData(model, each)
-            each.qpos[:] = robot.init_qpos
-        for t in range(STEPS):
-            if t % 25 == 0:  # about as long as an untrained Hopper stands
-                for each in data:
-                    mujoco.mj_resetData(model, each)
-            for each, control in zip(data, controls[t], strict=True):
-                each.ctrl[:] = control
-                mujoco.mj_step(model, each, robot.frame_skip)
+        for t in range(task["steps"]):
+            again = (
+                dict.fromkeys(range(envs), start) if t % 25 == 0 else {}
+            )  # about how long an untrained one stands
+            raw.step(controls[t], again)
 
     return timed(phase, task)
 
@@ -237,17 +243,18 @@ SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
 }  # fmt: skip
 
 
-def compare(env: str, envs: int, sides: list[str], rounds: int, phases: int) -> None:
+def compare(sides: list[str], rounds: int, task: dict[str, Any]) -> None:
+    """Blocks of each side in turns, and what they come to."""
     from peers import block, environment, spread
 
     pythons = {side: environment("stable-baselines3", SB3) for side in sides if side == "sb3"}
-    task = {"env": env, "envs": envs, "phases": phases}
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else sides[::-1]:
             python = pythons.get(side, sys.executable)
             found[side].append(block(python, __file__, ["--side", side, "--task", json.dumps(task)]))
-    print(f"{env}, {envs} environments x {STEPS} steps, minibatches of {envs * STEPS // MINIBATCHES}")
+    envs, steps = task["envs"], task["steps"]
+    print(f"{task['env']}, {envs} environments x {steps} steps, minibatches of {envs * steps // MINIBATCHES}")
     print(f"  {'':<12}{'env steps/s':>32}{'CPU s per 1,000':>24}{'ours is so much faster':>28}{'bar':>6}")
     for side, blocks in found.items():
         rate = spread([b["rate"] for b in blocks], 0)
@@ -263,6 +270,7 @@ def main() -> None:
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--envs", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--without", nargs="*", default=[], choices=list(SIDES), help="sides to leave out")
+    parser.add_argument("--paper", action="store_true", help="the batch size of a paper, against the physics")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -270,14 +278,18 @@ def main() -> None:
         print(json.dumps(SIDES[arguments.side](arguments.task)))
         return
     rounds, phases = (2, 3) if arguments.quick else (5, 6)
+    task = {"env": arguments.env, "steps": 256, "threads": 1, "phases": phases}
+    sides = [side for side in SIDES if side not in arguments.without]
+    if arguments.paper:
+        rounds, sides, arguments.envs = (1 if arguments.quick else 3), ["ours", "physics"], [500]
+        task |= {"steps": 1000, "threads": 2, "phases": 2}
     print(
-        f"one run, one thread, {rounds} blocks of {phases - 1} phases each, in turns; "
+        f"one run, {task['threads']} thread(s), {rounds} blocks of {task['phases'] - 1} phases each, in turns; "
         f"Python {platform.python_version()}, {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
-    sides = [side for side in SIDES if side not in arguments.without]
     for envs in arguments.envs:
-        compare(arguments.env, envs, sides, rounds, phases)
+        compare(sides, rounds, {**task, "envs": envs})
 
 
 if __name__ == "__main__":
