@@ -140,6 +140,27 @@ class LagModel(Options):
         return f"{cls.name}[{','.join(f'{name}=…' for name in needed)}]" if needed else cls.name
 
 
+class DrawnLag(LagModel):
+    """A lag drawn anew for each row from one distribution, cut off where the buffer ends: P(lag = j) ∝ `weight`."""
+
+    def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights [n], not all 0, of the lags 0, 1, ... n − 1 in phases."""
+        raise NotImplementedError(f"{type(self).__name__} must define weight(lag)")
+
+    def assign(self, draw: Draw) -> Assignment:
+        share = self._shares(len(draw.held))
+        return keep(draw.phase - draw.generator().choice(len(share), size=draw.slots, p=share))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        share = self._shares(len(held(phase, capacity))).tolist()
+        return {phase - lag: p for lag, p in enumerate(share) if p > 0.0}
+
+    def _shares(self, versions: int) -> NDArray[np.float64]:
+        weight = self.weight(np.arange(versions, dtype=np.float64))
+        share: NDArray[np.float64] = weight / weight.sum()
+        return share
+
+
 LAGS: Registry[type[LagModel]] = Registry("lags")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from staleharness.base.streams import stream
+from staleharness.errors import UserError
 from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
 from staleharness.simulator.buffer import PolicyBuffer, Version
 from staleharness.testing import LagCheck, parametrize_with_lag_checks
@@ -21,7 +24,9 @@ seeds = st.integers(0, 2**32)
 
 ONE_OF_EACH = (
     "uniform", "oldest", "fixed:0", "fixed:4", "geometric:0.5", "geometric:1.0", "sync:3", "uniform/sync:3",
-    "geometric:0.7/sync:5", "oldest/sync:4", "inflight:3", "inflight:100",
+    "geometric:0.7/sync:5", "oldest/sync:4", "inflight:3", "inflight:100", "poisson:0", "poisson:2.5", "poisson:900",
+    "lognormal:1.5", "lognormal[median=30,sigma=0.2]", "slow_actors:4", "slow_actors[lag=3,every=4,fast=1]",
+    "poisson:1/sync:4",
 )  # fmt: skip
 
 
@@ -167,6 +172,61 @@ def test_geometric_halves_the_share_with_each_phase_of_lag() -> None:
 def test_a_decay_of_one_is_uniform(capacity: int, phase: int) -> None:
     said = parse_lag("geometric:1.0", capacity).probabilities(phase, capacity)
     assert said == pytest.approx(read_lag("uniform").probabilities(phase, capacity))
+
+
+@pytest.mark.parametrize(
+    ("text", "distribution"),
+    [
+        ("poisson:2.5", scipy.stats.poisson(2.5)),
+        ("poisson:40", scipy.stats.poisson(40)),
+        ("lognormal:1.5", scipy.stats.lognorm(1.0, scale=1.5)),
+        ("lognormal[median=3,sigma=0.4]", scipy.stats.lognorm(0.4, scale=3.0)),
+    ],
+)
+def test_a_drawn_lag_has_the_distribution_of_scipy_cut_off_where_the_buffer_ends(
+    text: str, distribution: Any
+) -> None:
+    capacity, phase, slots = 8, 50, 40_000
+    if hasattr(distribution, "pmf"):
+        share = distribution.pmf(np.arange(capacity))
+    else:  # a time, of which the whole phases count
+        share = np.diff(distribution.cdf(np.arange(capacity + 1)))
+    share = share / share.sum()
+    model = parse_lag(text, capacity)
+    said = model.probabilities(phase, capacity)
+    assert [said.get(phase - lag, 0.0) for lag in range(capacity)] == pytest.approx(share.tolist(), abs=1e-12)
+    counts = np.bincount(phase - versions_of(model, capacity, phase, slots), minlength=capacity)
+    assert counts / slots == pytest.approx(share, abs=5 * 0.5 / slots**0.5)
+
+
+def test_a_distribution_that_lies_behind_the_buffers_end_gives_the_oldest_version() -> None:
+    assert parse_lag("lognormal[median=1e9,sigma=0.1]", 4).probabilities(20, 4) == {17: 1.0}
+    assert max(parse_lag("poisson:900", 4).probabilities(20, 4).items(), key=lambda vp: vp[1])[0] == 17
+
+
+def test_the_same_actors_are_slow_in_every_phase() -> None:
+    model = parse_lag("slow_actors[lag=3,every=4,fast=1]", 4)
+    for phase in (9, 10, 57):
+        lags = phase - versions_of(model, 4, phase, 8, seed=phase)
+        assert lags.tolist() == [1, 1, 1, 3, 1, 1, 1, 3]
+    assert model.probabilities(9, 4) == {6: 0.25, 8: 0.75}
+    assert versions_of(model, 4, 2, 4).tolist() == [1, 1, 1, 0], "before that many phases have passed"
+    assert parse_lag("slow_actors:0", 1).probabilities(5, 1) == {5: 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "poisson:-1",
+        "lognormal:0",
+        "lognormal[median=1,sigma=0]",
+        "slow_actors:8",
+        "slow_actors[lag=1,fast=2]",
+    ],
+)
+def test_numbers_that_make_no_lag_are_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_lag(text, 8)
 
 
 def test_a_share_too_small_for_a_number_is_no_share() -> None:
