@@ -314,3 +314,11 @@ def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
     ]  # fmt: skip
     with pytest.raises(UserError, match="K=5"):
         plan(ask(env="Hopper", algo="ppo_clip[lag=fixed:4]", k="4", seeds="1"))
+
+
+@pytest.mark.parametrize("other", [{"mechanism": "replay"}, {"density": "mixture"}])
+def test_versions_kept_for_an_episode_go_with_neither_replay_nor_the_mixtures_density(other: dict) -> None:
+    dataclasses.replace(SPEC, assignment="episode")
+    dataclasses.replace(SPEC, **other)
+    with pytest.raises(UserError, match="use .*assignment=phase"):
+        dataclasses.replace(SPEC, assignment="episode", **other)

@@ -95,6 +95,16 @@ class ControlSpec(RunSpec):
                 f"STEPS={self.steps} is less than one phase: {self.num_envs} environments x {self.num_steps} steps "
                 f"= {self.batch_size}"
             )
+        if self.assignment == "episode" and self.mechanism == "replay":
+            raise UserError(
+                "assignment=episode keeps an actor's version until its episode ends; with mechanism=replay the newest "
+                "version always acts, so use assignment=phase"
+            )
+        if self.assignment == "episode" and self.density == "mixture":
+            raise UserError(
+                "density=mixture is that of versions drawn anew each phase; with assignment=episode nobody samples "
+                "from it, so use density=component, or assignment=phase"
+            )
         if self.minibatches > self.batch_size:
             raise UserError(
                 f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
