@@ -4,17 +4,17 @@ Scores come as one column per task, `columns[t]` of shape [..., runs of task t]:
 axis, tasks are always the sequence, so the two cannot be swapped and tasks may have unequal numbers of runs.
 A stratified bootstrap resamples the runs of each task independently (Agarwal et al., 2021).
 
-rliable draws from the *global* NumPy generator whatever `random_state` it is given. Here that generator is
-seeded from the name of the cell and put back afterwards, so that an interval depends on its own scores and
-name only.
+rliable draws from the *global* NumPy generator whatever `random_state` it is given, one resample at a time, and
+importing its bootstrap takes seconds (it loads statsmodels). Here its resamples are drawn at once, from a generator of
+the same kind that is seeded by the name of the cell, so that an interval depends on its own scores and name only.
+Tests hold them against rliable's own, bit for bit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,15 +69,17 @@ def stable_seed(*name: Any) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
-@contextlib.contextmanager
-def global_numpy_seed(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator inside the block and restore its state afterwards, whatever happens."""
-    state = np.random.get_state()  # noqa: NPY002  rliable offers no other way in
-    try:
-        np.random.seed(seed)  # noqa: NPY002
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
+def rliable_resamples(columns: Sequence[Array], reps: int, seed: int) -> list[Array]:
+    """Stratified resamples of columns [runs_t] -> [reps, runs_t]: those that `rliable.library`'s bootstrap draws from
+    NumPy's global generator after this seed, all at once and without that generator."""
+    rng = np.random.RandomState(seed)  # the generator that rliable draws from
+    sizes = [len(c) for c in columns]
+    if len(set(sizes)) == 1:  # it resamples a matrix [runs, tasks]
+        places = rng.randint(sizes[0], size=(reps, sizes[0], len(columns)))
+        drawn = np.stack(columns, axis=1)[places, np.arange(len(columns))]
+        return list(np.moveaxis(drawn, -1, 0))
+    places = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
+    return [c[np.stack(at)] for c, at in zip(columns, zip(*places, strict=True), strict=True)]
 
 
 def rliable_interval(
@@ -88,19 +90,7 @@ def rliable_interval(
 
     `name` identifies the cell (metric, algorithm, capacity) and seeds the resampling.
     """
-    from rliable import library
-
-    if len({len(c) for c in columns}) == 1:
-        bootstrap = library.StratifiedBootstrap(np.stack(columns, axis=1))
-    else:  # strata of unequal size, each [runs, 1]
-        bootstrap = library.StratifiedIndependentBootstrap(*[c[:, None] for c in columns])
-    with global_numpy_seed(stable_seed(*name)):
-        drawn = [strata for strata, _ in bootstrap.bootstrap(reps)]
-    # rliable would call the statistic for each resample; of all of them at once it takes a fraction of the time.
-    matrices = [
-        np.stack(strata) for strata in zip(*drawn, strict=True)
-    ]  # [reps, runs, tasks], one or one per task
-    return percentiles(statistic(*(column for m in matrices for column in np.moveaxis(m, -1, 0))))
+    return percentiles(statistic(*rliable_resamples(columns, reps, stable_seed(*name))))
 
 
 def rliable_points(*columns: Array) -> Array:
