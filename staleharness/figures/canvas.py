@@ -118,7 +118,9 @@ def panels(
             )  # fmt: skip
         if (engine := figure.get_layout_engine()) is not None:
             engine.execute(figure)  # places everything once, for all formats
-        figure.set_layout_engine(None)  # "none" would be an engine, for which matplotlib draws twice when it saves
+        figure.set_layout_engine(
+            None
+        )  # "none" would be an engine, for which matplotlib draws twice when it saves
 
 
 def label_edges(axes: Sequence[Axes], columns: int, x: str, y: str) -> None:

@@ -12,6 +12,7 @@ Tests hold them against rliable's own, bit for bit.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -78,8 +79,8 @@ def rliable_resamples(columns: Sequence[Array], reps: int, seed: int) -> list[Ar
         places = rng.randint(sizes[0], size=(reps, sizes[0], len(columns)))
         drawn = np.stack(columns, axis=1)[places, np.arange(len(columns))]
         return list(np.moveaxis(drawn, -1, 0))
-    places = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
-    return [c[np.stack(at)] for c, at in zip(columns, zip(*places, strict=True), strict=True)]
+    each = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
+    return [c[np.stack(at)] for c, at in zip(columns, zip(*each, strict=True), strict=True)]
 
 
 def rliable_interval(
@@ -126,8 +127,17 @@ def curve_band(
 ) -> tuple[Array, Array | None, Array | None]:
     """IQM over runs of the curves of each task, [runs_t, points], and its pointwise interval: each [points].
 
-    Whole runs are resampled, within their task. The interval is None where a task has one run only.
+    Whole runs are resampled, within their task. The interval is None where a task has one run only. The bands of
+    curves that were seen before are kept: a figure is drawn at two widths, and figures of one study share theirs.
     """
+    return _band(tuple((t.shape, t.tobytes()) for t in tasks), name, reps)
+
+
+@functools.lru_cache(maxsize=4096)
+def _band(
+    content: tuple[tuple[tuple[int, ...], bytes], ...], name: tuple[Any, ...], reps: int
+) -> tuple[Array, Array | None, Array | None]:
+    tasks = [np.frombuffer(data, np.float64).reshape(shape) for shape, data in content]
     middle = iqm(np.concatenate(tasks).T)
     if min(len(t) for t in tasks) < 2:
         return middle, None, None
