@@ -106,6 +106,8 @@ mutants: $(STAMP) ## change important lines on purpose, one by one: which test n
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
+	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
 	@$(LLM)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import rich.table
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would run
+
+
 def in_rich(headers: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "") -> rich.table.Table:
     """Lines of cells for a terminal. Names are text, never markup."""
     import rich.box
@@ -47,14 +50,23 @@ def rows_to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], heade
     """CSV text, by default with a header. A text cell that a spreadsheet would run as a formula gets a leading
     apostrophe.
     """
+    rows = list(rows)
+    return columns_to_csv({c: [row.get(c) for row in rows] for c in columns}, header)
+
+
+def columns_to_csv(columns: Mapping[str, Sequence[Any]], header: bool = True) -> str:
+    """As `rows_to_csv`, of columns by name."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if header:
         writer.writerow(columns)
-    for row in rows:
-        values = (row.get(c) for c in columns)
-        writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in "=+-@\t\r" and v else v for v in values])
+    writer.writerows(zip(*map(_harmless, columns.values()), strict=True))
     return stream.getvalue()
+
+
+def _harmless(column: Sequence[Any]) -> list[Any]:
+    run = {v: f"'{v}" for v in {v for v in column if isinstance(v, str)} if v.startswith(FORMULA)}
+    return [run.get(v, v) if isinstance(v, str) else v for v in column] if run else list(column)
 
 
 def number(value: float | None, digits: int = 2) -> str:

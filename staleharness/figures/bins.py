@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ..statistics.scores import Array
+from ..store.stored_run import StoredRun
 
 BINS = 100  # of a diagnostic over training
+Column = str | Callable[[StoredRun], Array | None]
 
 
-def binned(frames: Sequence[Any], name: str, most: int = BINS) -> tuple[Array, Array]:
+def binned(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple[Array, Array]:
     """Mean of a column over runs and within bins of equally many phases: ([bins], [bins]), empty if unmeasured."""
-    frames = [f for f in frames if name in f]
-    x = np.concatenate([np.empty(0), *(f["steps"].to_numpy(np.float64) for f in frames)])
-    y = np.concatenate([np.empty(0), *(f[name].to_numpy(np.float64) for f in frames)])
+    values = [(run, run.column(column) if isinstance(column, str) else column(run)) for run in runs]
+    pairs = [(steps, y) for run, y in values if y is not None and (steps := run.column("steps")) is not None]
+    x = np.concatenate([np.empty(0), *(steps for steps, _ in pairs)])
+    y = np.concatenate([np.empty(0), *(y for _, y in pairs)])
     x, y = x[np.isfinite(y)], y[np.isfinite(y)]
     phases = np.unique(x)
     bins = min(len(phases), most)

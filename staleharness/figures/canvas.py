@@ -116,8 +116,11 @@ def panels(
                 0.5, 0.45, "DRAFT", ha="center", va="center", rotation=18, fontsize=12 * width, fontweight="bold",
                 color=INK, alpha=0.1, gid="draft",
             )  # fmt: skip
-        figure.draw_without_rendering()  # places everything once, for all formats
-        figure.set_layout_engine("none")
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)  # places everything once, for all formats
+        figure.set_layout_engine(
+            None
+        )  # "none" would be an engine, for which matplotlib draws twice when it saves
 
 
 def label_edges(axes: Sequence[Axes], columns: int, x: str, y: str) -> None:

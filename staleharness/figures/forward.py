@@ -48,10 +48,7 @@ def metric_by_forward(
     ):
         for ax, n in zip(axes, ns, strict=True):
             for label, look in looks.items():
-                mine = [
-                    r.frame for r in results
-                    if _forward(r) == n and without_forward(r.label) == label
-                ]  # fmt: skip
+                mine = [r for r in results if _forward(r) == n and without_forward(r.label) == label]
                 x, y = binned(mine, metric)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
             ax.set_title(f"N = {n}", loc="left")

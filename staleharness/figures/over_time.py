@@ -34,9 +34,8 @@ def metric_over_time(
     ):
         for ax, k in zip(axes, ks, strict=True):
             for label, look in looks.items():
-                frames = [r.frame.assign(clock=_clock(r)) for r in found.members(label, k)]
-                _, x = binned(frames, "clock")
-                _, y = binned(frames, metric)
+                _, x = binned(found.members(label, k), _clock)
+                _, y = binned(found.members(label, k), metric)
                 if len(x) == len(y):
                     ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
             ax.set_title(f"K = {k}", loc="left")
@@ -46,7 +45,7 @@ def metric_over_time(
     return figure
 
 
-def _clock(run: StoredRun) -> Array:
+def _clock(run: StoredRun) -> Array | None:
     """Seconds of collecting and learning until the end of each phase."""
-    timing = run.timing()
-    return np.asarray((timing["collect"] + timing["learn"]).cumsum(), dtype=np.float64)
+    collect, learn = run.column("seconds/collect"), run.column("seconds/learn")
+    return None if collect is None or learn is None else np.cumsum(collect + learn)

@@ -61,7 +61,10 @@ def metric_over_training(
     """
     found = results.grid
     having = {
-        label for c, rs in found.cells.items() for label in [c.label] if any(metric in r.frame for r in rs)
+        label
+        for c, rs in found.cells.items()
+        for label in [c.label]
+        if any(r.column(metric) is not None for r in rs)
     }
     looks = {label: look for label, look in looks_of(table).items() if label in having}
     rows = [_end_row(found, label, k, metric, last) for label in looks for k in found.capacities]
@@ -72,7 +75,7 @@ def metric_over_training(
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
-            x, y = binned([r.frame for r in found.members(label, k)], metric)
+            x, y = binned(found.members(label, k), metric)
             ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
         level(ax, line)
 
@@ -120,7 +123,7 @@ def _end_row(found: Grid, label: str, k: int, metric: str, last: float) -> dict[
     """Mean of the last phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for members in found.tasks(label, k).values():
-        columns = [r.frame[metric].dropna().to_numpy(np.float64) for r in members if metric in r.frame]
+        columns = [c[~np.isnan(c)] for r in members if (c := r.column(metric)) is not None]
         if ends := [c[-max(1, round(last * len(c))) :].mean() for c in columns if len(c)]:
             tasks.append(np.array(ends))
     return with_interval(tasks, label, k, metric)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.stored_run import StoredRun
+from ..store.stored_run import SECONDS
 from .bins import binned
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
 from .captions import looks_of, machines, seeds
 from .over_training import level
 from .registry import FIGURES
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-SECONDS = "seconds/"  # before the name of a column of timing.parquet
 
 
 @FIGURES.register("rows_over_training")
@@ -36,7 +30,6 @@ def rows_over_training(
     that measure none of a row's columns are left out of it.
     """
     found, ks = results.grid, table.settings["capacities"]
-    frames = {run.id: _frame(run, rows) for run in results}
     looks = looks_of(table)
     subtitle = f"mean over environments and seeds ({seeds(found)}), no interval" + (
         f"; {note}" if note else ""
@@ -57,9 +50,8 @@ def rows_over_training(
         drawn = set()
         for ax, (row, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                mine = [frames[r.id] for r in found.members(label, k)]
                 for column in rows[row]:
-                    x, y = binned(mine, column)
+                    x, y = binned(found.members(label, k), column)
                     if len(x):
                         ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
                         drawn.add(label)
@@ -73,14 +65,3 @@ def rows_over_training(
         label_edges(axes, columns, table.settings["unit"], unit)
         legend(figure, {label: look for label, look in looks.items() if label in drawn})
     return figure
-
-
-def _frame(run: StoredRun, rows: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """The run's metrics, with the seconds that are asked for beside them."""
-    frame = run.frame
-    wanted = [c for columns in rows.values() for c in columns if c.startswith(SECONDS)]
-    if not wanted:
-        return frame
-    timing = run.timing()
-    there = {c: timing[c.removeprefix(SECONDS)] for c in wanted if c.removeprefix(SECONDS) in timing}
-    return frame.assign(**there)

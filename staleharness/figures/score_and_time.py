@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from ..statistics.results import Results
 from ..statistics.table import Table
+from ..store.stored_run import SECONDS, StoredRun
 from .canvas import FAINT, INK, PAGE, panels, shown
 from .captions import axis, iqm_axis, labels, machines, seeds, size
 from .registry import FIGURES
@@ -27,8 +28,7 @@ def score_and_time(results: Results, table: Table, width: float = PAGE) -> Figur
     """
     found, names, ks = results.grid, labels(table), table.settings["capacities"]
     rows = {(r["algorithm"], r["capacity"]): r for r in table.rows if r["iqm"] is not None}
-    timings = {run.id: run.timing() for run in results}
-    seconds = {run: float((t["collect"] + t["learn"]).sum()) for run, t in timings.items()}
+    seconds = {run.id: _spent(run, "collect", "learn") for run in results}
     unit, short = _clock_unit(max(seconds.values(), default=0.0))
 
     def over_runs(of: Callable[[str], float], digits: int) -> Cells:
@@ -50,10 +50,9 @@ def score_and_time(results: Results, table: Table, width: float = PAGE) -> Figur
         f"final {axis(table)}": score,
         f"training time, {short}": over_runs(lambda r: seconds[r] / unit, 2),
     }
-    if all("proximal" in t for t in timings.values()):
-        parts["of it in the proximal step, %"] = over_runs(
-            lambda r: 100 * timings[r]["proximal"].sum() / seconds[r], 1
-        )
+    if all(run.column(SECONDS + "proximal") is not None for run in results):
+        proximal = {run.id: _spent(run, "proximal") for run in results}
+        parts["of it in the proximal step, %"] = over_runs(lambda r: 100 * proximal[r] / seconds[r], 1)
     cores = machines(results)
     subtitle = (
         f"final score: {iqm_axis(table)} over {size(table)}, {table.settings['level']:.0%} stratified bootstrap "
@@ -81,6 +80,12 @@ def score_and_time(results: Results, table: Table, width: float = PAGE) -> Figur
             ax.grid(visible=False)
             ax.spines[["left", "bottom"]].set_visible(False)
     return figure
+
+
+def _spent(run: StoredRun, *parts: str) -> float:
+    """Seconds of these parts of a run's phases."""
+    columns = [c for part in parts if (c := run.column(SECONDS + part)) is not None]
+    return float(np.nansum(np.sum(columns, axis=0)))
 
 
 def _clock_unit(longest: float) -> tuple[float, str]:

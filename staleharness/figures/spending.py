@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from ..statistics.results import Results
 from ..statistics.table import Table
-from ..store.stored_run import StoredRun
+from ..store.stored_run import SECONDS, StoredRun
 from .canvas import FAINT, INK, PAGE, panels, shown
 from .captions import labels, seeds
 from .registry import FIGURES, Section
@@ -84,11 +84,11 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
 
 
 def _mean_seconds(runs: Sequence[StoredRun]) -> dict[str, float]:
-    frames = [run.timing() for run in runs]
-    return {
-        part: float(np.mean([f[part].mean() if part in f else 0.0 for f in frames] or [0.0]))
-        for part in PARTS
-    }
+    def mean(part: str) -> float:
+        columns = [run.column(SECONDS + part) for run in runs]
+        return float(np.mean([0.0 if c is None else np.nanmean(c) for c in columns] or [0.0]))
+
+    return {part: mean(part) for part in PARTS}
 
 
 def _short(seconds: float) -> str:

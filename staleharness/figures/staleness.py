@@ -41,8 +41,7 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     ):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                members = found.members(label, k)
-                x, y = binned([r.frame for r in members], name)
+                x, y = binned(found.members(label, k), name)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
             ax.set_title(DIAGNOSTICS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
             if name == "clipped":

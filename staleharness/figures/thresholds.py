@@ -36,7 +36,7 @@ def steps_to_threshold(
         return [np.array([min(x[y >= threshold], default=math.inf) for x, y in task]) for task in tasks]
 
     def curve(ax: Axes, k: int) -> None:
-        end = max((float(r.frame["steps"].iloc[-1]) for r in results), default=1.0)
+        end = max((float(x[-1]) for r in results if (x := r.column("steps")) is not None), default=1.0)
         for label, look in looks.items():
             if tasks := first(k, label):
                 x = np.sort(np.concatenate(tasks))

@@ -77,7 +77,7 @@ def warning_before_fall(
 def mean_lines(ax: Axes, looks: dict[str, Style], results: Results, metric: str) -> None:
     """A line per algorithm, mean over its runs, none where the column is not measured."""
     for label, look in looks.items():
-        x, y = binned([r.frame for r in results if r.label == label], metric, BINS)
+        x, y = binned([r for r in results if r.label == label], metric, BINS)
         ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
     steps_axis(ax)
     ax.yaxis.set_major_locator(MaxNLocator(4))
@@ -95,12 +95,11 @@ def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float])
 
 def falls(run: StoredRun, metric: str, share: float, after: int, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
-    frame = run.frame
-    if not {metric, "reward"} <= set(frame):
+    at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
+    if at is None or column is None or reward is None:
         return math.nan, math.nan
-    frame = frame[frame["steps"] > after]
-    steps = frame["steps"].to_numpy(np.float64)[window - 1 :]
-    column, reward = (trailing(frame[name].to_numpy(np.float64), window) for name in (metric, "reward"))
+    steps = at[at > after][window - 1 :]
+    column, reward = (trailing(values[at > after], window) for values in (column, reward))
     low, fallen = (first(steps, y < share * np.maximum.accumulate(y)) for y in (column, reward))
     return low, fallen
 

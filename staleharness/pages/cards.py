@@ -91,9 +91,8 @@ def _mechanisms(runs: Sequence[StoredRun], ks: Sequence[int], own: Mapping[str, 
 
 def share(runs: Sequence[StoredRun], k: int, column: str) -> Share | None:
     """What a mechanism touched at one capacity, or None where no run measured it."""
-    frames = [r.frame for r in runs if int(r.record["spec"]["capacity"]) == k]
-    there = [f[column].dropna().to_numpy(np.float64) for f in frames if column in f]
-    there = [x for x in there if len(x)]
+    columns = [r.column(column) for r in runs if int(r.record["spec"]["capacity"]) == k]
+    there = [c[~np.isnan(c)] for c in columns if c is not None]
     if not there:
         return None
     return Share(float(np.mean([x.mean() for x in there])), float(np.mean([x[-1] for x in there])))

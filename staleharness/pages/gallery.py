@@ -51,11 +51,11 @@ def make(
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = draw(e.draw, s.results, s.table, width, **e.options)
             retitle(figure, s.figure.heading)
+            svg = to_bytes(figure, "svg", s.source)
             if form == "wide":
-                for kind in ("svg", "png"):
-                    write_bytes(folder / f"{s.figure.name}.{kind}", to_bytes(figure, kind, s.source))
+                for kind, data in (("svg", svg), ("png", to_bytes(figure, "png", s.source))):
+                    write_bytes(folder / f"{s.figure.name}.{kind}", data)
                     written.append(folder / f"{s.figure.name}.{kind}")
-            svg = to_bytes(figure, "svg")
             forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
         inline[s.figure.name] = forms
     if page:

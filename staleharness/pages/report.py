@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import __version__
 from ..base.files import digest, tree_digest, write_bytes, write_json
-from ..base.text import rows_to_csv
+from ..base.text import columns_to_csv, rows_to_csv
 from ..figures.palette import styles
 from ..statistics.results import Results
 from ..statistics.table import Table, to_csv
@@ -139,8 +139,9 @@ def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) 
 
 def _curves_csv(results: Results) -> str:
     """A line per evaluation of a run: the learning curves, sampled and deterministic."""
-    rows = results.curves().rename(columns={"env": "environment", "value": "return"}).to_dict("records")
-    return rows_to_csv(rows, ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return"))
+    frame = results.curves().rename(columns={"env": "environment", "value": "return"})
+    columns = ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return")
+    return columns_to_csv({name: frame[name].tolist() for name in columns})
 
 
 def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:

@@ -63,9 +63,9 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, runner: Runner | int, list
                     runner.kill(run_id)
             while waiting and len(active) < runner.capacity and not interrupts.count:
                 run = waiting.pop(0)
+                listener.started(run)  # first: a runner may have to load what its workers share
                 runner.start(_job(run, store))
                 active[run.run_id] = run
-                listener.started(run)
             for event in runner.poll(PATIENCE):
                 if isinstance(event, Progress):
                     listener.phase(active[event.run_id], event.content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,6 +132,12 @@ def _read(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return _parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # of TOML, of UTF-8
         raise UserError(f"{file} cannot be read: {error}") from error
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> dict[str, Any]:
+    """TOML, read once however many methods ask; not to be written to."""
+    return tomllib.loads(text)

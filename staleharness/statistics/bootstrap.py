@@ -4,17 +4,18 @@ Scores come as one column per task, `columns[t]` of shape [..., runs of task t]:
 axis, tasks are always the sequence, so the two cannot be swapped and tasks may have unequal numbers of runs.
 A stratified bootstrap resamples the runs of each task independently (Agarwal et al., 2021).
 
-rliable draws from the *global* NumPy generator whatever `random_state` it is given. Here that generator is
-seeded from the name of the cell and put back afterwards, so that an interval depends on its own scores and
-name only.
+rliable draws from the *global* NumPy generator whatever `random_state` it is given, one resample at a time, and
+importing its bootstrap takes seconds (it loads statsmodels). Here its resamples are drawn at once, from a generator of
+the same kind that is seeded by the name of the cell, so that an interval depends on its own scores and name only.
+Tests hold them against rliable's own, bit for bit.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,15 +70,17 @@ def stable_seed(*name: Any) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
-@contextlib.contextmanager
-def global_numpy_seed(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator inside the block and restore its state afterwards, whatever happens."""
-    state = np.random.get_state()  # noqa: NPY002  rliable offers no other way in
-    try:
-        np.random.seed(seed)  # noqa: NPY002
-        yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
+def rliable_resamples(columns: Sequence[Array], reps: int, seed: int) -> list[Array]:
+    """Stratified resamples of columns [runs_t] -> [reps, runs_t]: those that `rliable.library`'s bootstrap draws from
+    NumPy's global generator after this seed, all at once and without that generator."""
+    rng = np.random.RandomState(seed)  # the generator that rliable draws from
+    sizes = [len(c) for c in columns]
+    if len(set(sizes)) == 1:  # it resamples a matrix [runs, tasks]
+        places = rng.randint(sizes[0], size=(reps, sizes[0], len(columns)))
+        drawn = np.stack(columns, axis=1)[places, np.arange(len(columns))]
+        return list(np.moveaxis(drawn, -1, 0))
+    each = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
+    return [c[np.stack(at)] for c, at in zip(columns, zip(*each, strict=True), strict=True)]
 
 
 def rliable_interval(
@@ -88,19 +91,7 @@ def rliable_interval(
 
     `name` identifies the cell (metric, algorithm, capacity) and seeds the resampling.
     """
-    from rliable import library
-
-    if len({len(c) for c in columns}) == 1:
-        bootstrap = library.StratifiedBootstrap(np.stack(columns, axis=1))
-    else:  # strata of unequal size, each [runs, 1]
-        bootstrap = library.StratifiedIndependentBootstrap(*[c[:, None] for c in columns])
-    with global_numpy_seed(stable_seed(*name)):
-        drawn = [strata for strata, _ in bootstrap.bootstrap(reps)]
-    # rliable would call the statistic for each resample; of all of them at once it takes a fraction of the time.
-    matrices = [
-        np.stack(strata) for strata in zip(*drawn, strict=True)
-    ]  # [reps, runs, tasks], one or one per task
-    return percentiles(statistic(*(column for m in matrices for column in np.moveaxis(m, -1, 0))))
+    return percentiles(statistic(*rliable_resamples(columns, reps, stable_seed(*name))))
 
 
 def rliable_points(*columns: Array) -> Array:
@@ -136,15 +127,34 @@ def curve_band(
 ) -> tuple[Array, Array | None, Array | None]:
     """IQM over runs of the curves of each task, [runs_t, points], and its pointwise interval: each [points].
 
-    Whole runs are resampled, within their task. The interval is None where a task has one run only.
+    Whole runs are resampled, within their task. The interval is None where a task has one run only. The bands of
+    curves that were seen before are kept: a figure is drawn at two widths, and figures of one study share theirs.
     """
+    return _band(tuple((t.shape, t.tobytes()) for t in tasks), name, reps)
+
+
+@functools.lru_cache(maxsize=4096)
+def _band(
+    content: tuple[tuple[tuple[int, ...], bytes], ...], name: tuple[Any, ...], reps: int
+) -> tuple[Array, Array | None, Array | None]:
+    tasks = [np.frombuffer(data, np.float64).reshape(shape) for shape, data in content]
     middle = iqm(np.concatenate(tasks).T)
     if min(len(t) for t in tasks) < 2:
         return middle, None, None
     rng = np.random.default_rng(stable_seed(*name))
-    drawn = [t[rng.integers(len(t), size=(reps, len(t)))] for t in tasks]  # each [reps, runs_t, points]
-    low, high = percentiles(iqm(np.swapaxes(np.concatenate(drawn, axis=1), 1, 2)))
+    places = [rng.integers(len(t), size=(reps, len(t))) for t in tasks]
+    # Point by point, so that what is sorted stays in the processor's cache.
+    points = zip(*(np.ascontiguousarray(t.T) for t in tasks), strict=True)
+    drawn = (np.concatenate([x[at] for x, at in zip(point, places, strict=True)], axis=1) for point in points)
+    low, high = percentiles(np.stack([_iqm_of_rows(rows) for rows in drawn], axis=-1))
     return middle, low, high
+
+
+def _iqm_of_rows(scores: Array) -> Array:
+    """`iqm` of [rows, runs], where each row is added up from its least value on, however rows lie in memory."""
+    count = scores.shape[-1]
+    middle = np.sort(scores, axis=-1)[:, count // 4 : count - count // 4]
+    return np.asarray(np.ascontiguousarray(middle.T).sum(axis=0) / middle.shape[-1])
 
 
 def percentiles(replicates: Array) -> tuple[Array, Array]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..base.text import plural
 from ..store import cells
 from ..store.cells import Grid, cell_of
@@ -93,13 +95,18 @@ class Results:
 
     @functools.cached_property
     def _curves(self) -> pd.DataFrame:
-        rows = []
-        for run in self.stored:
-            for score in run.record["scores"]:
-                place = {**_place(run), "score": score}
-                for steps, value in zip(*learning_curve(run, score), strict=True):
-                    rows.append({**place, "steps": int(steps), "value": float(value)})
-        return _frame(rows, (*PLACE, "score", "steps", "value"))
+        import pandas as pd
+
+        held = [
+            (run, score, *learning_curve(run, score)) for run in self.stored for score in run.record["scores"]
+        ]
+        held = [curve for curve in held if len(curve[2])]
+        if not held:
+            return _frame([], (*PLACE, "score", "steps", "value"))
+        places = pd.DataFrame([{**_place(run), "score": score} for run, score, *_ in held])
+        curves = places.iloc[np.repeat(np.arange(len(held)), [len(steps) for *_, steps, _ in held])]
+        steps, values = (np.concatenate([curve[i] for curve in held]) for i in (2, 3))
+        return curves.reset_index(drop=True).assign(steps=steps.astype(np.int64), value=values)
 
     def metrics(self) -> pd.DataFrame:
         """One row per run and phase: what was measured there. A column that no phase of a run has is empty for it."""

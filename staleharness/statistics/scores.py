@@ -61,5 +61,8 @@ def final_score(run: StoredRun, score: str) -> float:
 
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
     """(steps [points], mean return of the newest policy [points])."""
-    rows = run.frame[["steps", f"eval_{score}"]].dropna()
-    return rows["steps"].to_numpy(np.float64), rows[f"eval_{score}"].to_numpy(np.float64)
+    steps, values = run.column("steps"), run.column(f"eval_{score}")
+    if steps is None or values is None:
+        return np.empty(0), np.empty(0)
+    there = ~np.isnan(values)
+    return steps[there], values[there]

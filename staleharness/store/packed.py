@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,9 @@ from ..base.files import digest
 from ..errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 TABLES = ("metrics", "timing")  # with a column `run`
 RUNS = "runs.parquet"
@@ -59,27 +63,43 @@ def frame_of(path: Path) -> pd.DataFrame:
     return frame
 
 
+def numbers(table: Any, name: str) -> NDArray[np.float64] | None:
+    """A column of a table of pyarrow's as numbers, NaN where there is none; None where the column has no number."""
+    import numpy as np
+
+    at = table.schema.get_field_index(name)
+    if at < 0 or (column := table.column(at)).null_count == len(column):
+        return None
+    values: NDArray[np.float64] = column.to_numpy().astype(np.float64, copy=False)
+    return None if np.isnan(values).all() else values
+
+
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
     """(id, run.json, job.json, digest of the run's own manifest), sorted by id. Raises `UserError`."""
 
     check(root)
-    for row in frame_of(root / RUNS).itertuples():
-        yield str(row.id), json.loads(str(row.record)), json.loads(str(row.job)), str(row.seal)
+    for row in arrow_table(root / RUNS).to_pylist():
+        yield row["id"], json.loads(row["record"]), json.loads(row["job"]), row["seal"]
 
 
 def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
     """One of `TABLES` for one run, as its own file held it but for columns without any value."""
+    # By way of an Arrow slice: integers stay integers where other runs lack the column.
+    frame: pd.DataFrame = read_arrow(root, name, run_id).to_pandas()
+    return frame.drop(columns="run").dropna(axis=1, how="all")
+
+
+def read_arrow(root: Path, name: str, run_id: str) -> Any:
+    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs."""
     path = root / f"{name}.parquet"
-    tables = _by_run(path, path.stat().st_mtime_ns)
-    return tables[run_id].drop(columns="run").dropna(axis=1, how="all").reset_index(drop=True)
+    whole, places = _by_run(path, path.stat().st_mtime_ns)
+    return whole.slice(*places[run_id])
 
 
 @functools.lru_cache(maxsize=8)
-def _by_run(path: Path, _: int) -> dict[str, pd.DataFrame]:
-    import pandas as pd
-
-    # By way of Arrow slices: integers stay integers where other runs lack the column.
-    whole = arrow_table(path)
-    counts = pd.Series(whole["run"].to_pandas().astype(str)).value_counts(sort=False)
-    starts = counts.cumsum() - counts
-    return {str(run): whole.slice(starts[run], counts[run]).to_pandas() for run in counts.index}
+def _by_run(path: Path, _: int) -> tuple[Any, dict[str, tuple[int, int]]]:
+    """A table, and where each run's rows are in it: (first, number)."""
+    whole = arrow_table(path).combine_chunks()
+    counts = Counter(map(str, whole["run"].to_pylist()))
+    starts = itertools.accumulate(counts.values(), initial=0)
+    return whole, {run: (start, count) for start, (run, count) in zip(starts, counts.items(), strict=False)}

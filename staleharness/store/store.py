@@ -27,9 +27,9 @@ from ..base.files import digest, sync_directory, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError
 from .packed import is_packed, read_runs
-from .stored_run import RESULTS, StoredRun, damage
+from .stored_run import RESULTS, StoredRun, read_intact
 
-__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "damage", "log_tail"]
+__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail"]
 
 FORMAT = 2
 MARKER = "staleharness.json"
@@ -154,10 +154,11 @@ class Store:
         path = self.run_dir(run_id)
         if not path.is_dir():
             return None
-        if (problem := damage(path)) is not None:
-            NOTES.warning("run %s is damaged and does not count (%s)", run_id, problem)
+        found = read_intact(path)
+        if isinstance(found, str):
+            NOTES.warning("run %s is damaged and does not count (%s)", run_id, found)
             return None
-        return StoredRun(path, json.loads((path / "run.json").read_text()), digest(path / "manifest.json"))
+        return found
 
     def _in_our_format(self, runs: Iterable[StoredRun]) -> list[StoredRun]:
         """Those whose record says what this version reads from it; one line says that there are others."""

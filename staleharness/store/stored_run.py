@@ -1,21 +1,24 @@
-"""One finished run, as whoever reads results has it, and whether its directory is what its manifest vouches for."""
+"""One finished run, as whoever reads results has it, if its directory is what its manifest vouches for."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest
-from .packed import frame_of, is_packed, read_runs, read_table
+from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
 
+SECONDS = "seconds/"  # before the name of a column of timing.parquet
 PARTS = (
     "collect",
     "learn",
@@ -48,6 +51,29 @@ class StoredRun:
     def seed(self) -> int:
         return int(self.record["spec"]["seed"])
 
+    def column(self, name: str) -> NDArray[np.float64] | None:
+        """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;
+        None where no phase has any. Each file is read once; not to be written to."""
+        if name not in self._held:
+            file = "timing" if name.startswith(SECONDS) else "metrics"
+            if file not in self._tables:
+                self._tables[file] = self._arrow(file)
+            self._held[name] = numbers(self._tables[file], name.removeprefix(SECONDS))
+        return self._held[name]
+
+    @functools.cached_property
+    def _held(self) -> dict[str, NDArray[np.float64] | None]:
+        return {}
+
+    @functools.cached_property
+    def _tables(self) -> dict[str, Any]:
+        return {}
+
+    def _arrow(self, name: str) -> Any:
+        if is_packed(root := self.path.parent.parent):
+            return read_arrow(root, name, self.id)
+        return arrow_table(self.path / f"{name}.parquet")
+
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
         """`metrics()`, read once; not to be written to."""
@@ -75,16 +101,18 @@ class StoredRun:
         return dict(json.loads((self.path / "job.json").read_text()))
 
 
-def damage(path: Path) -> str | None:
-    """What is wrong with a run's directory, or None: every file must match the manifest."""
+def read_intact(path: Path) -> StoredRun | str:
+    """The run in a directory, every file of which matches the manifest, or what is wrong with it. Each file is opened
+    once."""
     try:
-        manifest = dict(json.loads((path / "manifest.json").read_text()))
+        sealed = (path / "manifest.json").read_bytes()
+        manifest = dict(json.loads(sealed))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
-        for name, expected in sorted(manifest.items()):
-            if digest(path / name) != expected:
+        contents = {name: (path / name).read_bytes() for name in sorted(manifest)}
+        for name, content in contents.items():
+            if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
-        json.loads((path / "run.json").read_text())
+        return StoredRun(path, json.loads(contents["run.json"]), hashlib.sha256(sealed).hexdigest())
     except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
-    return None

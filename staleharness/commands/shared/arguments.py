@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import tyro
+from typing import Annotated, NamedTuple
 
 
-def value(metavar: str, default: str = "") -> Any:
-    """How `--help` shows an option: what to write, and what counts when it is left out."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"[{default}]" if default else "")
+class Help(NamedTuple):
+    """How `--help` shows a field of a `Command`; what it means is the field's docstring."""
+
+    metavar: str
+    default: str = ""
 
 
-def place(metavar: str) -> Any:
-    """How `--help` shows a word that is given by its place."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+def value(metavar: str, default: str = "") -> Help:
+    """An option: what to write, and what counts when it is left out."""
+    return Help(metavar, default)
 
 
-SWITCH = tyro.conf.arg(help_behavior_hint="")
+def place(metavar: str) -> Help:
+    """A word that is given by its place."""
+    return Help(metavar)
+
+
+SWITCH = Help("")
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,14 @@ import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from ... import commands
 from ...errors import UserError, nearest
 
-DESCRIPTION = """Policy lag as a controlled, reproducible variable.
-
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
-"""
 # how help lists them; others follow by name
 ORDER = "sweep run list status report figures reproduce compare export pack unpack new".split()
+HELP = ("-h", "--help")
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,8 @@ def verbs() -> dict[str, Verb]:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
-    """The verb, and what it was given as its `Command`. Raises `UserError` with the nearest known word."""
+    """The verb, and what it was given as its `Command`. Raises `UserError` with the nearest known word; asked for
+    help or version, prints it and ends."""
     known = verbs()
     first = arguments[0] if arguments else "--help"
     if first == "--version":
@@ -55,49 +50,60 @@ def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
 
         print(__version__)
         sys.exit(0)
-    if first in known:
-        _check(known[first], arguments[1:])
-    elif first not in ("-h", "--help"):
+    if first in HELP:
+        from .help import of_all
+
+        print(of_all({name: verb.command for name, verb in known.items()}))
+        sys.exit(0)
+    if first not in known:
         raise UserError(f"no command is called {first!r}; {nearest(first, known)}")
-    union: Any = None
-    for name, verb in known.items():
-        choice = Annotated[(verb.command, tyro.conf.subcommand(name))]  # type: ignore[name-defined]
-        union = choice if union is None else union | choice
-    config = (tyro.conf.PositionalRequiredArgs, tyro.conf.FlagCreatePairsOff)
-    given = tyro.cli(
-        union, prog="staleharness", description=DESCRIPTION, args=arguments or ["--help"], config=config
-    )
-    return known[first], given
+    verb = known[first]
+    given = _given(verb, arguments[1:])
+    if given is None:
+        from .help import of_verb
+
+        print(of_verb(verb.name, verb.command))
+        sys.exit(0)
+    return verb, verb.command(**given)
 
 
-def _check(verb: Verb, words: Sequence[str]) -> None:
-    """Raise `UserError` for the first word that is out of place, in one line."""
+def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
+    """What is given, by name; None where help is asked for. Raises `UserError` for the first word that is out of
+    place, in one line."""
     known = {f"--{f.name}": f for f in fields(verb.command)}
     free = [f.name for f in known.values() if f.default is MISSING]
-    seen: set[str] = set()
+    given: dict[str, str | bool] = {}
     rest = iter(words)
     for word in rest:
-        flag, equals, _ = word.partition("=")
-        if word in ("-h", "--help"):
-            return
+        flag, equals, value = word.partition("=")
+        if word in HELP:
+            return None
         if not word.startswith("-"):
             if not free:
                 raise UserError(
                     f"{verb.name}: {word!r} belongs to no option; write lists with commas, like --k=1,8"
                 )
-            free.pop(0)
+            given[free.pop(0)] = word
             continue
         if flag not in known or known[flag].default is MISSING:
             raise UserError(f"{verb.name} has no option {flag}; {nearest(flag, [*known, '--help'])}")
-        if flag in seen:
+        name = flag.removeprefix("--")
+        if name in given:
             raise UserError(f"{verb.name}: {flag} is given more than once")
-        seen.add(flag)
         if isinstance(known[flag].default, bool):
             if equals:
                 raise UserError(f"{verb.name}: {flag} is a switch, it takes no value")
-        elif not equals and next(rest, "--").partition("=")[0] in ("--", *known):
-            raise UserError(f"{verb.name}: {flag} needs a value")
+            given[name] = True
+            continue
+        if not equals:
+            value = next(rest, "--")
+            if value in HELP:
+                return None
+            if value.partition("=")[0] in ("--", *known):
+                raise UserError(f"{verb.name}: {flag} needs a value")
+        given[name] = value
     if free:
         raise UserError(
             f"{verb.name} needs {' and '.join(name.upper() for name in free)}, see {verb.name} --help"
         )
+    return given

@@ -1,0 +1,95 @@
+"""What it costs to read results: reports of many runs, and the gallery of a paper, in processor seconds.
+
+    python tests/benchmarks/reading.py [--quick] [--runs 1000 10000] [--phases 100]
+
+The runs are synthetic and lie in a folder as a sweep leaves them: 8 algorithms, 5 environments, 5 capacities, and as
+many seeds as it takes, of 100 phases with 30 columns each (published runs have 24 to 146 phases). Every report is made
+from nothing: table, figures as SVG, PNG and PDF, lists as CSV, one HTML page, whose size is printed for it is what a
+reader opens. A report that is asked for again is found as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from start import COMMAND, headline, line, spent
+
+from staleharness.base.files import digest
+from staleharness.store.stored_run import RESULTS
+
+LABELS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco", "vaco[delta=0.1]")
+ENVS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
+CAPACITIES = (1, 2, 4, 8, 16)
+CELLS = len(LABELS) * len(ENVS) * len(CAPACITIES)
+GOALS = {1000: 20.0, 10_000: 60.0}  # runs -> processor seconds of a report
+GALLERY = 40.0
+
+
+def make(folder: Path, runs: int, phases: int) -> int:
+    """Write about so many runs; returns how many. Seeds beyond the first two repeat their phases with other scores."""
+    from results_helper import write_grid
+
+    written = write_grid(
+        folder, LABELS, envs=ENVS, capacities=CAPACITIES, seeds=min(2, runs // CELLS), phases=phases
+    )
+    seeds = runs // CELLS
+    for seed in range(2, seeds):
+        for run in written[seed % 2 :: 2]:
+            _repeat(run.path, run.record, seed)
+    return CELLS * seeds
+
+
+def _repeat(path: Path, record: dict[str, Any], seed: int) -> None:
+    """The run again, under another seed and with other scores."""
+    run_id = f"{record['id'][:8]}{seed:04x}"
+    copy = path.with_name(run_id)
+    copy.mkdir()
+    for name in ("job.json", "metrics.parquet", "timing.parquet"):
+        os.link(path / name, copy / name)
+    scores = {way: {**s, "mean": s["mean"] * (1 + 0.01 * (seed % 17))} for way, s in record["scores"].items()}
+    changed = {**record, "id": run_id, "scores": scores, "spec": {**record["spec"], "seed": seed}}
+    (copy / "run.json").write_text(json.dumps(changed))
+    (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
+
+
+def report(folder: Path, turns: int) -> tuple[list[float], list[float]]:
+    """Processor seconds of reports made from nothing, and of one that is there already."""
+    fresh = []
+    for _ in range(turns):
+        shutil.rmtree(folder / "reports", ignore_errors=True)
+        fresh.append(spent([*COMMAND, "report", "--out", str(folder)])[0])
+    return fresh, [spent([*COMMAND, "report", "--out", str(folder)])[0]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one report of 1,000 runs and one gallery")
+    parser.add_argument("--runs", type=int, nargs="*", default=list(GOALS))
+    parser.add_argument("--phases", type=int, default=100)
+    arguments = parser.parse_args()
+    print(headline("processor seconds"), flush=True)
+    with tempfile.TemporaryDirectory() as made:
+        for wanted in arguments.runs[:1] if arguments.quick else arguments.runs:
+            folder = Path(made) / str(wanted)
+            count = make(folder, wanted, arguments.phases)
+            fresh, again = report(folder, 1 if arguments.quick or wanted > 2000 else 3)
+            print(line(f"report, {count:,} runs", fresh, GOALS.get(wanted)))
+            print(line("the same again", again, None))
+            (page,) = folder.glob("reports/*/index.html")
+            pictures = sum(len(list(page.parent.glob(kind))) for kind in ("*.png", "*.pdf"))
+            drawn = page.read_text(encoding="utf-8").count("<svg")
+            size = page.stat().st_size / 1e6
+            print(f"  a page of {size:.1f} MB with {drawn} pictures in it, {pictures} beside it", flush=True)
+            shutil.rmtree(folder)
+        words = [*COMMAND, "figures", "--paper", "vaco", "--out", str(Path(made) / "gallery")]
+        print(line("gallery of vaco", [spent(words)[0] for _ in range(1 if arguments.quick else 3)], GALLERY))
+
+
+if __name__ == "__main__":
+    main()

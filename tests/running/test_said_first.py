@@ -1,0 +1,53 @@
+"""A person hears which run starts before a runner takes its time to start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from staleharness.running.job import Job
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.runner import Ended, Event
+from staleharness.running.sweep import sweep
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+
+class Heard:
+    """A runner and a listener in one, which writes down in what order it is told."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.active: list[str] = []
+
+    def open(self, modules: Sequence[str]) -> None: ...
+    def close(self) -> None: ...
+    def ask_to_stop(self, run_id: str) -> None: ...
+    def kill(self, run_id: str) -> None: ...
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def stopping(self) -> None: ...
+
+    def started(self, run: PlannedRun) -> None:
+        self.order.append("said")
+
+    def start(self, job: Job) -> None:
+        self.order.append("started")
+        self.active.append(job.run_id)
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        while self.active:
+            yield Ended(self.active.pop(), None, "nothing")
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        self.order.append("ended")
+
+
+def test_a_run_is_said_to_start_before_its_runner_starts_it(tmp_path: Path, tabular: Path) -> None:
+    runs = plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="1", steps="640")).runs
+    store, heard = Store(tmp_path / "out"), Heard()
+    store.open_for_writing()
+    sweep(runs, store, heard, heard)
+    assert heard.order == ["said", "started", "ended"] * 2
