@@ -320,5 +320,5 @@ def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
 def test_versions_kept_for_an_episode_go_with_neither_replay_nor_the_mixtures_density(other: dict) -> None:
     dataclasses.replace(SPEC, assignment="episode")
     dataclasses.replace(SPEC, **other)
-    with pytest.raises(UserError, match="use .*assignment=phase"):
+    with pytest.raises(UserError, match=r"use .*assignment=phase"):
         dataclasses.replace(SPEC, assignment="episode", **other)

@@ -32,12 +32,14 @@ def _arithmetic(spec: RunSpec) -> Iterator[None]:
     """torch as a worker sets it, since bits depend on it; the caller's own settings come back afterwards."""
     import torch
 
-    threads, exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
     torch.set_num_threads(spec.threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode(
+        "error"
+    )  # the same as use_deterministic_algorithms, without loading a compiler
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(exact)
+        torch.set_deterministic_debug_mode(mode)
         torch.set_num_threads(threads)

@@ -16,7 +16,6 @@ from typing import Any
 import pandas  # noqa: F401 (with pyarrow, what a run is written down with; loaded once, in the fork server)
 import pyarrow.parquet  # noqa: F401
 import torch
-import torch._dynamo  # every optimiser loads it: a second, paid once in the server
 
 from ..algorithm import ALGORITHMS
 from ..base.files import write_json
@@ -45,7 +44,9 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     attempt.mkdir(parents=True, exist_ok=True)
     _log_to(attempt / "log.txt")
     torch.set_num_threads(int(job.spec["threads"]))
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode(
+        "error"
+    )  # without the compiler that use_deterministic_algorithms loads
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
