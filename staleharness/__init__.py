@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .errors import UserError
     from .figures.drawings import draw, draw_panel
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "RunsFailed",
     "UserError",
