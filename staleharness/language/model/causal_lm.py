@@ -20,6 +20,7 @@ from ...simulator.buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
 from .loading import end_tokens, load, with_lora
+from .past import Past, Read
 from .quick_pass import QuickPass, suits
 from .scoring import score
 
@@ -55,11 +56,12 @@ class CausalLM:
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
-        # what follows needs one adapter for all rows, and a cache, which transformers does not allow with checkpointing
-        alike = spec.versions == "full" and not spec.gradient_checkpointing
+        alike = spec.versions == "full"  # the same weights for all rows, as what follows needs
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
         self.shares_prompts = alike and not sliding  # a prompt that several rows have is read once
         self.quick = alike and suits(self.model)
+        # transformers allows no cache with checkpointing; scoring goes the way of training, so that both say the same
+        self.trains_with_cache = self.quick or not spec.gradient_checkpointing
 
     @property
     def size(self) -> int:
@@ -138,7 +140,7 @@ class CausalLM:
     def passes(self) -> Forward:
         """The forward pass with the weights as they are now: the quick one where model and settings allow it."""
         if self.quick:
-            return QuickPass(self.model, self.precision)
+            return QuickPass(self.model, self.precision, self.spec.gradient_checkpointing)
         return lambda *given, rows=None: self.forward(*given)
 
     def cache(self, columns: int = 0) -> Any:
@@ -149,6 +151,11 @@ class CausalLM:
 
         empty = DynamicCache(config=self.model.config)
         return roomy(empty, columns, self.precision) if columns else empty
+
+    def past(self) -> Any:
+        """An empty cache for prompts that several rows continue, with gradient where one is wanted."""
+        layers = int(self.model.config.num_hidden_layers)
+        return Past([Read() for _ in range(layers)]) if self.quick else self.cache()
 
     def score(
         self,

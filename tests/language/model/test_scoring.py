@@ -79,7 +79,7 @@ def test_a_prompt_is_read_once_and_only_where_rows_can_share_it(policy: Policies
     assert torch.equal(found.mask[found.which], mask)
     assert distinct(actor, prompt[::EACH], mask[::EACH]).which is None
     assert distinct(policy(versions="lora"), prompt, mask).which is None
-    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is None
+    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is not None
     padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
     twice = distinct(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
     assert twice.which is None
@@ -208,3 +208,18 @@ def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny:
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert not suits(model_of("llama", rope_parameters=dynamic))
     assert not suits(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
+
+
+def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Policies) -> None:
+    """So a ratio at lag 0 is exactly 1 with it too, and prompts are read once in sampling, scoring and training."""
+    plain, saving = policy(), policy(gradient_checkpointing=True)
+    assert saving.quick and saving.shares_prompts and saving.trains_with_cache
+    given = batch(plain)
+    with torch.no_grad():
+        scored = saving.score(*given).logp
+    trained = saving.score(*given, entropy="gradient")
+    assert torch.equal(trained.logp, scored)
+    assert torch.equal(trained.logp, plain.score(*given).logp)
+    wanted = gradients(plain, plain.score(*given, entropy="gradient"))
+    for a, b in zip(gradients(saving, trained), wanted, strict=True):
+        assert torch.equal(a, b)
