@@ -23,6 +23,8 @@ from .loading import end_tokens, load, with_lora
 from .past import Past, Read
 from .quick_pass import QuickPass, suits
 from .scoring import score
+from .shelf import Shelf
+from .weights import Weights, joined
 
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 
@@ -56,12 +58,20 @@ class CausalLM:
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
+        self.decode_batch = spec.decode_batch  # completions that are sampled together; 0: all
         alike = spec.versions == "full"  # the same weights for all rows, as what follows needs
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
         self.shares_prompts = alike and not sliding  # a prompt that several rows have is read once
         self.quick = alike and suits(self.model)
         # transformers allows no cache with checkpointing; scoring goes the way of training, so that both say the same
         self.trains_with_cache = self.quick or not spec.gradient_checkpointing
+        self.decodes_in_place = self.quick and self.device.type == "cuda"
+        self.shelf: Shelf | None = (
+            None  # versions that stay on a GPU; without it they come from the host one by one
+        )
+        self.newest: tuple[Version, list[int]] | None = (
+            None  # the last snapshot, and the parameters' counters then
+        )
 
     @property
     def size(self) -> int:
@@ -70,7 +80,28 @@ class CausalLM:
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
-        return Version(phase, gradient_step, tensors)
+        version = Version(phase, gradient_step, tensors)
+        self.newest = version, self._counters()
+        return version
+
+    def _counters(self) -> list[int]:
+        """How often each parameter was written to, as autograd counts."""
+        return [p._version for p in self.parameters.values()]
+
+    def keep_versions(self, room: int) -> None:
+        """Have the newest so many versions that act stay on the device; they act together."""
+        self.shelf = Shelf(room, self._joined) if self.quick and room > 0 else None
+
+    @property
+    def together(self) -> int:
+        """Versions, or sequences of them, that can act in one batch beside LoRA adapters, all of which can."""
+        return 1 if self.shelf is None else self.shelf.room
+
+    def _joined(self, version: Version) -> Weights:
+        """A version's weights on the device: the learner's own where it is that version still."""
+        still = self.newest is not None and self.newest[0] is version and self.newest[1] == self._counters()
+        with contextlib.nullcontext() if still else self._wearing(version):
+            return {name: w.detach() for name, w in joined(self.model, self.precision).items()}
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Rows that can act in one batch, given each row's versions [B, S] one after the other: all of them with LoRA
@@ -84,7 +115,8 @@ class CausalLM:
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
         """A forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
 
-        With full versions there can be one only.
+        With full versions there can be several only where they stay on the device, and only as parts of equal length,
+        one behind the other.
         """
         if self.spec.versions == "lora":
             names = self._load_adapters(versions)
@@ -95,13 +127,25 @@ class CausalLM:
 
             yield forward
             return
+        if self.shelf is not None:
+            equal = np.repeat(np.arange(len(versions)), len(position) // len(versions))
+            if not np.array_equal(position, equal):
+                raise ValueError("several full versions act on parts of equal length")
+            yield QuickPass(self.model, self.precision, weights=self.shelf.weights(versions))
+            return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} full versions cannot act in one batch")
+        with self._wearing(versions[0]):
+            yield self.passes()
+
+    @contextlib.contextmanager
+    def _wearing(self, version: Version) -> Iterator[None]:
+        """The parameters are those of a version."""
         learner = {name: p.data for name, p in self.parameters.items()}
         try:
             for name, p in self.parameters.items():
-                p.data = versions[0].tensors[name].to(self.device)
-            yield self.passes()
+                p.data = version.tensors[name].to(self.device)
+            yield
         finally:
             for name, p in self.parameters.items():
                 p.data = learner[name]

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import torch
 from torch import Tensor
+
+
+class Layer(Protocol):
+    """One layer's part of a cache."""
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in those of new tokens; all that they attend to."""
 
 
 class Read:
@@ -24,15 +34,16 @@ class Read:
 
 
 class Past:
-    """`Read` layers, as a cache for the quick pass."""
+    """A cache for the quick pass, layer by layer."""
 
-    def __init__(self, layers: list[Read]) -> None:
+    def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
+
+    def read(self) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each `Read` layer that has any."""
+        found = [(x.keys, x.values) for x in self.layers if isinstance(x, Read)]
+        return [(keys, values) for keys, values in found if keys is not None and values is not None]
 
     def rows(self, which: Tensor) -> Past:
         """What rows that continue the row `which` [R] of these find."""
-        return Past([
-            Read(layer.keys.index_select(0, which), layer.values.index_select(0, which))
-            for layer in self.layers
-            if layer.keys is not None and layer.values is not None
-        ])  # fmt: skip
+        return Past([Read(*(x.index_select(0, which) for x in pair)) for pair in self.read()])

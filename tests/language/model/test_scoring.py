@@ -12,8 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from staleharness.language import growing_rows
 from staleharness.language.decoder import Decoded, Request, make_decoder
-from staleharness.language.decoders import transformers as built_in
 from staleharness.language.model import scoring
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.kv_cache import roomy
@@ -121,10 +121,10 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_what_is_sampled_is_the_same_without_any_short_cut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(built_in, "FEW", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(growing_rows, "FEW", 0.99)  # rows leave as soon as they end
     found = sampled(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(built_in, "FEW", 0.0)
+    monkeypatch.setattr(growing_rows, "FEW", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.quick = False
     wanted = sampled(slow, versions=2)
