@@ -16,7 +16,7 @@ from .decoder import make_decoder
 from .evaluation import evaluate
 from .generation import Generator
 from .model.causal_lm import CausalLM
-from .model.memory import explained, rows_at_once
+from .model.memory import explained, settle
 from .prompt_set import prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec
@@ -38,7 +38,7 @@ class LanguageSimulation(Simulation[Completions]):
         super().__init__(spec, task)
         found = located(spec, folder)
         self.policy = CausalLM(task.model(found, NOTES.info), spec)
-        self.policy.micro_batch = rows_at_once(self.policy)
+        settle(self.policy)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
         find_extractor(self.extractor)
