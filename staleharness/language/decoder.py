@@ -80,8 +80,8 @@ class Decoder:
         return False
 
     def complete(self, request: Request, buffer: PolicyBuffer) -> Decoded:
-        """What `decode` answers, looked over. Raises `UserError` for an answer of another shape or type, `OOM` where the
-        GPU's memory was too small."""
+        """What `decode` answers, looked over. Raises `UserError` for an answer of another shape or type, and `OOM`
+        where the GPU's memory was too small."""
         import torch
 
         from .model.memory import explained
