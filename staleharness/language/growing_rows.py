@@ -77,6 +77,6 @@ class GrowingRows(Rows):
 
     def keep(self, left: Tensor) -> None:
         super().keep(left)
-        self.attention = self.attention[left]
+        self.attention = self.attention.index_select(0, left)
         self.rows = self.index.tolist()
         self.cache.batch_select_indices(left)

@@ -50,9 +50,9 @@ class Rows:
         """Go on with the rows `left` alone."""
         self._write()
         for name in "prompt prompt_mask prompt_length token mask logp ended index".split():
-            setattr(self, name, getattr(self, name)[left])
+            setattr(self, name, getattr(self, name).index_select(0, left))
         if self.uniform is not None:
-            self.uniform = self.uniform[left]
+            self.uniform = self.uniform.index_select(0, left)
 
     def _write(self) -> None:
         for whole, part in zip(self.out, (self.token, self.mask, self.logp, self.ended), strict=True):

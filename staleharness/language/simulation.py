@@ -51,9 +51,16 @@ class LanguageSimulation(Simulation[Completions]):
             NOTES.warning(
                 "left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped
             )
+        self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.decoder = make_decoder(spec.decoder, self.policy)
         self.generator = Generator(spec, self.decoder, self.lags, train, self.extractor, self.stops)
+
+    def _scores_ahead(self) -> bool:
+        """Whether a round is one minibatch, which is asked for nothing but what scoring it says."""
+        spec, method = self.spec, self.algorithm
+        alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
+        return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""

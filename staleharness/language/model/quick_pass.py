@@ -106,8 +106,7 @@ class QuickPass:
         queries, heads, _ = layer.heads
         y, values = y.split([queries + heads, heads], 1)
         y = y.float()  # queries and keys
-        swapped = y.unflatten(-1, (2, layer.head // 2)).flip(-2).flatten(-2)
-        y = torch.addcmul(y * cos, swapped, sin).to(self.dtype)
+        y = torch.addcmul(y * cos, y.roll(layer.head // 2, -1), sin).to(self.dtype)
         query, keys = y.split([queries, heads], 1)
         if past is not None:
             keys, values = past.update(keys, values)
