@@ -12,6 +12,7 @@ from staleharness.language import generation
 from staleharness.language.answers import Verdict
 from staleharness.language.model.quick_pass import QuickPass
 from staleharness.language.spec import LanguageSpec
+from staleharness.simulator.buffer import Version
 from staleharness.task import simulation_of
 
 Specs = Callable[..., LanguageSpec]
@@ -83,3 +84,21 @@ def test_a_score_is_taken_once_and_only_of_the_same_completions_under_the_same_w
         assert policy.score(*given) is not kept  # without gradient the model is asked
         next(iter(policy.parameters.values())).mul_(1.0)
     assert policy.score(*given) is not kept  # weights were written to
+
+
+@pytest.mark.parametrize("settings", [{}, {"versions": "lora", "lora_rank": 2}], ids=["full", "lora"])
+def test_a_version_is_the_learner_until_it_learns(spec: Specs, settings: dict[str, Any]) -> None:
+    """A fused optimiser writes to parameters without autograd's counting it."""
+    simulation: Any = simulation_of(spec(**settings, mask_truncated=True))
+    policy = simulation.policy
+    first = policy.snapshot(0, 0)
+    assert policy.is_learner(first)
+    assert not policy.is_learner(Version(0, 0, first.tensors))
+    simulation.buffer.push(first)
+    simulation.learner.train(simulation.collect(0).data, 0)
+    assert not policy.is_learner(first) and policy.ahead is None
+    moved = policy.snapshot(1, 1)
+    assert policy.is_learner(moved) and not policy.is_learner(first)
+    with torch.no_grad():
+        next(iter(policy.parameters.values())).copy_(torch.zeros(()))
+    assert not policy.is_learner(moved)

@@ -75,6 +75,7 @@ class CausalLM:
             False  # whether the pass that scores a round may be the one that its gradient goes through
         )
         self.ahead: tuple[tuple[Tensor, ...], list[int], Scored] | None = None
+        next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._learns)
 
     @property
     def size(self) -> int:
@@ -88,8 +89,12 @@ class CausalLM:
         return version
 
     def _counters(self) -> list[int]:
-        """How often each parameter was written to, as autograd counts."""
+        """How often each parameter was written to, as autograd counts: not by a fused optimiser."""
         return [p._version for p in self.parameters.values()]
+
+    def _learns(self, _: Tensor) -> None:
+        """A gradient has come: what was said of the weights as they are will not hold."""
+        self.newest = self.ahead = None
 
     def is_learner(self, version: Version) -> bool:
         """Whether nothing has been learnt since that version was stored."""
@@ -141,7 +146,7 @@ class CausalLM:
             return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} full versions cannot act in one batch")
-        with self._wearing(versions[0]):
+        with contextlib.nullcontext() if self.is_learner(versions[0]) else self._wearing(versions[0]):
             yield self.passes()
 
     @contextlib.contextmanager
