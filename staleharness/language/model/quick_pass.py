@@ -85,7 +85,7 @@ class QuickPass:
 
     def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """The same with the term that attention adds, and room for the positions; no number is read on the way."""
-        x = embedded(ids, self.words)
+        x = embedded(ids, self.words, self.inner.embed_tokens.padding_idx)
         assert self.turns is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.turns)
         for i, layer in enumerate(self.layers):

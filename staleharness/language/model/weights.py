@@ -61,10 +61,10 @@ def normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (y.view(len(weight), -1, *x.shape[1:]) * weight[:, None, None]).view(x.shape)
 
 
-def embedded(ids: Tensor, words: Tensor) -> Tensor:
-    """Rows of `words` [V, width] or [K, V, width] for ids [B, T]."""
+def embedded(ids: Tensor, words: Tensor, padding: int | None) -> Tensor:
+    """Rows of `words` [V, width] or [K, V, width] for ids [B, T]; that of `padding` has no gradient from here."""
     if words.ndim == 2:
-        return F.embedding(ids, words)
+        return F.embedding(ids, words, padding)
     first = torch.arange(len(words), device=ids.device) * words.shape[1]
     place = ids.view(len(words), -1) + first[:, None]
     return F.embedding(place.view(ids.shape), words.flatten(0, 1))

@@ -223,3 +223,29 @@ def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Polici
     wanted = gradients(plain, plain.score(*given, entropy="gradient"))
     for a, b in zip(gradients(saving, trained), wanted, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_as_a_token(
+    tied: bool,
+) -> None:
+    """An embedding with a padding token learns nothing of that row from where it is read."""
+    model = model_of("qwen2", tie_word_embeddings=tied, pad_token_id=4)
+    ids = torch.tensor([[5, 4, 7, 4, 9], [4, 4, 8, 6, 5]])
+    attention = torch.ones_like(ids)
+    positions = attention.cumsum(1) - 1
+    found = []
+    for forward in (QuickPass(model, torch.float32), None):
+        model.zero_grad()
+        logits = (
+            model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
+            if forward is None
+            else forward(ids, attention, positions, None, 5)
+        )
+        (logits[..., 3:9] + 1.0).square().sum().backward()
+        found.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    quick, plain = found
+    assert quick.keys() == plain.keys()
+    for name, wanted in plain.items():
+        assert float((quick[name] - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max()), name
+    assert bool(plain["model.embed_tokens.weight"][4].any()) is tied
