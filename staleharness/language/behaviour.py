@@ -24,6 +24,9 @@ def teacher_forced(decoder: Decoder, request: Request, decoded: Decoded, buffer:
     policy = decoder.policy
     logp = torch.zeros_like(decoded.mask)
     versions: NDArray[np.int64] = decoded.version.cpu().numpy()
+    if policy.scores_ahead and _by_learner(decoder, versions, buffer):
+        given = request.prompt, request.prompt_mask, decoded.token, decoded.mask
+        return policy.score_ahead(*given).logp.detach()
     with torch.no_grad():
         for group in policy.groups(versions):
             for part in parts(group, policy.micro_batch):
@@ -41,6 +44,13 @@ def teacher_forced(decoder: Decoder, request: Request, decoded: Decoded, buffer:
                         )
                     logp[index, first:last] = scored.logp[:, first:last]
     return logp
+
+
+def _by_learner(decoder: Decoder, versions: NDArray[np.int64], buffer: PolicyBuffer) -> bool:
+    """Whether every token was sampled by the learner as it stands, and all rows go through the model at once."""
+    first, policy = int(versions.flat[0]), decoder.policy
+    whole = policy.micro_batch == 0 or len(versions) <= policy.micro_batch
+    return whole and bool((versions == first).all()) and policy.is_learner(buffer[first])
 
 
 def _stretches(versions: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -80,10 +80,13 @@ class Decoder:
         return False
 
     def complete(self, request: Request, buffer: PolicyBuffer) -> Decoded:
-        """What `decode` answers, looked over. Raises `UserError` for an answer of another shape or type."""
+        """What `decode` answers, looked over. Raises `UserError` for an answer of another shape or type, and `OOM`
+        where the GPU's memory was too small."""
         import torch
 
-        with torch.no_grad():
+        from .model.memory import explained
+
+        with torch.no_grad(), explained(self.policy, sampling=True):
             decoded = self.decode(request, buffer)
         if (wrong := _fault(decoded, request, buffer)) is not None:
             raise UserError(f"the decoder {self.name} answered {wrong}")

@@ -16,7 +16,7 @@ from .decoder import make_decoder
 from .evaluation import evaluate
 from .generation import Generator
 from .model.causal_lm import CausalLM
-from .model.memory import explained, rows_at_once
+from .model.memory import explained, settle
 from .prompt_set import prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec
@@ -38,7 +38,7 @@ class LanguageSimulation(Simulation[Completions]):
         super().__init__(spec, task)
         found = located(spec, folder)
         self.policy = CausalLM(task.model(found, NOTES.info), spec)
-        self.policy.micro_batch = rows_at_once(self.policy)
+        settle(self.policy)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
         find_extractor(self.extractor)
@@ -51,9 +51,16 @@ class LanguageSimulation(Simulation[Completions]):
             NOTES.warning(
                 "left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped
             )
+        self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.decoder = make_decoder(spec.decoder, self.policy)
         self.generator = Generator(spec, self.decoder, self.lags, train, self.extractor, self.stops)
+
+    def _scores_ahead(self) -> bool:
+        """Whether a round is one minibatch, which is asked for nothing but what scoring it says."""
+        spec, method = self.spec, self.algorithm
+        alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
+        return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""

@@ -42,6 +42,9 @@ class LanguageSpec(TokenSpec):
     lora_alpha: float = 32.0
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
     decoder: str = later("transformers", before="transformers")  # what samples completions, by name
+    decode_batch: int = later(
+        0, before=0
+    )  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
     # advantage and loss
@@ -107,7 +110,7 @@ class LanguageSpec(TokenSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("weight_decay", "evaluation_problems", "micro_batch"):
+        for name in ("weight_decay", "evaluation_problems", "micro_batch", "decode_batch"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.steps % self.steps_per_phase:

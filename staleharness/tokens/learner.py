@@ -73,7 +73,11 @@ class TokenLearner(Learner[Completions, Minibatch]):
     def gradient(self, part: Minibatch) -> Gradient:
         self.optimizer.forget_gradients()
         way = gradient_by_rows if self.algorithm.optimal_baseline else gradient
-        return way(self.spec, self.policy, self.algorithm, part, self.timer)
+        taken = way(self.spec, self.policy, self.algorithm, part, self.timer)
+        if not self.spec.mask_truncated:
+            return taken
+        # with every completion cut the gradient is zero, and momentum and weight decay alone move the policy
+        return taken._replace(log=taken.log | {"untaught_steps": (part.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
         del self.data, self.taught, self.start, self.aligned  # not two rounds' data at once

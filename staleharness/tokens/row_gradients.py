@@ -107,7 +107,7 @@ def gradient_by_rows(
                 torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
             pull[row] = leaf.grad[0]
             squared[row] = sums.squared_norm
-            norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-30).square()
+            norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
         baseline[rows] = algorithm.row_baseline(together.decisions(logp[rows], together.mask), norms)
         sums.end_group(float(mean[rows[0]] - baseline[rows[0]]))

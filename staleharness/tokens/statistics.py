@@ -103,10 +103,7 @@ def of_proximal(
     else:
         return {}
     inside = mask.bool()
-    return {
-        "proximal_weight_max": weight.masked_fill(~inside, -math.inf).max(),
-        "proximal_weight_min": weight.masked_fill(~inside, math.inf).min(),
-    }
+    return _extremes("proximal_weight", weight, inside)
 
 
 def _summary(name: str, weight: Tensor, mask: Tensor, inside: Tensor) -> dict[str, Tensor]:
@@ -114,9 +111,17 @@ def _summary(name: str, weight: Tensor, mask: Tensor, inside: Tensor) -> dict[st
     return {
         f"{name}_mean": mean,
         f"{name}_std": masked_mean((weight - mean).square(), mask).sqrt(),
+        **_extremes(name, weight, inside),
+    }
+
+
+def _extremes(name: str, weight: Tensor, inside: Tensor) -> dict[str, Tensor]:
+    """Where nothing is `inside`, both are 1, as on-policy."""
+    found = {
         f"{name}_max": weight.masked_fill(~inside, -math.inf).max(),
         f"{name}_min": weight.masked_fill(~inside, math.inf).min(),
     }
+    return {key: torch.where(inside.any(), x, torch.ones_like(x)) for key, x in found.items()}
 
 
 def of_clipping(pull: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:

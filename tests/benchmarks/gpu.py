@@ -1,12 +1,13 @@
 """What one GPU makes of a language run at paper size: tokens per second, peak memory, share of the matrix peak.
 
-    python tests/benchmarks/gpu.py [--rounds 3] [--checkpointing] [--micro-batch 0] [--out results/reference/gpu]
+    python tests/benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--out FOLDER]
 
 A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
 generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
-early, so that every token is paid for. Sampling, scoring and one optimiser step of PPO-clip are those of a run, in
-bfloat16. The first round warms up and does not count. The matrix peak is that of one large bfloat16 product in the
-same process.
+early, so that every token is paid for. What is timed are phases of a run of `PRESET=paper` with PPO-clip as a worker
+makes it: deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops that are looked for; at K = 1,
+then with a full buffer of `--versions`; then an evaluation. The first phase of each warms up and does not count. The
+matrix peak is that of one large bfloat16 product in the same process.
 
 Written to OUT/<device>.json, with the command. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
 a model of a few thousand parameters on the CPU, to see that it can be walked.
@@ -16,12 +17,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,13 @@ BATCHES: dict[str, dict[str, Any]] = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="generation rounds that count")
-    parser.add_argument(
-        "--checkpointing", action="store_true", help="recompute activations in the backward pass"
-    )
+    parser.add_argument("--versions", type=int, default=16, help="K of the second measurement")
+    parser.add_argument("--plain", action="store_true", help="keep activations, without checkpointing")
     parser.add_argument("--micro-batch", type=int, default=0, help="completions at once; 0: as many as fit")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "reference" / "gpu")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU")
     options = parser.parse_args(arguments)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as workers have it
     try:
         import torch
         import transformers  # noqa: F401
@@ -69,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(json.dumps(record, indent=2))
     options.out.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9]+", "_", record["device"]).strip("_").lower()
-    suffix = "_checkpointing" if options.checkpointing else ""
+    suffix = "_plain" if options.plain else ""
     (options.out / f"{name}{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
     return 0
 
@@ -92,73 +93,55 @@ def save_model(folder: Path, shape: str) -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    import numpy as np
     import torch
     import transformers
 
     from staleharness import __version__
-    from staleharness.algorithm import make_algorithm
-    from staleharness.language.decoder import make_decoder
-    from staleharness.language.generation import Generator
-    from staleharness.language.model.causal_lm import CausalLM
-    from staleharness.language.model.memory import explained, rows_at_once
-    from staleharness.language.problem import Problem
-    from staleharness.language.prompt_set import PromptSet
-    from staleharness.language.spec import LanguageSpec
-    from staleharness.simulator.buffer import PolicyBuffer
-    from staleharness.simulator.lags import Lags
-    from staleharness.tokens.learner import TokenLearner
 
     shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
-    spec = LanguageSpec.from_dict({
-        "env": "gsm8k", "algorithm": "ppo_clip", "model": shape, **BATCHES[shape], "capacity": 1, "steps": 256,
-        "device": device, "dtype": "bfloat16", "gradient_checkpointing": options.checkpointing,
-        "micro_batch": options.micro_batch,
-    })  # fmt: skip
-    torch.use_deterministic_algorithms(False)
+    torch.set_deterministic_debug_mode("error")  # as workers have it
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
     peak = matrix_peak(device, 256 if options.tiny else 16_384)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder), shape)
-        policy = CausalLM(folder, spec)
-    policy.end = [-1]  # no completion ends before its limit
-    policy.micro_batch = rows_at_once(policy)
-    learner = TokenLearner(spec, policy, make_algorithm(spec))
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (64, spec.prompt_tokens)).tolist()
-    prompts = PromptSet([Problem("", "#### 1", "1")] * 64, tokens, 0)
-    decoder = make_decoder(spec.decoder, policy)
-    generator = Generator(spec, decoder, Lags(spec), prompts, "last_number", ())
-    buffer = PolicyBuffer(1)
-    seconds: dict[str, list[float]] = {}
-    losses: list[float] = []
-    for phase in range(1 + options.rounds):
-        buffer.push(policy.snapshot(phase, phase))
-        with explained(policy):
-            made = generator.round(buffer, phase)
-            outcome = torch.from_numpy(rng.integers(0, 2, spec.sequences).astype(np.float32)).to(
-                policy.device
-            )
-            begin = time.perf_counter()
-            report, learning = learner.train(replace(made.completions, outcome=outcome), phase)
-            whole = time.perf_counter() - begin
-        losses.append(report["policy_loss"])
-        for name, spent in {**vars(made.seconds), **learning, "learn": whole}.items():
-            if phase > 0:
-                seconds.setdefault(name, []).append(spent)
-    middle = {name: statistics.median(found) for name, found in seconds.items()}
+        write_problems(Path(folder))
+        one = simulation(options, folder, shape, device, capacity=1)
+        middle, finite = timed(one, options.rounds)
+        spec, policy = one.spec, one.policy
+        begin = time.perf_counter()
+        scores = one.evaluate()
+        evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
+        size, needed, micro_batch, decoded = (
+            policy.size,
+            flops(policy, spec),
+            policy.micro_batch,
+            policy.decode_batch,
+        )
+        del one, policy
+        several = simulation(options, folder, shape, device, capacity=options.versions)
+        filled, finite_too = timed(several, options.rounds)
+        together = several.policy.together
     new = spec.sequences * spec.completion_tokens
-    needed = flops(policy, spec)
+    whole = {
+        k: 256 * (found["collect"] + found["learn"]) / 60
+        for k, found in (("1", middle), (str(options.versions), filled))
+    }
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu tiny",
         "versions": {"staleharness": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
-        "model": {"shape": shape, "parameters": policy.size, **SHAPES[shape]},
+        "model": {"shape": shape, "parameters": size, **SHAPES[shape]},
         "batch": BATCHES[shape],
-        "micro_batch": policy.micro_batch or spec.sequences,
-        "gradient_checkpointing": options.checkpointing,
+        "micro_batch": micro_batch or spec.sequences,
+        "decode_batch": decoded or spec.sequences,
+        "gradient_checkpointing": spec.gradient_checkpointing,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "rounds": options.rounds,
-        "seconds_per_round": {name: round(value, 4) for name, value in middle.items()},
+        "seconds_per_round": middle,
+        "with_past_versions": {"K": options.versions, "together": together, "seconds_per_round": filled},
+        "evaluation_seconds_per_problem": round(evaluation, 5),
+        "minutes_per_256_steps_by_K": {k: round(v, 2) for k, v in whole.items()},
         "generated_tokens_per_second": round(new / middle["generate"]),
         "scored_tokens_per_second": round(new / middle["score"]),
         "trained_tokens_per_second": round(new / middle["train"]),
@@ -167,8 +150,52 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "training_tflops": round(needed / middle["train"] / 1e12, 6),
         "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
         "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
-        "finite": all(map(np.isfinite, losses)),
+        "finite": finite and finite_too,
     }  # fmt: skip
+
+
+def simulation(options: argparse.Namespace, folder: str, shape: str, device: str, capacity: int) -> Any:
+    """A run of the paper's preset on random prompts of full length, its buffer full."""
+    import numpy as np
+
+    from staleharness.language.problem import Problem
+    from staleharness.language.prompt_set import PromptSet
+    from staleharness.language.prompts import find_prompt
+    from staleharness.language.spec import LanguageSpec
+    from staleharness.task import simulation_of
+
+    made: Any = simulation_of(LanguageSpec.from_dict({
+        **LanguageSpec.presets["paper"], "hyper": {}, "env": "gsm8k", "algorithm": "ppo_clip", "model": folder,
+        "data": folder, "capacity": capacity, "device": device, "micro_batch": options.micro_batch,
+        "gradient_checkpointing": not options.plain, "evaluations": 1, "steps": 256, "prompt_format": "plain",
+        **BATCHES[shape],
+    }))  # fmt: skip
+    made.stops = made.generator.stops = find_prompt("verl").stops
+    made.policy.end = [-1]  # no completion ends before its limit
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (256, made.spec.prompt_tokens)).tolist()
+    made.generator.prompts = made.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
+    for phase in range(capacity - 1):
+        made.buffer.push(made.policy.snapshot(phase, phase))
+    made.phase = capacity - 1
+    return made
+
+
+def timed(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
+    """Median seconds of the phases behind the first, by what they were spent on; and whether all losses were finite."""
+    import math
+
+    records = [made.advance() for _ in range(1 + rounds)]
+    found = {name: statistics.median(r.seconds[name] for r in records[1:]) for name in records[0].seconds}
+    finite = all(math.isfinite(r.metrics["policy_loss"]) for r in records)
+    return {name: round(value, 4) for name, value in found.items() if name != "evaluate"}, finite
+
+
+def write_problems(folder: Path) -> None:
+    """Something for the task to load; what is asked are random tokens."""
+    for split in ("train", "test"):
+        rows = [{"question": "1 + 1", "answer": f"#### {i % 10}"} for i in range(8)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def flops(policy: Any, spec: Any) -> float:

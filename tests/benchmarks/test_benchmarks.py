@@ -23,14 +23,28 @@ def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
 
 
 def test_the_gpu_benchmark_walks_its_way_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> None:
-    assert gpu.main(["--tiny", "--rounds", "1", "--micro-batch", "4", "--out", str(tmp_path)]) == 0
+    fills, mode = torch.utils.deterministic.fill_uninitialized_memory, torch.get_deterministic_debug_mode()  # type: ignore[attr-defined]
+    words = f"--tiny --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path}".split()
+    try:
+        assert gpu.main(words) == 0
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
     record = json.loads((tmp_path / "cpu_tiny.json").read_text())
     assert (
         record["command"]
-        == f"python tests/benchmarks/gpu.py --rounds 1 --micro-batch 4 --out {tmp_path} --tiny"
+        == f"python tests/benchmarks/gpu.py --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path} --tiny"
     )
     assert record["micro_batch"] == 4
     assert record["finite"]
+    assert (
+        record["deterministic"] and record["gradient_checkpointing"]
+    )  # as `PRESET=paper` is run by a worker
+    assert record["with_past_versions"]["K"] == 3
+    assert (
+        record["minutes_per_256_steps_by_K"].keys() == {"1", "3"}
+        and record["evaluation_seconds_per_problem"] > 0
+    )
     assert record["generated_tokens_per_second"] > 0 < record["trained_tokens_per_second"]
     assert 0 < record["share_of_matrix_peak"] < 1
     # 2 layers of 16: q 16x16, k and v 16x8, o 16x16, three matrices of 16x32; 12 prompt tokens read once, 30 new ones

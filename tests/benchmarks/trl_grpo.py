@@ -1,6 +1,6 @@
 """GRPO training steps per second, ours against TRL's GRPOTrainer: the same tiny model and prompts on one CPU thread.
 
-    python tests/benchmarks/trl_grpo.py [--quick]
+    python tests/benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4]
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
 grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
@@ -13,6 +13,9 @@ log-probabilities (ours does score its completions once: that is what staleness 
 checkpointing, float32, no data-loader workers, transformers' generation with its KV cache; everything else as TRL
 ships it. It lives in an environment of its own under the cache folder ($STALEHARNESS_CACHE), made at the first call
 (minutes) with the user's pip settings and the pins of constraints/.
+
+With `--hidden` and `--layers` the model is a Qwen2 of that size with random weights and the same tokenizer, whose
+completions run to the limit: the larger, the less of the time is overhead.
 
 Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of
 neighbouring blocks, with the smallest and the largest. Bar: 2.
@@ -49,7 +52,7 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
 
     from staleharness.task import simulation_of
 
-    torch.use_deterministic_algorithms(True)  # as every run of ours has it
+    torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
     simulation = simulation_of(
         spec_of(task["steps"] + 1, task["model"])
@@ -166,7 +169,22 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def task_of(warm: int, steps: int, scratch: Path) -> dict[str, Any]:
+def random_model(folder: Path, hidden: int, layers: int) -> None:
+    """Put a model of that size, heads of 32 numbers, in the place of the one in `folder`."""
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    changes = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers}
+    heads = {"num_attention_heads": hidden // 32, "num_key_value_heads": hidden // 32}
+    fresh = type(config)(**{
+        **{k: v for k, v in config.to_dict().items() if k not in ("layer_types", "head_dim")}, **changes, **heads,
+    })  # fmt: skip
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(fresh, dtype=torch.float32).save_pretrained(folder)
+
+
+def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None = None) -> dict[str, Any]:
     """What both sides are given: the model's folder, and the prompts in the order in which our generator draws them."""
     from staleharness.base.streams import stream
     from staleharness.language.prompts import find_prompt, render
@@ -175,6 +193,8 @@ def task_of(warm: int, steps: int, scratch: Path) -> dict[str, Any]:
     spec = spec_of(steps)
     task: Any = find_env("word-problems")[1]()
     model = shutil.copytree(task.model(spec, lambda line: print(line, flush=True)), scratch / "model")
+    if size is not None:
+        random_model(Path(model), *size)
     problems = task.problems(spec, "train")
     form = find_prompt(task.prompt_format)
     needed = steps * PROMPTS
@@ -207,7 +227,7 @@ def worst_and_best(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def compare(pairs: int, warm: int, steps: int) -> None:
+def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = None) -> None:
     from staleharness.language.model.warm_start import cache_folder
 
     major, minor = sys.version_info[:2]
@@ -215,11 +235,12 @@ def compare(pairs: int, warm: int, steps: int) -> None:
     found: dict[str, list[dict[str, Any]]] = {"ours": [], "trl": []}
     sides = {"ours": sys.executable, "trl": str(python)}
     with tempfile.TemporaryDirectory() as folder:
-        task = task_of(warm, steps, Path(folder) / "scratch")
+        task = task_of(warm, steps, Path(folder) / "scratch", size)
         file = Path(folder) / "task.json"
         file.write_text(json.dumps(task))
         print((__doc__ or "").split("\n\n", 1)[0])
         print(
+            f"{'the warm-started model' if size is None else f'hidden {size[0]}, {size[1]} layers, random weights'}; "
             f"{PROMPTS} prompts x {COMPLETIONS} completions, at most {TOKENS} new tokens, lr {LEARNING_RATE:g}, "
             f"one thread; {pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh process, "
             f"{os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
@@ -251,6 +272,8 @@ def compare(pairs: int, warm: int, steps: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 pairs of short blocks instead of 7")
+    parser.add_argument("--hidden", type=int, help="width of a model with random weights; a multiple of 32")
+    parser.add_argument("--layers", type=int, default=4, help="its layers")
     parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -258,7 +281,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if arguments.side is None:
-        compare(*((2, 2, 6) if arguments.quick else (7, 4, 20)))
+        size = (arguments.hidden, arguments.layers) if arguments.hidden else None
+        compare(*((2, 2, 6) if arguments.quick else (7, 4, 20)), size)
         return
     task = json.loads(arguments.task.read_text())
     print(json.dumps({"ours": ours, "trl": trl}[arguments.side](task)))

@@ -263,3 +263,22 @@ def test_what_a_method_asks_for_is_given(policy: Policies) -> None:
     assert torch.allclose(reference, now.logp, atol=1e-5)
     moved = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask).logp
     assert not torch.allclose(reference, moved, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("minibatches", [1, 2])
+def test_a_minibatch_that_was_cut_as_a_whole_has_no_gradient_and_is_counted(
+    policy: Policies, name: str, minibatches: int
+) -> None:
+    """With `mask_truncated` a round may leave nothing to learn from: no failure, and no step but of what was learnt."""
+    made = learner(policy, algorithm=name, mask_truncated=True, minibatches=minibatches, steps=minibatches)
+    before = [p.detach().clone() for p in made.parameters]
+    half = torch.arange(GROUPS * EACH) < GROUPS * EACH // 2
+    data = round_of(made.policy, drift=0.0)
+    for cut, silent in ((torch.ones_like(half), 1.0), (half, 1.0 - 1.0 / minibatches)):
+        report, _ = made.train(replace(data, truncated=cut), PHASE)
+        assert all(np.isfinite(x) for x in report.values() if isinstance(x, float)), name
+        assert report["untaught_steps"] == pytest.approx(silent)
+        moved = not close(before, [p.detach() for p in made.parameters], 0.0)
+        assert moved is (not bool(cut.all()))
+    assert report["gradient_steps"] == 2 * minibatches

@@ -20,8 +20,11 @@ from ...simulator.buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
 from .loading import end_tokens, load, with_lora
+from .past import Past, Read
 from .quick_pass import QuickPass, suits
 from .scoring import score
+from .shelf import Shelf
+from .weights import Weights, joined
 
 ADAPTER = "default"  # PEFT's name for the adapter that trains
 
@@ -55,11 +58,24 @@ class CausalLM:
         self.slots: list[str] = []  # adapters that versions act through, in `lora`
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
-        # what follows needs one adapter for all rows, and a cache, which transformers does not allow with checkpointing
-        alike = spec.versions == "full" and not spec.gradient_checkpointing
+        self.decode_batch = spec.decode_batch  # completions that are sampled together; 0: all
+        alike = spec.versions == "full"  # the same weights for all rows, as what follows needs
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
         self.shares_prompts = alike and not sliding  # a prompt that several rows have is read once
         self.quick = alike and suits(self.model)
+        # transformers allows no cache with checkpointing; scoring goes the way of training, so that both say the same
+        self.trains_with_cache = self.quick or not spec.gradient_checkpointing
+        self.decodes_in_place = self.quick and self.device.type == "cuda"
+        self.shelf: Shelf | None = (
+            None  # versions that stay on a GPU; without it they come from the host one by one
+        )
+        # the last snapshot, and how often each parameter had been written to
+        self.newest: tuple[Version, list[int]] | None = None
+        self.scores_ahead = (
+            False  # whether the pass that scores a round may be the one that its gradient goes through
+        )
+        self.ahead: tuple[tuple[Tensor, ...], list[int], Scored] | None = None
+        next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._learns)
 
     @property
     def size(self) -> int:
@@ -68,7 +84,35 @@ class CausalLM:
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
-        return Version(phase, gradient_step, tensors)
+        version = Version(phase, gradient_step, tensors)
+        self.newest = version, self._counters()
+        return version
+
+    def _counters(self) -> list[int]:
+        """How often each parameter was written to, as autograd counts: not by a fused optimiser."""
+        return [p._version for p in self.parameters.values()]
+
+    def _learns(self, _: Tensor) -> None:
+        """A gradient has come: what was said of the weights as they are will not hold."""
+        self.newest = self.ahead = None
+
+    def is_learner(self, version: Version) -> bool:
+        """Whether nothing has been learnt since that version was stored."""
+        return self.newest is not None and self.newest[0] is version and self.newest[1] == self._counters()
+
+    def keep_versions(self, room: int) -> None:
+        """Have the newest so many versions that act stay on the device; they act together."""
+        self.shelf = Shelf(room, self._joined) if self.quick and room > 0 else None
+
+    @property
+    def together(self) -> int:
+        """Versions, or sequences of them, that can act in one batch beside LoRA adapters, all of which can."""
+        return 1 if self.shelf is None else self.shelf.room
+
+    def _joined(self, version: Version) -> Weights:
+        """A version's weights on the device: the learner's own where it is that version still."""
+        with contextlib.nullcontext() if self.is_learner(version) else self._wearing(version):
+            return {name: w.detach() for name, w in joined(self.model, self.precision).items()}
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Rows that can act in one batch, given each row's versions [B, S] one after the other: all of them with LoRA
@@ -82,7 +126,8 @@ class CausalLM:
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
         """A forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
 
-        With full versions there can be one only.
+        With full versions there can be several only where they stay on the device, and only as parts of equal length,
+        one behind the other.
         """
         if self.spec.versions == "lora":
             names = self._load_adapters(versions)
@@ -93,13 +138,25 @@ class CausalLM:
 
             yield forward
             return
+        if self.shelf is not None:
+            equal = np.repeat(np.arange(len(versions)), len(position) // len(versions))
+            if not np.array_equal(position, equal):
+                raise ValueError("several full versions act on parts of equal length")
+            yield QuickPass(self.model, self.precision, weights=self.shelf.weights(versions))
+            return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} full versions cannot act in one batch")
+        with contextlib.nullcontext() if self.is_learner(versions[0]) else self._wearing(versions[0]):
+            yield self.passes()
+
+    @contextlib.contextmanager
+    def _wearing(self, version: Version) -> Iterator[None]:
+        """The parameters are those of a version."""
         learner = {name: p.data for name, p in self.parameters.items()}
         try:
             for name, p in self.parameters.items():
-                p.data = versions[0].tensors[name].to(self.device)
-            yield self.passes()
+                p.data = version.tensors[name].to(self.device)
+            yield
         finally:
             for name, p in self.parameters.items():
                 p.data = learner[name]
@@ -138,7 +195,7 @@ class CausalLM:
     def passes(self) -> Forward:
         """The forward pass with the weights as they are now: the quick one where model and settings allow it."""
         if self.quick:
-            return QuickPass(self.model, self.precision)
+            return QuickPass(self.model, self.precision, self.spec.gradient_checkpointing)
         return lambda *given, rows=None: self.forward(*given)
 
     def cache(self, columns: int = 0) -> Any:
@@ -149,6 +206,11 @@ class CausalLM:
 
         empty = DynamicCache(config=self.model.config)
         return roomy(empty, columns, self.precision) if columns else empty
+
+    def past(self) -> Any:
+        """An empty cache for prompts that several rows continue, with gradient where one is wanted."""
+        layers = int(self.model.config.num_hidden_layers)
+        return Past([Read() for _ in range(layers)]) if self.quick else self.cache()
 
     def score(
         self,
@@ -165,7 +227,24 @@ class CausalLM:
         prompt [B, P] padded on the left, token [B, T] padded on the right. By the learner unless another
         forward pass is given.
         """
+        if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
+            kept, self.ahead = self.ahead, None
+            given = (prompt, prompt_mask, token, mask)
+            if (
+                kept
+                and all(a is b for a, b in zip(kept[0], given, strict=True))
+                and kept[1] == self._counters()
+            ):
+                return kept[2]
         return score(self, prompt, prompt_mask, token, mask, forward or self.passes(), entropy, norm)
+
+    def score_ahead(self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor) -> Scored:
+        """By the learner, with gradient: when the very same completions are asked for with gradient and nothing has
+        been learnt since, this is the answer, and the model is not asked twice for the same numbers."""
+        with torch.enable_grad():
+            scored = self.score(prompt, prompt_mask, token, mask)
+        self.ahead = (prompt, prompt_mask, token, mask), self._counters(), scored
+        return scored
 
 
 def _without_dropout(model: torch.nn.Module) -> None:

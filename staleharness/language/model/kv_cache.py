@@ -30,9 +30,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
 
     def batch_select_indices(self, indices: Tensor) -> None:
         if self.used > 0:
-            keys, values = self.keys[indices], self.values[indices]
-            self.room, self.used = tuple(self._empty(x) for x in (keys, values)), 0
-            self.update(keys, values)
+            self.room = tuple(room.index_select(0, indices) for room in self.room)
+            self.keys, self.values = (room[:, :, : self.used] for room in self.room)
 
     def _empty(self, like: Tensor) -> Tensor:
         return like.new_empty((*like.shape[:2], self.columns, like.shape[-1]), dtype=self.kept)

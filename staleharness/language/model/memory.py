@@ -1,4 +1,5 @@
-"""Memory of a GPU: how many completions go through the model at once, and what is said when it was too many."""
+"""Memory of a GPU: how many completions go through the model at once, in training and in sampling, how many versions
+stay there, and what is said when it was too many."""
 
 from __future__ import annotations
 
@@ -12,43 +13,60 @@ import torch
 from ...errors import OOM
 from ..spec import LanguageSpec
 from .causal_lm import CausalLM
+from .footprint import completion_bytes, decoded_bytes, training_bytes, version_bytes
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
-LOGIT = 24  # bytes per logit at the worst moment: its own in two precisions, what its gradient is summed from
+VERSIONS = (
+    0.4  # of what is left beside training's own, for past versions and those of them that act at the moment
+)
+
+
+def settle(policy: CausalLM) -> None:
+    """Settle what goes through the model at once and what stays on the device, before the first step, so that every
+    step of a run is cut in the same way. On a CPU: all at once, and nothing stays."""
+    policy.micro_batch, policy.decode_batch = rows_at_once(policy), policy.spec.decode_batch
+    if policy.device.type != "cuda":
+        return
+    spec, config = policy.spec, policy.model.config
+    free, one = _free(policy), version_bytes(spec, config, policy.size)
+    kept = min(spec.capacity, int(VERSIONS * _left(spec, policy.size, free) // (2 * one)))
+    policy.keep_versions(kept)
+    free -= 2 * kept * one if policy.shelf else 0
+    policy.micro_batch = spec.micro_batch or equal_parts(
+        spec.sequences, fitting(spec, config, policy.size, free)
+    )
+    policy.decode_batch = spec.decode_batch or _fits(
+        _left(spec, policy.size, free), decoded_bytes(spec, config)
+    )
 
 
 def rows_at_once(policy: CausalLM) -> int:
-    """`micro_batch` as the run sets it; where it is 0 as many completions as fit on the GPU, on a CPU 0: all.
-
-    Asked once, before the first step, so that every step of a run is cut in the same way.
-    """
+    """`micro_batch` as the run sets it; where it is 0 as many completions as fit on the GPU, on a CPU 0: all."""
     spec = policy.spec
     if spec.micro_batch or policy.device.type != "cuda":
         return spec.micro_batch
+    return equal_parts(spec.sequences, fitting(spec, policy.model.config, policy.size, _free(policy)))
+
+
+def _free(policy: CausalLM) -> int:
+    """Bytes that torch can have."""
     free, _ = torch.cuda.mem_get_info(policy.device)
     reusable = torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
-    return equal_parts(spec.sequences, fitting(spec, policy.model.config, policy.size, free + reusable))
+    return int(free + reusable)
+
+
+def _left(spec: LanguageSpec, numbers: int, free: int) -> float:
+    """Of `free` bytes beside what training `numbers` float32 holds whatever the batch."""
+    return SHARE * (free - training_bytes(spec, numbers))
+
+
+def _fits(left: float, each: int) -> int:
+    return max(1, int(left // each))
 
 
 def fitting(spec: LanguageSpec, config: Any, numbers: int, free: int) -> int:
-    """Completions that fit into `free` bytes beside gradients and AdamW's state of `numbers` float32; at least 1."""
-    left = SHARE * (free - 3 * 4 * numbers)
-    return max(1, int(left // completion_bytes(spec, config)))
-
-
-def completion_bytes(spec: LanguageSpec, config: Any) -> int:
-    """What training on one completion of full length holds at its peak: logits, and activations per layer.
-
-    config: transformers' of a decoder with gated layers, which most are; others are near enough.
-    """
-    width, tokens = int(config.hidden_size), spec.prompt_tokens + spec.completion_tokens
-    inner = int(getattr(config, "intermediate_size", None) or 4 * width)
-    layers = int(config.num_hidden_layers)
-    size = 2 if spec.dtype == "bfloat16" else 4
-    # residual stream and norms in float32; queries, keys, values, attention and gated layer as they are computed
-    one = tokens * (6 * 4 * width + size * (8 * width + 5 * inner))
-    held = one + layers * tokens * 4 * width if spec.gradient_checkpointing else layers * one
-    return LOGIT * spec.completion_tokens * int(config.vocab_size) + held
+    """Completions that fit into `free` bytes in training; at least 1."""
+    return _fits(_left(spec, numbers, free), completion_bytes(spec, config))
 
 
 def equal_parts(rows: int, most: int) -> int:
@@ -57,20 +75,21 @@ def equal_parts(rows: int, most: int) -> int:
 
 
 @contextmanager
-def explained(policy: CausalLM) -> Iterator[None]:
+def explained(policy: CausalLM, sampling: bool = False) -> Iterator[None]:
     """Raise `OOM`, which says what to set, for a GPU that ran out of memory inside."""
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise OOM(advice(policy.spec, policy.micro_batch)) from error
+        size = policy.decode_batch if sampling else policy.micro_batch
+        raise OOM(advice(policy.spec, size, "decode_batch" if sampling else "micro_batch")) from error
 
 
-def advice(spec: LanguageSpec, micro_batch: int) -> str:
-    """One line: what ran out at this micro-batch, and the setting that takes less."""
-    now = micro_batch or spec.sequences
+def advice(spec: LanguageSpec, size: int, setting: str = "micro_batch") -> str:
+    """One line: what ran out with so many completions at once, and the setting that takes less."""
+    now = size or spec.sequences
     what = f"out of memory on {spec.device} with {now} completion{'s' if now > 1 else ''} at once"
     if now > 1:
-        return f"{what}; SET=micro_batch={now // 2}"
+        return f"{what}; SET={setting}={now // 2}"
     if not spec.gradient_checkpointing:
         return f"{what}; SET=gradient_checkpointing=true"
     return (

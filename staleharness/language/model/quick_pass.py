@@ -7,16 +7,22 @@ matrices of queries, keys and values as one, those of the gated layer as one, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from .weights import Weights, embedded, joined, linear, linear_of, normed
 
 FAMILIES = ("qwen2", "llama")
 TURNS = ("default", "linear", "llama3")  # rotary positions that do not depend on the sequence's length
 # Added before the softmax: 0 behind it, and finite, since a row of padding may attend to nothing.
 BLOCKED = -1e30
+ALIGNED = 16
+GROUPS_AND_MASK = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
 
 
 def suits(model: Any) -> bool:
@@ -35,36 +41,37 @@ def suits(model: Any) -> bool:
 class _Layer:
     """One layer's weights, joined, and its few numbers."""
 
-    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        self.before = _Norm(layer.input_layernorm)
-        self.qkv = _joined(dtype, attention.q_proj, attention.k_proj, attention.v_proj)
-        self.out = _joined(dtype, attention.o_proj)
-        self.between = _Norm(layer.post_attention_layernorm)
-        self.gate_up = _joined(dtype, mlp.gate_proj, mlp.up_proj)
-        self.down = _joined(dtype, mlp.down_proj)
+    def __init__(self, layer: Any, weights: Weights, name: str) -> None:
+        attention = layer.self_attn
+        self.before, self.between = (
+            (weights[f"{name}.{norm}"], float(of.variance_epsilon))
+            for norm, of in (("before", layer.input_layernorm), ("between", layer.post_attention_layernorm))
+        )
+        self.qkv, self.out, self.gate_up, self.down = (
+            linear_of(weights, f"{name}.{part}") for part in ("qkv", "out", "gate_up", "down")
+        )
         self.scale, self.head = float(attention.scaling), int(attention.head_dim)
         keys = int(attention.k_proj.weight.shape[0]) // self.head
         self.heads = [int(attention.q_proj.weight.shape[0]) // self.head, keys, keys]
-
-
-class _Norm:
-    def __init__(self, norm: Any) -> None:
-        self.weight, self.epsilon = norm.weight, float(norm.variance_epsilon)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], self.weight, self.epsilon)
+        self.each = self.heads[0] // keys  # heads of queries that have one of keys in common
 
 
 class QuickPass:
-    """The weights of `model` at this moment, joined; gradients flow into it. `dtype` is that of matrix products."""
+    """The weights of `model` at this moment, joined; gradients flow into it. `dtype` is that of matrix products.
 
-    def __init__(self, model: Any, dtype: torch.dtype) -> None:
-        self.inner, self.dtype = model.model, dtype
-        self.words = self.inner.embed_tokens.weight
-        self.layers = [_Layer(layer, dtype) for layer in self.inner.layers]
-        self.after = _Norm(self.inner.norm)
-        self.logits = _joined(dtype, model.lm_head)
+    weights: others in their place; with several versions [K, ...] the rows are K times as many, version by version.
+    checkpointing: where a gradient is wanted, keep what goes into a layer and compute its inside again.
+    """
+
+    def __init__(
+        self, model: Any, dtype: torch.dtype, checkpointing: bool = False, weights: Weights | None = None
+    ) -> None:
+        self.model, self.inner, self.dtype, self.checkpointing = model, model.model, dtype, checkpointing
+        self.weights = weights = joined(model, dtype) if weights is None else weights
+        self.words = weights["words"]
+        self.layers = [_Layer(layer, weights, str(i)) for i, layer in enumerate(self.inner.layers)]
+        self.after = weights["after"], float(self.inner.norm.variance_epsilon)
+        self.logits = linear_of(weights, "logits")
         self.turns: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
     def __call__(
@@ -72,58 +79,87 @@ class QuickPass:
         rows: Sequence[int] | None = None,
     ) -> Tensor:  # fmt: skip
         """As `CausalLM.forward`; all rows have the same weights, so it does not matter which `rows` they are."""
-        x = F.embedding(ids, self.words)
-        count, new = ids.shape
-        cos, sin = self._turns(x, positions, attention.shape[1])
-        mask = mask_of(attention, new, self.dtype)
-        for i, layer in enumerate(self.layers):
-            y = F.linear(layer.before(x).to(self.dtype), *layer.qkv)
-            y = y.view(count, new, -1, layer.head).transpose(1, 2)
-            queries, heads, _ = layer.heads
-            y, values = y.split([queries + heads, heads], 1)
-            y = y.float()  # queries and keys
-            swapped = y.unflatten(-1, (2, layer.head // 2)).flip(-2).flatten(-2)
-            y = torch.addcmul(y * cos, swapped, sin).to(self.dtype)
-            query, keys = y.split([queries, heads], 1)
-            if cache is not None:
-                keys, values = cache.layers[i].update(keys, values)
-            y = F.scaled_dot_product_attention(
-                query, keys, values, mask, scale=layer.scale, enable_gqa=queries != heads
-            )
-            x = x + F.linear(y.transpose(1, 2).reshape(count, new, -1), *layer.out)
-            gate, up = F.linear(layer.between(x).to(self.dtype), *layer.gate_up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, *layer.down)
-        if keep < new:
-            x = x[:, -keep:]
-        return F.linear(self.after(x).to(self.dtype), *self.logits)
+        mask = mask_of(attention, ids.shape[1], self.dtype, self.layers[0].each)
+        self.make_room(attention.shape[1])
+        return self.run(ids, mask, positions, cache, keep)
 
-    def _turns(self, x: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines, and sines with their signs [B, 1, L, head], from a table of at least `length` positions."""
-        if self.turns is None or len(self.turns[0]) < length:
-            with torch.no_grad():
-                every = torch.arange(2 * length, device=x.device)[None]
-                cos, sin = (table[0] for table in self.inner.rotary_emb(x, every))
-                half = sin.shape[-1] // 2
-                self.turns = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
+    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+        """The same with the term that attention adds, and room for the positions; no number is read on the way."""
+        x = embedded(ids, self.words, self.inner.embed_tokens.padding_idx)
+        assert self.turns is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.turns)
-        return cos, sin
+        for i, layer in enumerate(self.layers):
+            inside = partial(self._through, layer, None if cache is None else cache.layers[i], cos, sin, mask)
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(inside, x, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = inside(x)
+        if keep < ids.shape[1]:
+            x = x[:, -keep:]
+        return linear(normed(x, *self.after).to(self.dtype), *self.logits)
+
+    def _through(self, layer: _Layer, past: Any, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor) -> Tensor:
+        """One layer; keys and values go through `past`, its part of a cache."""
+        count, new, _ = x.shape
+        y = linear(normed(x, *layer.before).to(self.dtype), *layer.qkv)
+        y = y.view(count, new, -1, layer.head).transpose(1, 2)
+        queries, heads, _ = layer.heads
+        y, values = y.split([queries + heads, heads], 1)
+        y = y.float()  # queries and keys
+        y = torch.addcmul(y * cos, y.roll(layer.head // 2, -1), sin).to(self.dtype)
+        query, keys = y.split([queries, heads], 1)
+        if past is not None:
+            keys, values = past.update(keys, values)
+        y = attend(query, keys, values, mask, layer.scale)
+        x = x + linear(y.transpose(1, 2).reshape(count, new, -1), *layer.out)
+        gate, up = linear(normed(x, *layer.between).to(self.dtype), *layer.gate_up).chunk(2, -1)
+        return x + linear(F.silu(gate) * up, *layer.down)
+
+    def part(self, k: int) -> QuickPass:
+        """By the K-th of several versions alone."""
+        one = QuickPass(self.model, self.dtype, weights={name: w[k] for name, w in self.weights.items()})
+        one.turns = self.turns
+        return one
+
+    def make_room(self, length: int) -> None:
+        """Have cosines, and sines with their signs [L, head], for at least `length` positions."""
+        if self.turns is not None and len(self.turns[0]) >= length:
+            return
+        with torch.no_grad():
+            every = torch.arange(2 * length, device=self.words.device)[None]
+            like = self.words.new_empty(())  # says the type alone
+            cos, sin = (table[0] for table in self.inner.rotary_emb(like, every))
+            half = sin.shape[-1] // 2
+            self.turns = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
 
 
-def _joined(dtype: torch.dtype, *linear: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of linear layers that read the same, as one layer's."""
-    if len(linear) == 1:
-        weight, bias = linear[0].weight, linear[0].bias
-    else:
-        weight = torch.cat([x.weight for x in linear])
-        bias = None if linear[0].bias is None else torch.cat([x.bias for x in linear])
-    return weight.to(dtype), None if bias is None else bias.to(dtype)
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head], with `mask_of`.
+
+    The fused kernels of a GPU take a mask or grouped heads; given both, torch falls back to one that writes the whole
+    matrix and copies keys and values for every head of queries. There, queries of one group become further rows of
+    one head, and keys and values stay where they are.
+    """
+    count, heads, new, width = query.shape
+    each = heads // keys.shape[1]
+    if each == 1 or query.device.type in GROUPS_AND_MASK:
+        return F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=each > 1)
+    rows = query.reshape(count, keys.shape[1], each * new, width)
+    return F.scaled_dot_product_attention(rows, keys, values, mask, scale=scale).reshape(query.shape)
 
 
-def mask_of(attention: Tensor, new: int, dtype: torch.dtype) -> Tensor:
-    """The term [B, 1, new, L] by which the last `new` of L tokens attend to `attention` [B, L] and to nothing later."""
-    padding = ((attention == 0) * BLOCKED).to(dtype)[:, None, None]
-    if new == 1:
-        return padding
+def mask_of(attention: Tensor, new: int, dtype: torch.dtype, each: int = 1) -> Tensor:
+    """The term [B, 1, new, L] by which the last `new` of L tokens attend to `attention` [B, L] and to nothing later.
+
+    On a GPU its rows come `each` times, as `attend` lays out queries, and begin at multiples of `ALIGNED` numbers,
+    without which its kernels would copy it in every layer.
+    """
+    mask = ((attention == 0) * BLOCKED).to(dtype)[:, None, None]
     length = attention.shape[1]
-    later = torch.full((new, length), BLOCKED, dtype=dtype, device=attention.device).triu(length - new + 1)
-    return torch.minimum(padding, later)
+    if new > 1:
+        later = torch.full((new, length), BLOCKED, dtype=dtype, device=attention.device)
+        mask = torch.minimum(mask, later.triu(length - new + 1))
+    if attention.device.type in GROUPS_AND_MASK:
+        return mask
+    mask = F.pad(mask, (0, -length % ALIGNED))
+    return (mask.repeat(1, 1, each, 1) if new > 1 else mask)[..., :length]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...tokens.policy import Entropy, Forward, Scored
+from .past import Past
 
 if TYPE_CHECKING:
     from .causal_lm import CausalLM
@@ -59,11 +60,12 @@ def score(
     attention = torch.cat([prompt_mask, mask.long()], 1)
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     ids, width, last = torch.cat([prompt, token], 1), token.shape[1], prompt.shape[1] - 1
-    prompts = distinct(policy, prompt, prompt_mask)
+    one_by_one = Prompts(prompt, prompt_mask, None)
+    prompts = distinct(policy, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
     if prompts.which is None:
         logits = forward(ids, attention, positions, None, width + 1)[:, :-1]
         return _scored(logits, token, mask, entropy, norm)
-    past = policy.cache()
+    past = policy.past()
     prompts.read(forward, past)
     pieces, found = by_length(mask), []
     for rows, longest in pieces:
@@ -95,6 +97,8 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
 
 def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
     """A cache of rows of the cache `past`."""
+    if isinstance(past, Past):
+        return past.rows(which)
     cache = policy.cache()
     for i, layer in enumerate(past.layers):
         cache.update(layer.keys.index_select(0, which), layer.values.index_select(0, which), i)

@@ -15,10 +15,13 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.memory import (
     advice,
     completion_bytes,
+    decoded_bytes,
     equal_parts,
     explained,
     fitting,
     rows_at_once,
+    settle,
+    version_bytes,
 )
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
@@ -44,8 +47,10 @@ def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_r
     plain, saved = (completion_bytes(paper(gradient_checkpointing=c), HALF_BILLION) for c in (False, True))
     assert logits < saved < 1.2 * logits
     # one layer, by hand: 1024 tokens, 24 bytes of float32 and 16 of bfloat16 per unit of width, 10 per inner unit
-    assert plain - logits == 24 * 1024 * (24 * 896 + 16 * 896 + 10 * 4864)
-    assert saved - logits == 1024 * (24 * 896 + 16 * 896 + 10 * 4864) + 24 * 1024 * 4 * 896
+    # and what is added to attention, of 7 queries to each of keys in bfloat16, beside two that it is made from
+    beside = logits + 9 * 512 * 1024 * 2
+    assert plain - beside == 24 * 1024 * (24 * 896 + 16 * 896 + 10 * 4864)
+    assert saved - beside == 1024 * (24 * 896 + 16 * 896 + 10 * 4864) + 24 * 1024 * 4 * 896
 
 
 def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
@@ -101,6 +106,43 @@ def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5 * each)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * each)
     assert rows_at_once(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
+
+
+def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_what_is_left(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, spec = policy().model.config, policy().spec
+    each, one = decoded_bytes(spec, config), version_bytes(spec, config, policy().size)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+
+    def settled(free: int, **settings: Any) -> CausalLM:
+        actor = policy(capacity=4, **settings)
+        actor.device = torch.device("cuda")
+        beside = (12 + 8) * actor.size  # gradients and AdamW's state, joined weights and their gradients
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(beside + free / 0.8), 10**12))
+        settle(actor)
+        return actor
+
+    roomy = settled(10**9)
+    assert roomy.together == 4  # no more than there are
+    assert roomy.decode_batch == (10**9 - int(0.8 * 8 * one)) // each
+    assert roomy.micro_batch == 12
+    scarce = settled(int(2 * 2.5 * one / 0.4))  # of which each takes two, one of them while it acts
+    assert scarce.together == 2
+    none = settled(int(one))
+    assert none.together == 1 and none.shelf is None and none.decode_batch >= 1
+    assert settled(10**9, decode_batch=7, micro_batch=5).decode_batch == 7
+    assert settled(10**9, decode_batch=7, micro_batch=5).micro_batch == 5
+    on_cpu = policy(capacity=4)
+    settle(on_cpu)
+    assert (on_cpu.micro_batch, on_cpu.decode_batch, on_cpu.shelf) == (0, 0, None)
+
+
+def test_sampling_that_runs_out_of_memory_names_its_own_setting(policy: Policies) -> None:
+    actor = policy(decode_batch=64)
+    with pytest.raises(OOM, match=r"64 completions at once; SET=decode_batch=32"), explained(actor, True):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
 
 def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(

@@ -12,8 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from staleharness.language import growing_rows
 from staleharness.language.decoder import Decoded, Request, make_decoder
-from staleharness.language.decoders import transformers as built_in
 from staleharness.language.model import scoring
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.kv_cache import roomy
@@ -79,7 +79,7 @@ def test_a_prompt_is_read_once_and_only_where_rows_can_share_it(policy: Policies
     assert torch.equal(found.mask[found.which], mask)
     assert distinct(actor, prompt[::EACH], mask[::EACH]).which is None
     assert distinct(policy(versions="lora"), prompt, mask).which is None
-    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is None
+    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is not None
     padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
     twice = distinct(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
     assert twice.which is None
@@ -121,10 +121,10 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_what_is_sampled_is_the_same_without_any_short_cut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(built_in, "FEW", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(growing_rows, "FEW", 0.99)  # rows leave as soon as they end
     found = sampled(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(built_in, "FEW", 0.0)
+    monkeypatch.setattr(growing_rows, "FEW", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.quick = False
     wanted = sampled(slow, versions=2)
@@ -208,3 +208,44 @@ def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny:
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert not suits(model_of("llama", rope_parameters=dynamic))
     assert not suits(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
+
+
+def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Policies) -> None:
+    """So a ratio at lag 0 is exactly 1 with it too, and prompts are read once in sampling, scoring and training."""
+    plain, saving = policy(), policy(gradient_checkpointing=True)
+    assert saving.quick and saving.shares_prompts and saving.trains_with_cache
+    given = batch(plain)
+    with torch.no_grad():
+        scored = saving.score(*given).logp
+    trained = saving.score(*given, entropy="gradient")
+    assert torch.equal(trained.logp, scored)
+    assert torch.equal(trained.logp, plain.score(*given).logp)
+    wanted = gradients(plain, plain.score(*given, entropy="gradient"))
+    for a, b in zip(gradients(saving, trained), wanted, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_as_a_token(
+    tied: bool,
+) -> None:
+    """An embedding with a padding token learns nothing of that row from where it is read."""
+    model = model_of("qwen2", tie_word_embeddings=tied, pad_token_id=4)
+    ids = torch.tensor([[5, 4, 7, 4, 9], [4, 4, 8, 6, 5]])
+    attention = torch.ones_like(ids)
+    positions = attention.cumsum(1) - 1
+    found = []
+    for forward in (QuickPass(model, torch.float32), None):
+        model.zero_grad()
+        logits = (
+            model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
+            if forward is None
+            else forward(ids, attention, positions, None, 5)
+        )
+        (logits[..., 3:9] + 1.0).square().sum().backward()
+        found.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    quick, plain = found
+    assert quick.keys() == plain.keys()
+    for name, wanted in plain.items():
+        assert float((quick[name] - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max()), name
+    assert bool(plain["model.embed_tokens.weight"][4].any()) is tied

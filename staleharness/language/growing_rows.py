@@ -1,0 +1,82 @@
+"""Decoding by any forward pass, with keys and values that grow token by token."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..tokens.policy import Forward
+from .decoder import Request
+from .model.causal_lm import CausalLM
+from .model.scoring import distinct
+from .rows import LOOK_EVERY, Rows
+from .sampling import choose, draw
+
+FEW = 0.8  # rows that have ended are dropped when no more than this share is left
+
+
+class GrowingRows(Rows):
+    """Rows of one version, or of several that a forward pass tells apart by the rows it is told."""
+
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
+        super().__init__(policy, request, index, real, parts)
+        ones = self.prompt_mask.new_ones((len(index), self.length))
+        self.attention = torch.cat([self.prompt_mask, ones], 1)
+        self.rows: list[int] | None = None  # which of all rows these are, for `forward`; None is all of them
+        self.cache: Any = None
+        self.looks_each_time = policy.device.type == "cpu"  # where it costs nothing
+
+    def go_on(self, forward: Forward, first: int, last: int) -> None:
+        """Sample tokens `first` … `last` − 1 by one forward pass function."""
+        if self.policy.spec.kv_cache == "recompute":
+            self.cache = None
+        for t in range(first, last):
+            logits = self._logits(forward, t)
+            token, logp = self._sampled(logits, None if self.uniform is None else self.uniform[:, t])
+            alive = ~self.ended
+            self.token[:, t] = torch.where(alive, token, self.policy.pad)
+            self.mask[:, t] = alive.float()
+            self.logp[:, t] = logp
+            self.ended |= torch.isin(token, self.end)
+            look = t % LOOK_EVERY == LOOK_EVERY - 1
+            if look:
+                self.cut(t + 1)
+            if self.looks_each_time or look:
+                left = self.left(FEW)
+                if self.over:
+                    return
+                if left is not None:
+                    self.cut(t + 1)  # in rows that leave now too
+                    self.keep(left)
+
+    def _sampled(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.policy.device.type != "cpu":
+            return draw(logits, uniform)
+        token = choose(logits, uniform)
+        return token, logits.log_softmax(1).gather(1, token[:, None])[:, 0]
+
+    def _logits(self, forward: Forward, t: int) -> Tensor:
+        """What token `t` is drawn from: float32 [B, V]."""
+        first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
+        if self.cache is None:
+            self.cache = self.policy.cache(self.width + self.length)
+            prompts = distinct(self.policy, self.prompt, self.prompt_mask)
+            prompts.read(partial(forward, rows=self.rows), self.cache)
+            if prompts.which is not None:
+                self.cache.batch_select_indices(prompts.which)
+            first = 0
+        positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
+        ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
+        if first < t:
+            ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)
+        attention = self.attention[:, : self.width + t]
+        return forward(ids, attention, positions, self.cache, 1, rows=self.rows)[:, -1].float()
+
+    def keep(self, left: Tensor) -> None:
+        super().keep(left)
+        self.attention = self.attention.index_select(0, left)
+        self.rows = self.index.tolist()
+        self.cache.batch_select_indices(left)

@@ -1,0 +1,70 @@
+"""The weights of a decoder as the quick pass wants them, and what is done with them; of one version or of several.
+
+Several versions have their weights one behind the other, [K, ...], and what they are applied to has K times the rows,
+version by version: one product for all, where each in turn would leave a GPU waiting.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Weights = dict[str, Tensor]
+
+
+def joined(model: Any, dtype: torch.dtype) -> Weights:
+    """By name, with layers that read the same as one, and the matrices in `dtype`; gradients flow into the model."""
+    inner = model.model
+    found = {"words": inner.embed_tokens.weight, "after": inner.norm.weight}
+    linears = {"logits": [model.lm_head]}
+    for i, layer in enumerate(inner.layers):
+        attention, mlp = layer.self_attn, layer.mlp
+        found[f"{i}.before"] = layer.input_layernorm.weight
+        found[f"{i}.between"] = layer.post_attention_layernorm.weight
+        linears[f"{i}.qkv"] = [attention.q_proj, attention.k_proj, attention.v_proj]
+        linears[f"{i}.out"] = [attention.o_proj]
+        linears[f"{i}.gate_up"] = [mlp.gate_proj, mlp.up_proj]
+        linears[f"{i}.down"] = [mlp.down_proj]
+    for name, parts in linears.items():
+        found[name] = _one([part.weight for part in parts]).to(dtype)
+        if parts[0].bias is not None:
+            found[f"{name}.bias"] = _one([part.bias for part in parts]).to(dtype)
+    return found
+
+
+def _one(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def linear_of(weights: Weights, name: str) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of the linear layer called `name`."""
+    return weights[name], weights.get(f"{name}.bias")
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [B, T, in] by weights [out, in], or by [K, out, in] each its K-th part of the rows."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    rows = x.reshape(len(weight), -1, x.shape[-1])
+    y = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
+    return y.view(*x.shape[:-1], -1)
+
+
+def normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x [B, T, width] over its root mean square, times weights [width] or [K, width]."""
+    if weight.ndim == 1:
+        return F.rms_norm(x, x.shape[-1:], weight, epsilon)
+    y = F.rms_norm(x, x.shape[-1:], None, epsilon)
+    return (y.view(len(weight), -1, *x.shape[1:]) * weight[:, None, None]).view(x.shape)
+
+
+def embedded(ids: Tensor, words: Tensor, padding: int | None) -> Tensor:
+    """Rows of `words` [V, width] or [K, V, width] for ids [B, T]; that of `padding` has no gradient from here."""
+    if words.ndim == 2:
+        return F.embedding(ids, words, padding)
+    first = torch.arange(len(words), device=ids.device) * words.shape[1]
+    place = ids.view(len(words), -1) + first[:, None]
+    return F.embedding(place.view(ids.shape), words.flatten(0, 1))

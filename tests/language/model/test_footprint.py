@@ -1,0 +1,169 @@
+"""The estimate of memory against what passes allocate on the device `meta`, where tensors have sizes and no numbers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from staleharness.language.decoder import Request
+from staleharness.language.model import footprint, scoring
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.footprint import completion_bytes, decoded_bytes, training_bytes
+from staleharness.language.model.scoring import Prompts
+from staleharness.language.spec import LanguageSpec
+from staleharness.language.static_rows import StaticRows
+
+Policies = Callable[..., CausalLM]
+ROWS, PROMPT, COMPLETION = 8, 96, 160
+META = torch.device("meta")
+SHAPE: dict[str, Any] = {
+    "vocab_size": 4000, "hidden_size": 112, "intermediate_size": 608, "num_hidden_layers": 6,
+    "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+class Peak(TorchDispatchMode):
+    """Bytes of the tensors that are made inside and still there: now, and at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.seen = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and (storage := tensor.untyped_storage()) not in self.seen:
+                self.seen[storage] = size = storage.nbytes()
+                self.now += size
+                weakref.finalize(storage, self.free, size)
+        self.most = max(self.most, self.now)
+        return out
+
+    def free(self, size: int) -> None:
+        self.now -= size
+
+
+class Fused(torch.autograd.Function):
+    """What a fused kernel holds: what it was given, its answer, and one number per query."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        out = torch.empty_like(query)
+        ctx.save_for_backward(
+            query, keys, values, mask, out, query.new_empty(query.shape[:3], dtype=torch.float32)
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(torch.empty_like(x) for x in ctx.saved_tensors[:3]), None
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On `meta` torch has the math kernel alone."""
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, k, v, mask, **_: Fused.apply(q, k, v, mask)
+    )
+
+
+def on_meta(policy: Policies, monkeypatch: pytest.MonkeyPatch, heads: int = 14, **settings: Any) -> CausalLM:
+    """A policy of that shape without numbers; rows of one prompt, and all of them of one length."""
+    actor = policy(prompt_tokens=PROMPT, completion_tokens=COMPLETION, **settings)
+    with META:
+        config = transformers.Qwen2Config(**{**SHAPE, "num_attention_heads": heads})
+        actor.model = transformers.AutoModelForCausalLM.from_config(config)
+    actor.device, actor.parameters = META, dict(actor.model.named_parameters())
+    which = torch.zeros(ROWS, dtype=torch.int64, device=META)
+    for room in ("staleharness.language.model.scoring", "staleharness.language.static_rows"):
+        monkeypatch.setattr(f"{room}.distinct", lambda p, ids, mask: Prompts(ids[:1], mask[:1], which))
+    monkeypatch.setattr(scoring, "by_length", lambda mask: [(which, mask.shape[1])])
+    return actor
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int64, device=META)
+
+
+def peak_of_training(actor: CausalLM) -> int:
+    """Of one pass forward and back, gradients included."""
+    mask = torch.zeros(ROWS, COMPLETION, device=META)
+    with Peak() as peak:
+        prompt = numbers(ROWS, PROMPT)
+        scored = actor.score(prompt, prompt, numbers(ROWS, COMPLETION), mask, None, "value")
+        torch.autograd.backward([scored.logp], [torch.zeros_like(scored.logp)])
+    return peak.most
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
+def test_a_training_pass_stays_below_the_estimate(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None, dtype: str, checkpointing: bool
+) -> None:
+    actor = on_meta(policy, monkeypatch, dtype=dtype, gradient_checkpointing=checkpointing)
+    estimate = ROWS * completion_bytes(actor.spec, actor.model.config) + training_bytes(
+        actor.spec, actor.size
+    )
+    assert peak_of_training(actor) < estimate < 4 * peak_of_training(actor)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
+def test_attention_matrices_count_where_no_fused_kernel_takes_the_heads(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
+) -> None:
+    """56 heads of 2 numbers: matrices are most of what is held, and without them the estimate would be too small."""
+    actor = on_meta(policy, monkeypatch, 56, dtype="bfloat16", gradient_checkpointing=checkpointing)
+    spec, config = actor.spec, actor.model.config
+    assert footprint.writes_matrices(spec, config)
+    beside = training_bytes(spec, actor.size)
+    assert peak_of_training(actor) < ROWS * completion_bytes(spec, config) + beside
+    monkeypatch.setattr(footprint, "writes_matrices", lambda *_: False)
+    assert peak_of_training(actor) > ROWS * completion_bytes(spec, config) + beside
+
+
+def test_fused_kernels_take_what_models_have() -> None:
+    def writes(dtype: str, **changes: Any) -> bool:
+        config = transformers.Qwen2Config(**{**SHAPE, "hidden_size": 896, **changes})
+        return footprint.writes_matrices(
+            LanguageSpec.from_dict({"env": "x", "algorithm": "x", "dtype": dtype}), config
+        )
+
+    assert not writes("bfloat16") and not writes("float32")
+    assert writes("bfloat16", head_dim=12) and not writes("float32", head_dim=12)
+    assert writes("bfloat16", attn_implementation="eager")
+
+
+def test_decoding_stays_below_the_estimate(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None
+) -> None:
+    """Reading the prompt, and a token; with every row's own prompt, as in an evaluation."""
+    actor = on_meta(policy, monkeypatch, dtype="bfloat16")
+    monkeypatch.setattr(
+        "staleharness.language.static_rows.distinct", lambda p, ids, mask: Prompts(ids, mask, None)
+    )
+    versions = torch.zeros(ROWS, 1).long().numpy()
+    uniform = torch.zeros(ROWS, COMPLETION, device=META)
+    prompt, real = numbers(ROWS, PROMPT), torch.ones(ROWS, dtype=torch.bool, device=META)
+    asked = Request(prompt, prompt, versions, COMPLETION, uniform, COMPLETION)
+    with torch.no_grad():
+        forward = actor.passes()
+        forward.make_room(PROMPT + COMPLETION)
+        with Peak() as peak:
+            state = StaticRows(actor, asked, numbers(ROWS), real, 1)
+            state._read(forward, 0)
+            step = state._begin(0)
+            state._step(forward, step, state.cache.columns)
+            state._carry(step, 0, PROMPT)
+    estimate = ROWS * decoded_bytes(actor.spec, actor.model.config)
+    assert peak.most < estimate < 4 * peak.most
