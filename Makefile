@@ -105,12 +105,16 @@ mutants: $(STAMP) ## change important lines on purpose, one by one: which test n
 	@$(LLM)
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
-bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
+bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/training.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/training.py --paper $(ARGS)
+	@$(PYTHON) tests/benchmarks/stacked.py $(ARGS)
 	@$(LLM)
+	@$(PYTHON) tests/benchmarks/trl_grpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
 

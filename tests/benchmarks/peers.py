@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
 
 
-def environment(library: str, version: str) -> Path:
-    """The Python of an environment of the library's own under the cache folder, made at the first call (minutes)
-    with the user's pip settings and the pins of constraints/. Ends the program where pip fails."""
+def environment(library: str, version: str, *beside: str) -> Path:
+    """The Python of an environment of the library's own, with `beside`, under the cache folder; made at the first call
+    (minutes) with the user's pip settings and the pins of constraints/. Ends the program where pip fails."""
     from install import torch_arguments
 
     from staleharness.language.model.warm_start import cache_folder
@@ -35,7 +35,7 @@ def environment(library: str, version: str) -> Path:
     with log.open("w") as out:
         for arguments in (
             ["--no-deps", *torch],
-            ["-c", str(pins), f"{library}=={version}", "gymnasium[mujoco]"],
+            ["-c", str(pins), f"{library}=={version}", *beside],
         ):
             if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
                 sys.exit(f"pip could not install {library}; all that it said: {log}")

@@ -247,7 +247,9 @@ def compare(sides: list[str], rounds: int, task: dict[str, Any]) -> None:
     """Blocks of each side in turns, and what they come to."""
     from peers import block, environment, spread
 
-    pythons = {side: environment("stable-baselines3", SB3) for side in sides if side == "sb3"}
+    pythons = {
+        side: environment("stable-baselines3", SB3, "gymnasium[mujoco]") for side in sides if side == "sb3"
+    }
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else sides[::-1]:
