@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -95,7 +94,7 @@ class PoolPhysics(Physics):
         super().__init__(model, np.zeros((count, mujoco.mj_stateSize(model, INTEGRATION))))
         self._model = model
         self._threads = threads
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="mujoco") if threads > 1 else None
+        self._executor = ThreadPoolExecutor(threads - 1, "mujoco") if threads > 1 else None
         self._idle: queue.SimpleQueue[mujoco.MjData] = queue.SimpleQueue()
         for _ in range(threads):
             self._idle.put(mujoco.MjData(model))
@@ -111,35 +110,44 @@ class PoolPhysics(Physics):
         self._share_out(simulations, 0)
 
     def _share_out(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        if self._executor is None:
-            self._work(simulations, substeps)
-            return
-        # several shares per thread: a robot on the ground costs more than one in the air, so halves are
-        # unequal
-        shares = np.array_split(simulations, min(len(simulations), 8 * self._threads) or 1)
-        for done in [self._executor.submit(self._work, share, substeps) for share in shares]:
-            done.result()
-
-    def _work(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        model, rows, data = self._model, self.rows, self._idle.get()
-        sources: list[tuple[NDArray[Any], Any]] = [
-            (self.fields[name], getattr(data, name)) for name in self._derived
+        """Each thread, the caller's among them, takes the next simulation when it is done with its last: a robot
+        on the ground costs more than one in the air, and nobody is woken but once."""
+        self.warnings[simulations] = 0
+        common = iter(simulations.tolist())
+        helpers = [
+            self._executor.submit(self._work, common, substeps)
+            for _ in range(min(self._threads, len(simulations)) - 1)
+            if self._executor is not None
         ]
-        sources.append((self.warnings, data.warning.number))
         try:
-            for i in simulations.tolist():
+            self._work(common, substeps)
+        finally:
+            for helper in helpers:
+                helper.result()
+
+    def _work(self, simulations: Iterator[int], substeps: int) -> None:
+        model, rows, data = self._model, self.rows, self._idle.get()
+        derived = [(self.fields[name], getattr(data, name)) for name in self._derived]
+        complaints = data.warning.number
+        complaints[:] = 0
+        none = complaints.tobytes()
+        try:
+            for i in simulations:
+                row = rows[i]
                 if substeps:
-                    data.warning.number[:] = 0
-                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_setState(model, data, row, INTEGRATION)
                     mujoco.mj_step(model, data, substeps)
                     mujoco.mj_rnePostConstraint(model, data)
                 else:
                     mujoco.mj_resetData(model, data)  # the last simulation's contact forces must not stay
-                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_setState(model, data, row, INTEGRATION)
                     mujoco.mj_forward(model, data)
-                mujoco.mj_getState(model, data, rows[i], INTEGRATION)
-                for target, source in sources:
+                mujoco.mj_getState(model, data, row, INTEGRATION)
+                for target, source in derived:
                     target[i] = source
+                if complaints.tobytes() != none:
+                    self.warnings[i] = complaints
+                    complaints[:] = 0
         finally:
             self._idle.put(data)
 
