@@ -52,7 +52,7 @@ def main() -> None:
                 noise = torch.from_numpy(rng.standard_normal((options.envs, policy.act_dim), np.float32))
                 t = time.perf_counter()
                 with torch.no_grad():
-                    action, _, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
+                    action, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
                 act += time.perf_counter() - t
                 obs, _, terminated, truncated, _ = env.step(np.clip(action.numpy(), low, high))
                 if (done := terminated | truncated).any():
