@@ -21,6 +21,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+Which = NDArray[np.intp] | slice  # simulations: their numbers, sorted and unique, or EVERYTHING
+EVERYTHING = slice(None)
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 STATE_FIELDS = {
     "qpos": int(mujoco.mjtState.mjSTATE_QPOS),
@@ -55,11 +57,11 @@ class Physics:
         self.initial_row = np.empty(rows.shape[1])
         mujoco.mj_getState(model, blank, self.initial_row, INTEGRATION)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        """`mj_step` `substeps` times on the given simulations (sorted, unique)."""
+    def step(self, simulations: Which, substeps: int) -> None:
+        """`mj_step` `substeps` times on the given simulations."""
         raise NotImplementedError
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         """`mj_forward` on the given simulations, as after `mj_resetData` and a write to the state."""
         raise NotImplementedError
 
@@ -78,13 +80,16 @@ class BatchPhysics(Physics):
         self.fields.update({name: self._batch.bind(name) for name in derived})
         self.warnings = self._batch.warning[:, :, 1]  # pairs of (last info, number of times)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+    def step(self, simulations: Which, substeps: int) -> None:
         self.warnings[simulations] = 0
-        self._batch.step(simulations, nstep=substeps)
+        self._batch.step(self._ids(simulations), nstep=substeps)
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         self.warnings[simulations] = 0
-        self._batch.forward(simulations)
+        self._batch.forward(self._ids(simulations))
+
+    def _ids(self, simulations: Which) -> NDArray[np.intp] | None:
+        return None if isinstance(simulations, slice) else simulations
 
 
 class PoolPhysics(Physics):
@@ -103,20 +108,21 @@ class PoolPhysics(Physics):
         self.fields.update({name: np.zeros((count, *getattr(sample, name).shape)) for name in derived})
         self.warnings = np.zeros((count, len(sample.warning.number)), dtype=np.int32)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+    def step(self, simulations: Which, substeps: int) -> None:
         self._share_out(simulations, substeps)
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         self._share_out(simulations, 0)
 
-    def _share_out(self, simulations: NDArray[np.intp], substeps: int) -> None:
+    def _share_out(self, simulations: Which, substeps: int) -> None:
         """Each thread, the caller's among them, takes the next simulation when it is done with its last: a robot
         on the ground costs more than one in the air, and nobody is woken but once."""
         self.warnings[simulations] = 0
-        common = iter(simulations.tolist())
+        numbers = range(len(self.rows)) if isinstance(simulations, slice) else simulations.tolist()
+        common = iter(numbers)
         helpers = [
             self._executor.submit(self._work, common, substeps)
-            for _ in range(min(self._threads, len(simulations)) - 1)
+            for _ in range(min(self._threads, len(numbers)) - 1)
             if self._executor is not None
         ]
         try:
