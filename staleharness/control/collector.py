@@ -67,10 +67,9 @@ class Collector:
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
                 self.episode_length += 1
-                over = done.any()
-                if over or t == spec.num_steps - 1:
-                    cut = done if t < spec.num_steps - 1 else np.ones(n, dtype=bool)
-                    record.write_final(t, cut, next_obs)
+                over, last = done.any(), t == spec.num_steps - 1
+                if over or last:
+                    record.write_final(t, done | last, next_obs)
                 self.obs = next_obs
                 if over:
                     episodes.returns += self.episode_return[done].tolist()
