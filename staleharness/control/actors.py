@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..simulator.buffer import Version
 from .moments import CLIP
-from .networks import MIN_ROWS, gaussian_logp, means, views_of
+from .networks import MIN_ROWS, gaussian_logp, views_of
 from .policy import MLPPolicy
 
 
@@ -27,36 +27,45 @@ class Actors:
         stack = {
             key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")
         }
-        self.parameters = views_of(stack["actor"], policy.actor_shapes)
+        *weights, log_std = views_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
-        width = max(MIN_ROWS, int(counts.max()))
+        most = int(counts.max())
+        width = max(MIN_ROWS, most)
         order = np.argsort(assignment, kind="stable")
         place = np.arange(len(assignment)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slots = np.zeros((len(versions), width), dtype=np.int64)
+        slots = np.zeros((len(versions), most), dtype=np.int64)
         slots[assignment[order], place] = order
         position = np.empty(len(assignment), dtype=np.int64)
         position[order] = assignment[order] * width + place
-        self.slots = torch.from_numpy(slots).to(
-            policy.device
-        )  # [K, width] environment behind each padded row
+        self.slots = torch.from_numpy(slots).to(policy.device)  # [K, most] environment behind each row
         self.position = torch.from_numpy(position).to(policy.device)  # [N] padded row of each environment
-        self.log_std = self.parameters[-1].squeeze(1)[
-            torch.from_numpy(assignment).to(policy.device)
-        ]  # [N, A]
+        self.log_std = log_std.squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
         self.std = self.log_std.exp()
+        self.act_dim = policy.act_dim
+        if policy.act_dim == 1:  # see `networks`
+            weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
+        self.weights, self.biases = weights[::2], weights[1::2]
+        # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
+        self.inputs = [
+            torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights
+        ]
+        self.rows = [each[:, :most] for each in self.inputs]
 
     def means(self, obs: Tensor) -> Tensor:
         """Mean actions [N, A] for raw observations [N, D], each by its own version with its own statistics."""
-        x = ((obs[self.slots] - self.mean) * self.inverse_std).clamp(-CLIP, CLIP)
-        mean = means(self.parameters[:-1], x)
-        return mean.flatten(0, 1)[self.position]
+        scaled = torch.sub(obs[self.slots], self.mean, out=self.rows[0])
+        scaled.mul_(self.inverse_std).clamp_(-CLIP, CLIP)
+        for i, rows in enumerate(self.rows[1:]):
+            torch.baddbmm(self.biases[i], self.inputs[i], self.weights[i], out=self.inputs[i + 1])
+            rows.tanh_()
+        mean = torch.baddbmm(self.biases[-1], self.inputs[-1], self.weights[-1])
+        return mean.flatten(0, 1)[self.position, : self.act_dim]
 
-    def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(actions [N, A], their log-probabilities [N], mean actions [N, A])."""
+    def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """(actions [N, A], mean actions [N, A])."""
         mean = self.means(obs)
-        action = mean + self.std * noise
-        return action, gaussian_logp(action, mean, self.log_std), mean
+        return mean + self.std * noise, mean
 
 
 def mixture_logp(

@@ -15,6 +15,7 @@ from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer, Version
 from ..simulator.lags import Lags
 from .actors import Actors, mixture_logp
+from .networks import gaussian_logp
 from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import action_bounds
@@ -58,22 +59,19 @@ class Collector:
         episodes = Episodes([], [])
         with torch.no_grad():
             for t in range(spec.num_steps):
-                obs = torch.from_numpy(np.asarray(self.obs, dtype=np.float32)).to(policy.device)
-                action, logp, mean = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
-                next_obs, reward, terminated, truncated, _ = self.env.step(
-                    np.clip(action.cpu().numpy(), self.low, self.high)
-                )
+                obs = record.observe(t, self.obs)
+                sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
+                action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
+                next_obs, reward, terminated, truncated, _ = self.env.step(action.clip(self.low, self.high))
                 done = terminated | truncated
-                record.write(
-                    t, obs, action, logp, mean, actors.log_std, self.assigned, reward, terminated, truncated
-                )
+                record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
                 self.episode_length += 1
-                cut = np.ones(n, dtype=bool) if t == spec.num_steps - 1 else done
-                if cut.any():
-                    record.write_final(t, cut, next_obs)
+                over, last = done.any(), t == spec.num_steps - 1
+                if over or last:
+                    record.write_final(t, done | last, next_obs)
                 self.obs = next_obs
-                if done.any():
+                if over:
                     episodes.returns += self.episode_return[done].tolist()
                     episodes.lengths += self.episode_length[done].tolist()
                     self._reset(done)
@@ -111,9 +109,9 @@ class Collector:
     def _mixture(self, buffer: PolicyBuffer, phase: int, record: _Record) -> Tensor:
         weights = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
         versions = [self._as_acted(buffer[v]) for v in sorted(weights)]
-        obs, action = record.obs.flatten(0, 1), record.action.flatten(0, 1)
+        obs, action = (record.tensor(each).flatten(0, 1) for each in (record.obs, record.action))
         logp = mixture_logp(self.policy, versions, [weights[v] for v in sorted(weights)], obs, action)
-        return logp.view(record.logp.shape)
+        return logp.view(record.version.shape)
 
     def _reset(self, mask: NDArray[np.bool_]) -> None:
         self.obs, _ = self.env.reset(options={"reset_mask": mask})
@@ -137,61 +135,56 @@ class _Record:
     """Time-major arrays that one phase is written into."""
 
     def __init__(self, steps: int, envs: int, policy: MLPPolicy) -> None:
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(steps, envs, *shape, device=policy.device)
+        def empty(*shape: int) -> NDArray[np.float32]:
+            return np.empty((steps, envs, *shape), dtype=np.float32)
 
+        self.device = policy.device
         self.obs, self.action = empty(policy.obs_dim), empty(policy.act_dim)
-        self.logp, self.mean, self.log_std = empty(), empty(policy.act_dim), empty(policy.act_dim)
+        self.mean, self.log_std = empty(policy.act_dim), empty(policy.act_dim)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
         self.terminated = np.empty((steps, envs), dtype=bool)
         self.truncated = np.empty((steps, envs), dtype=bool)
         self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], int]] = []
 
+    def observe(self, t: int, obs: NDArray[np.float64]) -> Tensor:
+        """Write the observations of a step down, in single precision; they are acted on as written."""
+        self.obs[t] = obs
+        return self.tensor(self.obs[t])
+
     def write(
         self,
         t: int,
-        obs: Tensor,
-        action: Tensor,
-        logp: Tensor,
-        mean: Tensor,
-        log_std: Tensor,
+        action: NDArray[np.float32],
+        mean: NDArray[np.float32],
+        log_std: NDArray[np.float32],
         version: NDArray[np.int64],
         reward: NDArray[np.float64],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        self.obs[t], self.action[t], self.logp[t], self.mean[t], self.log_std[t] = (
-            obs,
-            action,
-            logp,
-            mean,
-            log_std,
-        )
-        self.version[t], self.reward[t], self.terminated[t], self.truncated[t] = (
-            version,
-            reward,
-            terminated,
-            truncated,
-        )
+        self.action[t], self.mean[t], self.log_std[t] = action, mean, log_std
+        self.version[t], self.reward[t] = version, reward
+        self.terminated[t], self.truncated[t] = terminated, truncated
+
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def write_final(self, t: int, cut: NDArray[np.bool_], next_obs: NDArray[np.float64]) -> None:
         rows = np.flatnonzero(cut)
         self.final.append((next_obs[rows].astype(np.float32), rows, t))
 
-    def rollout(self, gradient_steps: dict[int, int], logp: Tensor | None) -> Rollout:
-        device = self.obs.device
-
-        def tensor(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array).to(device)
-
+    def rollout(self, gradient_steps: dict[int, int], mixture: Tensor | None) -> Rollout:
+        """What was written, by rows. `mixture` [T, N]: log-probabilities in place of the acting version's own."""
+        tensor = self.tensor
         step_of = np.vectorize(gradient_steps.__getitem__, otypes=[np.int64])
+        action, mean, log_std = tensor(self.action), tensor(self.mean), tensor(self.log_std)
         by_time = {
-            "obs": self.obs,
-            "action": self.action,
-            "behaviour_logp": self.logp if logp is None else logp,
-            "behaviour_mean": self.mean,
-            "behaviour_log_std": self.log_std,
+            "obs": tensor(self.obs),
+            "action": action,
+            "behaviour_logp": gaussian_logp(action, mean, log_std) if mixture is None else mixture,
+            "behaviour_mean": mean,
+            "behaviour_log_std": log_std,
             "version": tensor(self.version),
             "gradient_step": tensor(step_of(self.version)),
             "reward": tensor(self.reward),

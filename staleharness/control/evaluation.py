@@ -44,7 +44,7 @@ def evaluate(
             noise[:episodes] = rng.standard_normal((episodes, policy.act_dim), np.float32)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
-                action, _, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
+                action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
             obs, reward, terminated, truncated, _ = env.step(np.clip(action.cpu().numpy(), low, high))
             returns[alive] += reward[alive]
             lengths[alive] += 1

@@ -1,7 +1,8 @@
 """What K past policies cost: one vector step of 500 Hopper environments at several capacities, as ratios to K = 1.
 
-    python tests/benchmarks/acting.py [--quick]
+    python tests/benchmarks/acting.py [--quick] [--envs 8]
 
+Environments are dealt out evenly to the K versions: with --envs 8, K = 8 is eight batches of one environment each.
 A vector step is what the collector does: act (all versions in one batched computation) and step the physics. Every
 slice measures all capacities in turn, so that a noisy machine is noisy to all of them.
 """
@@ -20,7 +21,7 @@ from staleharness.control.policy import MLPPolicy
 from staleharness.control.task import action_bounds
 from staleharness.task import find_env
 
-CAPACITIES = (1, 4, 16, 64)
+CAPACITIES = (1, 4, 8, 16, 64)  # those that are not more than the environments
 
 
 def main() -> None:
@@ -37,22 +38,24 @@ def main() -> None:
     policy = MLPPolicy(
         env.single_observation_space.shape[0], env.single_action_space.shape[0], (64, 64), seed=0
     )
-    versions = [policy.snapshot(v, v) for v in range(max(CAPACITIES))]
+    capacities = [k for k in CAPACITIES if k <= options.envs]
+    versions = [policy.snapshot(v, v) for v in range(max(capacities))]
     rng = np.random.default_rng(0)
-    actors = {k: Actors(policy, versions[:k], rng.integers(0, k, options.envs)) for k in CAPACITIES}
+    dealt = np.arange(options.envs)
+    actors = {k: Actors(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
     low, high = action_bounds(env)
-    acting: dict[int, list[float]] = {k: [] for k in CAPACITIES}
-    whole: dict[int, list[float]] = {k: [] for k in CAPACITIES}
+    acting: dict[int, list[float]] = {k: [] for k in capacities}
+    whole: dict[int, list[float]] = {k: [] for k in capacities}
     steps = 5
     for _ in range(8 if options.quick else 40):
-        for k in rng.permutation(CAPACITIES).tolist():
+        for k in rng.permutation(capacities).tolist():
             act = 0.0
             begin = time.perf_counter()
             for _ in range(steps):
                 noise = torch.from_numpy(rng.standard_normal((options.envs, policy.act_dim), np.float32))
                 t = time.perf_counter()
                 with torch.no_grad():
-                    action, _, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
+                    action, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
                 act += time.perf_counter() - t
                 obs, _, terminated, truncated, _ = env.step(np.clip(action.numpy(), low, high))
                 if (done := terminated | truncated).any():
@@ -64,7 +67,7 @@ def main() -> None:
         f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices"
     )
     print(f"{'K':>4} {'acting, us':>11} {'vector step, us':>16} {'step / step at K = 1':>21}")
-    for k in CAPACITIES:
+    for k in capacities:
         ratio = statistics.median(a / b for a, b in zip(whole[k], whole[1], strict=True))
         act, step = statistics.median(acting[k]) * 1e6, statistics.median(whole[k]) * 1e6
         print(f"{k:>4} {act:>11,.0f} {step:>16,.0f} {ratio:>21.3f}")

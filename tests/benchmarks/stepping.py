@@ -2,19 +2,21 @@
 
     python tests/benchmarks/stepping.py [--quick] [--envs 500] [--threads 2]
 
-Three runners walk through the very same states with the same actions, in turns of a few steps, so that a busy
+Four runners walk through the very same states with the same actions, in turns of a few steps, so that a busy
 machine slows all of them down alike:
 
   ours   the whole environment: physics, observation, reward, termination, reset;
   raw    the physics alone: `mj_step` in a loop on as many threads, one MjData per environment, as a C program
-         would do it (called from Python once per environment step: about 1 microsecond); a reset is a copied
-         state;
+         would do it (called from Python once per environment step: about 1 microsecond; each thread takes the
+         next environment when it is done with its last); a reset is a copied state;
+  needed the physics that the environment cannot do without: raw, and where contact forces are observed (Ant,
+         Humanoid) `mj_rnePostConstraint` after the last substep;
   sync   gymnasium's SyncVectorEnv of the same environments.
 
-Printed are ratios of speeds, ours to each of the other two: median and worst of all turns. Bars: 0.85 of raw
-and 2 times sync in wall time on two free cores. Ratios of CPU seconds (of all threads) suffer less from other
+Printed are ratios of speeds, ours to each of the others: median and worst of all turns. Bars: 1 of raw and 2
+times sync in wall time on two free cores. Ratios of CPU seconds (of all threads) suffer less from other
 programs on the machine; on free cores the wall ratio to sync is about `threads` times the CPU ratio. Nothing
-is asserted but that all three arrive in the same state.
+is asserted but that all four arrive in the same state.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,14 +43,13 @@ MAIN = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
 
 
 class Raw:
-    """One MjData per environment and a loop of `mj_step` over them."""
+    """One MjData per environment and a loop of `mj_step` over them, contact forces after it where asked for."""
 
-    def __init__(self, model: Any, num_envs: int, threads: int, frame_skip: int) -> None:
-        self.model, self.frame_skip = model, frame_skip
+    def __init__(self, model: Any, num_envs: int, threads: int, frame_skip: int, forces: bool) -> None:
+        self.model, self.frame_skip, self.forces, self.threads = model, frame_skip, forces, threads
         self.data = [mujoco.MjData(model) for _ in range(num_envs)]
         self.controls = [data.ctrl for data in self.data]
         self.pool = ThreadPoolExecutor(threads)
-        self.shares = np.array_split(np.arange(num_envs), 8 * threads)  # balanced as ours are
 
     def load(self, rows: Any) -> None:
         for data, row in zip(self.data, rows, strict=True):
@@ -60,16 +62,21 @@ class Raw:
         return rows
 
     def step(self, actions: Any, starts: dict[int, Any]) -> None:
-        for _ in self.pool.map(self._share, self.shares, [actions] * len(self.shares)):
-            pass
+        common = iter(range(len(self.data)))
+        helpers = [self.pool.submit(self._work, common, actions) for _ in range(self.threads - 1)]
+        self._work(common, actions)
+        for helper in helpers:
+            helper.result()
         for i, row in starts.items():
             mujoco.mj_setState(self.model, self.data[i], row, INTEGRATION)
 
-    def _share(self, which: Any, actions: Any) -> None:
+    def _work(self, common: Iterator[int], actions: Any) -> None:
         model, frame_skip, data, controls = self.model, self.frame_skip, self.data, self.controls
-        for i in which.tolist():
+        for i in common:
             controls[i][:] = actions[i]
             mujoco.mj_step(model, data[i], frame_skip)
+            if self.forces:
+                mujoco.mj_rnePostConstraint(model, data[i])
 
 
 def clocks() -> Any:
@@ -91,13 +98,26 @@ def turn(vector: Any, actions: Any) -> tuple[Any, list[Any]]:
     return seconds, dones
 
 
-def measure(env: str, num_envs: int, threads: int, turns: int, steps: int) -> tuple[Any, Any, float]:
-    """Ratios to raw and to sync, [turns, (wall, CPU)], and our environment steps per second."""
+def replay(physics: Raw, before: Any, actions: Any, dones: list[Any]) -> Any:
+    """Seconds of the physics for a turn of ours."""
+    physics.load(before)
+    seconds = np.zeros(2)
+    for action, (done, rows) in zip(actions, dones, strict=True):
+        starts = {i: rows[i] for i in np.flatnonzero(done).tolist()}
+        start = clocks()
+        physics.step(action, starts)
+        seconds += clocks() - start
+    return seconds
+
+
+def measure(env: str, num_envs: int, threads: int, turns: int, steps: int) -> tuple[Any, float]:
+    """Ratios to raw, needed and sync, [turns, 3, (wall, CPU)], and our environment steps per second."""
     found, family = find_env(env)
     ours = family().make(found, num_envs, threads)
     sync = SyncVectorEnv([lambda: gymnasium.make(env)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
     robot: Any = gymnasium.make(env).unwrapped
-    raw = Raw(robot.model, num_envs, threads, robot.frame_skip)
+    forces = ours._formulas.contact_forces
+    raw, needed = (Raw(robot.model, num_envs, threads, robot.frame_skip, each) for each in (False, forces))
     rng = np.random.default_rng(0)
 
     def draw(count: int) -> Any:
@@ -109,27 +129,22 @@ def measure(env: str, num_envs: int, threads: int, turns: int, steps: int) -> tu
     warm = draw(20)  # so that episodes are of mixed ages
     turn(ours, warm)
     turn(sync, warm)
-    to_raw, to_sync, total = [], [], 0.0
+    ratios, total = [], 0.0
     for _ in range(turns):
         actions = draw(steps)
-        raw.load(ours.get_state()["physics"])
+        before = ours.get_state()["physics"]
         mine, dones = turn(ours, actions)
-        physics = np.zeros(2)
-        for action, (done, rows) in zip(actions, dones, strict=True):
-            starts = {i: rows[i] for i in np.flatnonzero(done).tolist()}
-            start = clocks()
-            raw.step(action, starts)
-            physics += clocks() - start
-        assert np.array_equal(raw.rows(), ours.get_state()["physics"]), "raw went another way"
-        theirs, _ = turn(sync, actions)
-        to_raw.append(physics / mine)
-        to_sync.append(theirs / mine)
+        theirs = [replay(physics, before, actions, dones) for physics in (raw, needed)]
+        for physics in (raw, needed):
+            assert np.array_equal(physics.rows(), ours.get_state()["physics"]), "raw went another way"
+        theirs.append(turn(sync, actions)[0])
+        ratios.append(np.array(theirs) / mine)
         total += mine[0]
     qpos = np.array([e.unwrapped.data.qpos for e in sync.envs])  # type: ignore[attr-defined]
     assert np.array_equal(qpos, ours._physics.fields["qpos"]), "SyncVectorEnv went another way"
     ours.close()
     sync.close()
-    return np.array(to_raw), np.array(to_sync), num_envs * steps * turns / total
+    return np.array(ratios), num_envs * steps * turns / total
 
 
 def main() -> None:
@@ -141,13 +156,14 @@ def main() -> None:
     arguments = parser.parse_args()
     turns, steps = (3, 4) if arguments.quick else (9, 10)
     print(f"{arguments.envs} environments, {arguments.threads} threads, {turns} turns of {steps} steps")
-    print(f"{'':<16}{'to raw, wall':>18}{'to raw, CPU':>18}{'to sync, wall':>18}{'to sync, CPU':>18}")
-    print(f"{'':<16}" + f"{'median':>9}{'worst':>9}" * 4 + f"{'env steps/s':>13}")
+    titles = [f"to {whom}, {clock}" for whom in ("raw", "needed", "sync") for clock in ("wall", "CPU")]
+    print(f"{'':<16}" + "".join(f"{title:>18}" for title in titles))
+    print(f"{'':<16}" + f"{'median':>9}{'worst':>9}" * 6 + f"{'env steps/s':>13}")
     for env in arguments.only:
-        raw, sync, rate = measure(env, arguments.envs, arguments.threads, turns, steps)
-        ratios = [each[:, clock] for each in (raw, sync) for clock in (0, 1)]
-        columns = "".join(f"{np.median(column):>9.2f}{column.min():>9.2f}" for column in ratios)
-        print(f"{env:<16}{columns}{rate:>13,.0f}", flush=True)
+        ratios, rate = measure(env, arguments.envs, arguments.threads, turns, steps)
+        columns = ratios.reshape(turns, -1).T
+        cells = "".join(f"{np.median(column):>9.2f}{column.min():>9.2f}" for column in columns)
+        print(f"{env:<16}{cells}{rate:>13,.0f}", flush=True)
 
 
 if __name__ == "__main__":

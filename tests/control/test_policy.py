@@ -33,6 +33,12 @@ def nearly(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def acted(actors: Actors, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(actions, their log-probabilities, mean actions)."""
+    action, mean = actors.act(obs, noise)
+    return action, gaussian_logp(action, mean, actors.log_std), mean
+
+
 @pytest.mark.parametrize(("obs_dim", "act_dim"), [(3, 1), (11, 3), (17, 6), (105, 8), (348, 17)])
 @pytest.mark.parametrize("envs", [1, 5, 33, 500])
 def test_versions_acting_together_give_the_bits_of_each_acting_alone(
@@ -44,14 +50,14 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(
     obs = torch.from_numpy(rng.normal(size=(envs, obs_dim)).astype("f4"))
     noise = torch.from_numpy(rng.normal(size=(envs, act_dim)).astype("f4"))
     exact = products_keep_their_bits(obs_dim, 64, 64, act_dim)
-    together = Actors(policy, versions, assignment).act(obs, noise)
+    together = acted(Actors(policy, versions, assignment), obs, noise)
     for v, version in enumerate(versions):
-        alone = Actors(policy, [version], np.zeros(envs, dtype=np.int64)).act(obs, noise)
+        alone = acted(Actors(policy, [version], np.zeros(envs, dtype=np.int64)), obs, noise)
         mine = assignment == v
         for a, b in zip(together, alone, strict=True):
             assert torch.equal(a[mine], b[mine]) or (not exact and nearly(a[mine], b[mine]))
     # the newest version is the learner: its minibatch of other rows agrees, too
-    action, logp, _ = Actors(policy, versions[-1:], np.zeros(envs, dtype=np.int64)).act(obs, noise)
+    action, logp, _ = acted(Actors(policy, versions[-1:], np.zeros(envs, dtype=np.int64)), obs, noise)
     if envs >= 33:
         rows = torch.from_numpy(rng.permutation(envs)[:20])
         again = policy.evaluate(obs[rows], action[rows]).logp

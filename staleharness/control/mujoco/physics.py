@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+Which = NDArray[np.intp] | slice  # simulations: their numbers, sorted and unique, or EVERYTHING
+EVERYTHING = slice(None)
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 STATE_FIELDS = {
     "qpos": int(mujoco.mjtState.mjSTATE_QPOS),
@@ -56,11 +57,11 @@ class Physics:
         self.initial_row = np.empty(rows.shape[1])
         mujoco.mj_getState(model, blank, self.initial_row, INTEGRATION)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        """`mj_step` `substeps` times on the given simulations (sorted, unique)."""
+    def step(self, simulations: Which, substeps: int) -> None:
+        """`mj_step` `substeps` times on the given simulations."""
         raise NotImplementedError
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         """`mj_forward` on the given simulations, as after `mj_resetData` and a write to the state."""
         raise NotImplementedError
 
@@ -79,13 +80,16 @@ class BatchPhysics(Physics):
         self.fields.update({name: self._batch.bind(name) for name in derived})
         self.warnings = self._batch.warning[:, :, 1]  # pairs of (last info, number of times)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+    def step(self, simulations: Which, substeps: int) -> None:
         self.warnings[simulations] = 0
-        self._batch.step(simulations, nstep=substeps)
+        self._batch.step(self._ids(simulations), nstep=substeps)
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         self.warnings[simulations] = 0
-        self._batch.forward(simulations)
+        self._batch.forward(self._ids(simulations))
+
+    def _ids(self, simulations: Which) -> NDArray[np.intp] | None:
+        return None if isinstance(simulations, slice) else simulations
 
 
 class PoolPhysics(Physics):
@@ -95,7 +99,7 @@ class PoolPhysics(Physics):
         super().__init__(model, np.zeros((count, mujoco.mj_stateSize(model, INTEGRATION))))
         self._model = model
         self._threads = threads
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="mujoco") if threads > 1 else None
+        self._executor = ThreadPoolExecutor(threads - 1, "mujoco") if threads > 1 else None
         self._idle: queue.SimpleQueue[mujoco.MjData] = queue.SimpleQueue()
         for _ in range(threads):
             self._idle.put(mujoco.MjData(model))
@@ -104,42 +108,52 @@ class PoolPhysics(Physics):
         self.fields.update({name: np.zeros((count, *getattr(sample, name).shape)) for name in derived})
         self.warnings = np.zeros((count, len(sample.warning.number)), dtype=np.int32)
 
-    def step(self, simulations: NDArray[np.intp], substeps: int) -> None:
+    def step(self, simulations: Which, substeps: int) -> None:
         self._share_out(simulations, substeps)
 
-    def forward(self, simulations: NDArray[np.intp]) -> None:
+    def forward(self, simulations: Which) -> None:
         self._share_out(simulations, 0)
 
-    def _share_out(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        if self._executor is None:
-            self._work(simulations, substeps)
-            return
-        # several shares per thread: a robot on the ground costs more than one in the air, so halves are
-        # unequal
-        shares = np.array_split(simulations, min(len(simulations), 8 * self._threads) or 1)
-        for done in [self._executor.submit(self._work, share, substeps) for share in shares]:
-            done.result()
-
-    def _work(self, simulations: NDArray[np.intp], substeps: int) -> None:
-        model, rows, data = self._model, self.rows, self._idle.get()
-        sources: list[tuple[NDArray[Any], Any]] = [
-            (self.fields[name], getattr(data, name)) for name in self._derived
+    def _share_out(self, simulations: Which, substeps: int) -> None:
+        """Each thread, the caller's among them, takes the next simulation when it is done with its last: a robot
+        on the ground costs more than one in the air, and nobody is woken but once."""
+        self.warnings[simulations] = 0
+        numbers = range(len(self.rows)) if isinstance(simulations, slice) else simulations.tolist()
+        common = iter(numbers)
+        helpers = [
+            self._executor.submit(self._work, common, substeps)
+            for _ in range(min(self._threads, len(numbers)) - 1)
+            if self._executor is not None
         ]
-        sources.append((self.warnings, data.warning.number))
         try:
-            for i in simulations.tolist():
+            self._work(common, substeps)
+        finally:
+            for helper in helpers:
+                helper.result()
+
+    def _work(self, simulations: Iterator[int], substeps: int) -> None:
+        model, rows, data = self._model, self.rows, self._idle.get()
+        derived = [(self.fields[name], getattr(data, name)) for name in self._derived]
+        complaints = data.warning.number
+        complaints[:] = 0
+        none = complaints.tobytes()
+        try:
+            for i in simulations:
+                row = rows[i]
                 if substeps:
-                    data.warning.number[:] = 0
-                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_setState(model, data, row, INTEGRATION)
                     mujoco.mj_step(model, data, substeps)
                     mujoco.mj_rnePostConstraint(model, data)
                 else:
                     mujoco.mj_resetData(model, data)  # the last simulation's contact forces must not stay
-                    mujoco.mj_setState(model, data, rows[i], INTEGRATION)
+                    mujoco.mj_setState(model, data, row, INTEGRATION)
                     mujoco.mj_forward(model, data)
-                mujoco.mj_getState(model, data, rows[i], INTEGRATION)
-                for target, source in sources:
+                mujoco.mj_getState(model, data, row, INTEGRATION)
+                for target, source in derived:
                     target[i] = source
+                if complaints.tobytes() != none:
+                    self.warnings[i] = complaints
+                    complaints[:] = 0
         finally:
             self._idle.put(data)
 

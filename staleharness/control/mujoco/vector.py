@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..generators import generator_from, pack, state_of, unpack
 from .formulas import Bools, Floats, Formulas
-from .physics import BatchPhysics, Physics, PoolPhysics
+from .physics import EVERYTHING, BatchPhysics, Physics, PoolPhysics, Which
 
 
 class MujocoVector(VectorEnv[Any, Any, Any]):
@@ -128,10 +128,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             np.zeros(self.num_envs, dtype=np.bool_),
         )
         infos: dict[str, Any] = {}
-        finished, running = np.flatnonzero(self._done), np.flatnonzero(~self._done)
-        if finished.size:  # only in NEXT_STEP mode: this step is their reset
-            self._begin(finished)
-        if running.size:
+        running: Which = EVERYTHING
+        if self._done.any():  # only in NEXT_STEP mode: this step is their reset
+            running = np.flatnonzero(~self._done)
+            self._begin(np.flatnonzero(self._done))
+        if isinstance(running, slice) or running.size:
             reward[running], terminated[running] = self._advance(running, actions[running])
             truncated[running] = self._elapsed[running] >= self._time_limit
             if self._physics.warnings[running].any():
@@ -196,7 +197,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._env.close()
         self._started[:] = False
 
-    def _advance(self, which: NDArray[np.intp], actions: NDArray[Any]) -> tuple[Floats, Bools]:
+    def _advance(self, which: Which, actions: NDArray[Any]) -> tuple[Floats, Bools]:
         """Step the environments `which`; their rewards and terminations."""
         self._physics.fields["ctrl"][which] = actions
         self._physics.step(which, self._env.frame_skip)
@@ -240,7 +241,6 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._env.set_state = remember
         self._env._get_obs = lambda: None
 
-    def _data(self, which: NDArray[np.intp]) -> SimpleNamespace:
+    def _data(self, which: Which) -> SimpleNamespace:
         """The MjData fields of some environments; all of them without a copy."""
-        everything = len(which) == self.num_envs
-        return SimpleNamespace(**{k: v if everything else v[which] for k, v in self._physics.fields.items()})
+        return SimpleNamespace(**{name: field[which] for name, field in self._physics.fields.items()})
