@@ -21,7 +21,7 @@ DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
 """
 # how help lists them; others follow by name
-ORDER = "sweep run list status report figures reproduce compare export pack unpack new".split()
+ORDER = "sweep run list status report figures reproduce compare export pack unpack pipeline new".split()
 
 
 @dataclass(frozen=True)
