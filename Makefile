@@ -111,6 +111,7 @@ mutants: $(STAMP) ## change important lines on purpose, one by one: which test n
 bench: $(STAMP) ## speed as ratios, some minutes on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)

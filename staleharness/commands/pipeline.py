@@ -92,12 +92,23 @@ def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         text += ["", f"{name}: {s['why']}"]
         text += [f"  trainer  {_shares(s['trainer'])}", f"  slots    {_shares(s['slots'])}"]
         text += [f"  {unit:<8} {_account(account)}" for unit, account in s["ledger"].items()]
-        cap = s["pipeline"]["cap"]
-        if cap is not None:
-            at, above = s["lag"]["share_at_cap"], s["lag"]["share_above_cap"]
-            holds = "" if s["slots"].get("admission") else ", and it never holds a row back"
-            text.append(f"  cap      {cap:g}: {at:.1%} of the rows are at it, {above:.1%} above{holds}")
+        text += [f"  {line}" for line in _bounds(s)]
     return text
+
+
+def _bounds(s: Mapping[str, Any]) -> list[str]:
+    """What became of the bounds that were set: a cap is not a lag."""
+    cap, most, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
+    share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
+    lines = []
+    if cap is not None:
+        holds = "" if s["slots"].get("admission") else "; it never holds a row back"
+        above = "" if most is not None else f": {share}, {lag['share_above_bound']:.1%} above"
+        lines.append(f"cap      {cap:g}{above}{holds}")
+    if most is not None:
+        dropped = "" if s["ledger"]["rows"]["dropped_stale"] else "; no row was ever too old"
+        lines.append(f"max_lag  {most}: {share}{dropped}")
+    return lines
 
 
 def _shares(shares: Mapping[str, float]) -> str:

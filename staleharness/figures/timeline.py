@@ -125,14 +125,11 @@ def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
 
 
 def _queue(ax: Axes, record: Record, begin: float, end: float) -> None:
-    """Rows of finished groups that wait; a row that was dropped for want of room counts until the end of the picture
-    only where it is still there."""
-    came = record.queued[~np.isnan(record.queued) & (record.step >= 0)]
-    went = record.step_began[record.step[~np.isnan(record.queued) & (record.step >= 0)]]
+    """Rows of finished groups that wait, of those that will be trained on."""
+    taken = ~np.isnan(record.queued) & (record.step >= 0)
+    came, went = np.sort(record.queued[taken]), np.sort(record.step_began[record.step[taken]])
     at = np.unique(np.concatenate([came, went, [begin, end]]))
-    waiting = np.searchsorted(np.sort(came), at, side="right") - np.searchsorted(
-        np.sort(went), at, side="right"
-    )
+    waiting = np.searchsorted(came, at, side="right") - np.searchsorted(went, at, side="right")
     ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)
     ax.set_ylabel("rows in queue")
     ax.set_ylim(bottom=0)

@@ -58,8 +58,10 @@ def histogram(record: Record) -> dict[int, int]:
 
 def lag_summary(record: Record) -> dict[str, Any]:
     """The lags in numbers. `under_way` is what Little's law makes of the rows found on the way at each new version;
-    it equals the mean of `start` where weights arrive at once and the pipeline is in a steady state."""
-    lags, cap = row_lags(record), record.pipeline.cap
+    it equals the mean of `start` where weights arrive at once, none is dropped and the state is steady. The bound
+    is `max_lag`, or else the cap."""
+    lags, pipeline = row_lags(record), record.pipeline
+    bound = pipeline.cap if pipeline.max_lag is None else pipeline.max_lag
     start = lags["start"]
     trained, begun = record.tokens[measured(record)], record.tokens
     return {
@@ -67,8 +69,8 @@ def lag_summary(record: Record) -> dict[str, Any]:
         "start_p95": float(np.percentile(start, 95)), "start_max": int(start.max()),
         "oldest_max": int(lags["oldest"].max()),
         "under_way": float(record.under_way[record.warm :].mean() / record.pipeline.batch),
-        "share_at_cap": None if cap is None else float((start == int(cap)).mean()),
-        "share_above_cap": None if cap is None else float((start > cap).mean()),
+        "share_at_bound": None if bound is None else float((start == int(bound)).mean()),
+        "share_above_bound": None if bound is None else float((start > bound).mean()),
         "rows": {str(int(lag)): int(n) for lag, n in zip(*np.unique(start, return_counts=True), strict=True)},
         "tokens": {str(lag): n for lag, n in histogram(record).items()},
         "tokens_trained_mean": float(trained.mean()), "tokens_begun_mean": float(begun.mean()),

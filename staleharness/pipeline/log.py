@@ -77,7 +77,7 @@ class Record:
     under_way: Ints  # rows begun and neither taken by the trainer nor dropped, when the step ended
     trainer: tuple[tuple[float, float, str], ...]  # begin, end, state
     slot_seconds: Mapping[str, float]  # state -> slots × seconds, from the step `warm` on
-    since: float  # when the step `warm` began
+    since: float  # when the step before `warm` ended
     lost: int  # decisions of rows that a failure took
 
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ..base.parsing import build
 from ..errors import UserError
-from .distributions import read_distribution
+from .distributions import Constant, read_distribution
 
-MOST_ROWS = 50_000_000
+MOST_ROWS = 20_000_000  # of one simulation, which keeps them all
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ class Pipeline:
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")
-        read_distribution(self.environment, "environment")
+        environment = read_distribution(self.environment, "environment")
+        if not self.token_seconds and environment == Constant(0.0):
+            raise UserError("a row takes no time: token_seconds or environment must be above 0")
 
     @property
     def groups(self) -> int:

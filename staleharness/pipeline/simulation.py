@@ -15,6 +15,7 @@ from .sync import Sync
 from .trainer import Trainer
 from .work import Work
 
+MOST_FAILURES = 10_000  # in a row
 WARM_UP = 0.2  # share of the steps that are left out of what is measured
 
 
@@ -43,7 +44,7 @@ class _Simulation:
         self.faults = Faults(pipeline, seed, self.slots)
         self.outside: list[tuple[int, int]] = []  # groups that find no room in the queue, and their slots
         self.taken = self.dropped = 0  # groups
-        self.dropped_in_a_row = 0
+        self.dropped_in_a_row = self.failures = 0
         self.warm = int(WARM_UP * pipeline.steps)
         self.since, self.before = 0.0, dict[str, float]()
 
@@ -58,8 +59,8 @@ class _Simulation:
                 sync.drained(now)
             elif row_at < slots.horizon:
                 slots.advance()
-                now = max(now, slots.now)
-            elif slots.horizon == inf:
+                now, self.failures = max(now, slots.now), 0
+            elif row_at == trainer.until == sync.until == inf and not slots.down:
                 raise Starved(self.why(now))
             elif slots.horizon == sync.until:
                 now = sync.until
@@ -71,6 +72,7 @@ class _Simulation:
             else:
                 now = faults.next
                 faults.happen()
+                self.in_vain("worker_mtbf", now)
         return self.record(now)
 
     def look_ahead(self) -> None:
@@ -95,7 +97,7 @@ class _Simulation:
         """Let the trainer begin a step, if it can."""
         if self.trainer.state == "syncing" and not self.sync.under_way:
             self.trainer.enter("waiting", now)
-        if self.trainer.state != "waiting":
+        if self.trainer.state != "waiting" or self.trainer.version == self.pipeline.steps:
             return
         batch = self.finished.take()
         if batch:
@@ -108,9 +110,6 @@ class _Simulation:
             tokens = 0
             if self.pipeline.train_token_seconds:
                 tokens = sum(sum(self.work.tokens[g * first : (g + 1) * first]) for g in batch)
-            if version == self.warm:
-                self.slots.account(now)
-                self.since, self.before = now, dict(self.slots.seconds)
             self.trainer.train(tokens, now)
             self.look_ahead()
         self.let_in(now)
@@ -126,12 +125,17 @@ class _Simulation:
     def train_on(self, now: float) -> None:
         """A step is over, or was interrupted."""
         what = self.trainer.finish(now)
+        if what == "failed":
+            self.in_vain("trainer_mtbf", now)
         if what == "restarted" and self.pipeline.counters == "forget":
             self.admission.forget(self.taken)
             self.slots.fill(now)
         if what != "step":
             return
         self.log.step_ended.append(now)
+        if self.trainer.version == self.warm:
+            self.slots.account(now)
+            self.since, self.before = now, dict(self.slots.seconds)
         started = len(self.log.slot)
         self.log.under_way.append(started - (self.taken + self.dropped) * self.pipeline.group)
         self.sync.publish(self.trainer.version, now)
@@ -139,6 +143,16 @@ class _Simulation:
             self.trainer.enter("syncing", now)
         else:
             self.go_on(now)
+
+    def in_vain(self, name: str, now: float) -> None:
+        """Count a failure. Raises `Starved` where there are only failures."""
+        self.failures += 1
+        if self.failures > MOST_FAILURES:
+            raise Starved(
+                f"the trainer starves at t = {now:.1f} s, before step {self.trainer.version}: the last "
+                f"{MOST_FAILURES:,} failures let nothing be finished; "
+                f"{name}={getattr(self.pipeline, name):g} is too short"
+            )
 
     def lag_of(self, group: int) -> int:
         return self.trainer.version - self.log.oldest(group)
@@ -148,7 +162,9 @@ class _Simulation:
         self.log.fate[group] = FATES.index(fate)
         self.admission.give_back()
         self.dropped += 1
-        if fate == "dropped_stale" and self.pipeline.stale == "recycle":
+        if fate == "dropped_full":
+            return
+        if self.pipeline.stale == "recycle":
             self.work.recycle(group)
         self.dropped_in_a_row += 1
         if self.dropped_in_a_row > 100 * (self.pipeline.groups + self.pipeline.slots):

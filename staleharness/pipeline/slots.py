@@ -11,9 +11,10 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
+from ..errors import UserError
 from .admission import Admission
 from .log import Log
-from .settings import Pipeline
+from .settings import MOST_ROWS, Pipeline
 from .work import Work
 
 
@@ -32,7 +33,7 @@ class Slots:
         self.horizon = inf  # when something else happens
         self.offset = 0.0  # seconds that generation has stood still
         self.paused_at: float | None = None
-        self.closed = False  # no row may begin
+        self.closed = False  # no new row may begin
         self.rows: list[tuple[float, int]] = []  # heap of (when it finishes on the own clock, slot)
         self.row = [0] * self.count  # in each slot
         self.left: list[int] = []  # rows of each group that are not finished
@@ -83,7 +84,7 @@ class Slots:
 
     def fill(self, now: float) -> None:
         """Let rows begin in free slots, as far as they may."""
-        if self.closed or self.paused_at is not None:
+        if self.paused_at is not None:
             return
         self.account(now)
         while self.free:
@@ -91,7 +92,7 @@ class Slots:
                 self._continue(*self.again.popleft(), now)
                 continue
             begun = len(self.log.slot)
-            if begun % self.unit == 0 and len(self.free) < self.unit:
+            if self.closed or (begun % self.unit == 0 and len(self.free) < self.unit):
                 return
             if not (self.quota or self._admit()):
                 return
@@ -113,7 +114,7 @@ class Slots:
         self.paused_at = None
 
     def close(self, now: float) -> None:
-        """No row may begin until `open`."""
+        """No new row may begin until `open`; those that a failure stopped go on."""
         self.account(now)
         self.closed = True
 
@@ -132,7 +133,8 @@ class Slots:
             self.log.changes.append((row, done, self.version))
             if self.recompute:
                 left = (tokens[row] - done) * self.work.seconds[row] / tokens[row]
-                self.seconds["recompute"] += self.recompute * done
+                unfinished = max(0.0, finish - clock - left)  # of the cache that it was building already
+                self.seconds["recompute"] += self.recompute * done - unfinished
                 finish = clock + left + self.recompute * done
             rows.append((finish, slot))
         heapify(rows)
@@ -181,6 +183,11 @@ class Slots:
     def _admit(self) -> bool:
         if not self.admission.admits(self.version):
             return False
+        if len(self.log.slot) > MOST_ROWS:
+            raise UserError(
+                f"{MOST_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
+                "set a cap, or make rows longer"
+            )
         self.work.more()
         self.log.new_group()
         self.left.append(self.group)

@@ -67,7 +67,7 @@ def to_parquet(record: Record) -> bytes:
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(trace_of(record), preserve_index=False)
-    table = table.replace_schema_metadata({KEY: json.dumps(header(record), sort_keys=True).encode()})
+    table = table.replace_schema_metadata({KEY: json.dumps(header(record)).encode()})
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
     return stream.getvalue()
