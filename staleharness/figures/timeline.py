@@ -118,6 +118,9 @@ def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
         markersize=3,
         markeredgewidth=0.8,
     )
+    for from_, to, state in record.trainer:
+        if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stands still as well
+            ax.axvspan(from_, to, color=STATES[state], alpha=0.55, linewidth=0)
     ax.set_ylim(len(shown) - 0.4, -0.6)
     ax.set_yticks([])
     ax.set_ylabel(f"slots ({len(shown)} of {slots})" if len(shown) < slots else f"slots ({slots})")

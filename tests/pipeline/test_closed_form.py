@@ -85,7 +85,7 @@ def test_mean_lag_is_near_what_its_authors_measured(
     """Their lengths are not published; these have a tail of 1.43 in groups of 8, as they report."""
     pipeline = loaded(slots, batch, capacity, load, 0.27, 8)
     assert closed_form.tail(lengths(8192, lengths=pipeline.lengths), 8) == pytest.approx(1.43, abs=0.02)
-    assert summary(simulate(pipeline))["lag"]["start_mean"] == pytest.approx(measured, rel=0.11)
+    assert summary(simulate(pipeline))["lag"]["start_mean"] == pytest.approx(measured, rel=0.09)
 
 
 @pytest.mark.parametrize("cv", [0.5, 1.0])

@@ -196,6 +196,27 @@ def test_weights_that_arrive_seldom_are_older() -> None:
     assert set(lag[1]) == {"1", "2", "3", "4"} and len(set(lag[1].values())) == 1
 
 
+def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_that_waits() -> None:
+    """A step takes 10 s and a transfer 25: the next one begins as the last one arrives, with the version of then."""
+    record = simulate(
+        Pipeline(
+            sync_seconds=25, blocking=False, lengths="constant:50", group=1, train_seconds=10, capacity=1.0,
+            full="drop_oldest", steps=100,
+        )
+    )  # fmt: skip
+    versions = np.unique(starts(record))
+    assert set(np.diff(versions[1:])) == {2, 3}
+    first = [record.began[starts(record) == version].min() for version in versions[2:]]
+    assert np.diff(first) == pytest.approx(
+        25, abs=1.01
+    )  # rows take a second, so that some begin a little later
+
+
+def test_a_group_that_is_dropped_gives_its_place_back() -> None:
+    found = simulated(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
+    assert found["ledger"]["rows"]["dropped_stale"] > 4 * 64  # more than the cap lets begin ahead
+
+
 def test_a_row_that_switches_pays_for_its_cache() -> None:
     free, paid = (
         simulated(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1)
