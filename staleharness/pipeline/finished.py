@@ -59,19 +59,19 @@ class Finished:
     def take(self) -> list[int]:
         """The groups of one batch, or none where there are not enough that may be trained on."""
         batch = self._batch
-        while len(batch) < self.needed:
-            group = self._next()
-            if group is None:
-                break
-            batch.append(group)
-        # Versions may have moved on since a group was set aside.
-        for group in [g for g in batch if self._too_old(g)]:
-            batch.remove(group)
-            self.discard(group, "dropped_stale")
-        if len(batch) < self.needed:
-            return [] if not self._more() else self.take()
-        self._batch = []
-        return batch
+        while True:
+            while len(batch) < self.needed and (group := self._next()) is not None:
+                batch.append(group)
+            # Versions may have moved on since a group was set aside.
+            stale = [group for group in batch if self._too_old(group)]
+            for group in stale:
+                batch.remove(group)
+                self.discard(group, "dropped_stale")
+            if len(batch) == self.needed:
+                self._batch = []
+                return batch
+            if not stale:
+                return []
 
     def _next(self) -> int | None:
         if not self.in_order:
@@ -84,12 +84,6 @@ class Finished:
                 self._step_over(group)
                 return group
         return None
-
-    def _more(self) -> bool:
-        """Whether another try can find a group."""
-        if not self.in_order:
-            return len(self._ready) + len(self._batch) >= self.needed
-        return any(g in self._waiting for g in range(self._head, self._head + self.window))
 
     def _step_over(self, group: int) -> None:
         self._passed.add(group)

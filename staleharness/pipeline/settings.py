@@ -29,7 +29,7 @@ class Pipeline:
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
     unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
     # Admission
-    cap: float | None = None  # a group may begin while fewer than (version + 1 + cap) batches have
+    cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     # The queue of finished groups
     order: Literal["completed", "submitted", "window"] = "completed"  # in which the trainer takes them
     window: int = 1  # groups, counted from the oldest one that is not taken

@@ -166,7 +166,8 @@ class _Simulation:
             return
         if self.pipeline.stale == "recycle":
             self.work.recycle(group)
-        self.dropped_in_a_row += 1
+        if self.log.queued[group] >= self.trainer.since:  # not of those that had waited too long for it
+            self.dropped_in_a_row += 1
         if self.dropped_in_a_row > 100 * (self.pipeline.groups + self.pipeline.slots):
             raise Starved(
                 f"the trainer starves at t = {self.slots.now:.1f} s, before step {self.trainer.version}: the last "

@@ -22,7 +22,7 @@ class Trainer:
         self.state: State = "waiting"
         self.until = inf
         self.spans: list[tuple[float, float, str]] = []  # begin, end, state
-        self._since = 0.0
+        self.since = 0.0  # when the state was entered
         self._needs = 0.0  # seconds of the step under way
         self._lasts = self._lifetime()  # seconds of training until the next failure
 
@@ -46,9 +46,9 @@ class Trainer:
         return "step"
 
     def enter(self, state: State, now: float, until: float = inf) -> None:
-        if now > self._since:
-            self.spans.append((self._since, now, self.state))
-        self.state, self.until, self._since = state, until, now
+        if now > self.since:
+            self.spans.append((self.since, now, self.state))
+        self.state, self.until, self.since = state, until, now
 
     def _begin(self, now: float) -> None:
         self.enter("training", now, now + min(self._needs, self._lasts))

@@ -16,7 +16,6 @@ WHY = {
     "sync": "both sides stand still while weights are on their way",
     "unit": "slots wait for the slowest row of their unit",
     "down": "workers are down",
-    "order": "finished groups wait for one that began before them",
 }
 
 
@@ -41,4 +40,4 @@ def binds(trainer: dict[str, float], slots: dict[str, float]) -> str:
     if trainer.get("syncing", 0.0) > trainer.get("waiting", 0.0):
         return "sync"
     idle = {state: n for state, n in slots.items() if state not in ("working", "recompute") and n > 0}
-    return max(idle, key=lambda state: idle[state]) if idle else "order"
+    return max(idle, key=lambda state: idle[state], default="generation")

@@ -212,6 +212,15 @@ def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_tha
     )  # rows take a second, so that some begin a little later
 
 
+def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
+    """Thousands of stale groups in it, when the trainer comes for the next batch."""
+    found = simulated(
+        slots=64, group=1, batch=1, max_lag=0, stale="drop", train_seconds=400, steps=6, lengths="constant:50"
+    )
+    assert found["ledger"]["rows"]["dropped_stale"] > 5 * 20_000
+    assert found["lag"]["start_max"] == 0
+
+
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:
     found = simulated(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
     assert found["ledger"]["rows"]["dropped_stale"] > 4 * 64  # more than the cap lets begin ahead
