@@ -57,6 +57,7 @@ class _Simulation:
             row_at = slots.next()
             if sync.draining and not slots.rows and not slots.again:
                 sync.drained(now)
+                self.go_on(now)
             elif row_at < slots.horizon:
                 slots.advance()
                 now, self.failures = max(now, slots.now), 0
@@ -100,6 +101,8 @@ class _Simulation:
         if self.trainer.state != "waiting" or self.trainer.version == self.pipeline.steps:
             return
         batch = self.finished.take()
+        while self.let_in(now) and not batch:  # stale groups went, and others took their room
+            batch = self.finished.take()
         if batch:
             version, log, first = self.trainer.version, self.log, self.pipeline.group
             for group in batch:
@@ -112,15 +115,16 @@ class _Simulation:
                 tokens = sum(sum(self.work.tokens[g * first : (g + 1) * first]) for g in batch)
             self.trainer.train(tokens, now)
             self.look_ahead()
-        self.let_in(now)
+        self.slots.fill(now)
 
-    def let_in(self, now: float) -> None:
-        """Groups that waited for room in the queue."""
+    def let_in(self, now: float) -> bool:
+        """Groups that waited for room in the queue; whether there were any."""
+        waited = len(self.outside)
         while self.outside and self.finished.put(self.outside[0][0]):
             group, slot = self.outside.pop(0)
             self.queue(group, now)
             self.slots.unblock(slot, now)
-        self.slots.fill(now)
+        return len(self.outside) < waited
 
     def train_on(self, now: float) -> None:
         """A step is over, or was interrupted."""

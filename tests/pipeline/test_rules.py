@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,18 @@ def test_nobody_works_while_weights_are_on_their_way_where_sync_blocks() -> None
     )  # rows begin meanwhile, with earlier weights
 
 
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_sync_that_waits_for_rows_to_finish_mixes_no_versions(blocking: bool, seconds: float) -> None:
+    """All rows begun before it are over when the first one with new weights begins."""
+    record = simulate(Pipeline(in_flight="drain", blocking=blocking, sync_seconds=seconds, steps=60))
+    versions = np.unique(starts(record))
+    assert len(versions) > 15
+    for before, after in itertools.pairwise(versions):
+        begun = record.began[starts(record) == after].min()
+        assert np.nanmax(record.made[starts(record) == before]) <= begun - seconds
+
+
 def test_weights_that_arrive_seldom_are_older() -> None:
     """Short rows, and a queue that keeps the newest: all are of the weights that were there in the step before."""
     lag = [
@@ -219,6 +232,13 @@ def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
     )
     assert found["ledger"]["rows"]["dropped_stale"] > 5 * 20_000
     assert found["lag"]["start_max"] == 0
+
+
+def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
+    found = simulated(
+        slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5
+    )
+    assert found["ledger"]["rows"]["dropped_stale"] > 0 and found["slots"]["queue"] > 0
 
 
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:
