@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED
 SWITCHES = DRY JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ pack: $(STAMP) ## results as a bundle to publish, few files: OUT= TO=results/ref
 
 unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/reference/... OUT=
 	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results)
+
+pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
+	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
@@ -113,6 +116,7 @@ bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cor
 	@$(PYTHON) tests/benchmarks/training.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/training.py --paper $(ARGS)
 	@$(PYTHON) tests/benchmarks/stacked.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/trl_grpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)

@@ -1,0 +1,143 @@
+"""`staleharness pipeline`: where lag comes from. Simulates rollout workers, queue, trainer and weight sync."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..base.files import user_path, write_bytes, write_json
+from ..base.text import fixed_width, number, printable
+from ..errors import UserError
+from .shared.arguments import SWITCH, value
+
+if TYPE_CHECKING:
+    from ..pipeline.log import Record
+
+HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
+
+    preset: Annotated[str, value("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
+    """Where to start from: sync, one-step-off, async, in-flight."""
+    set: Annotated[str | None, value("NAME=VALUE,...")] = None
+    """Settings, e.g. slots=256,cap=4,lengths=lognormal[mean=2000,cv=1.5]; docs/pipeline.md lists them."""
+    steps: Annotated[str | None, value("N", "200")] = None
+    """Steps of the trainer."""
+    seed: Annotated[str, value("N", "0")] = "0"
+    """The seed of lengths, environments and failures."""
+    out: Annotated[str | None, value("FOLDER")] = None
+    """Write summary, trace and timeline of each pipeline."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    """Simulate, show, and write what was asked for. Raises `UserError` before anything is written."""
+    from ..base.parsing import parse_assignments, split_list, whole_number
+    from ..pipeline.presets import preset
+    from ..pipeline.simulation import simulate
+    from ..pipeline.summary import summary
+
+    values = parse_assignments(command.set or "", "SET")
+    if command.steps is not None:
+        values["steps"] = whole_number(command.steps, "STEPS")
+    seed = whole_number(command.seed, "SEED")
+    if seed < 0:
+        raise UserError(f"SEED={seed} must not be negative")
+    names = list(dict.fromkeys(split_list(command.preset)))
+    if not names:
+        raise UserError("PRESET is empty; give sync, one-step-off, async or in-flight")
+    pipelines = {name: preset(name, values) for name in names}
+    folder = None if command.out is None else _folder(command.out)
+    records = {}
+    for name, pipeline in pipelines.items():
+        try:
+            records[name] = simulate(pipeline, seed)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+    found = {name: summary(record) for name, record in records.items()}
+    stream = sys.stderr if command.json else sys.stdout
+    print("\n".join(map(printable, as_text(found))), file=stream)
+    if folder is not None:
+        for path in _write(folder, records, found):
+            print(f"wrote {path}", file=stream)
+    if command.json:
+        print(json.dumps(found, sort_keys=True))
+    return 0
+
+
+def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The table, and for each pipeline why it is no faster and where its rows went."""
+    lines = []
+    for name, s in found.items():
+        lag = s["lag"]
+        lines.append([
+            name, number(s["step_seconds"], 1), number(s["rows_per_second"], 2), number(lag["start_mean"]),
+            number(lag["token_weighted_mean"]), number(lag["start_p95"], 0), str(lag["start_max"]),
+            f"{s['trainer'].get('training', 0):.0%}", f"{s['slots'].get('working', 0):.0%}", s["binds"],
+        ])  # fmt: skip
+    text = fixed_width(HEADERS, lines)
+    text += [
+        "",
+        "lag in versions, of a row's first decision (lag, p95, max) and over all its decisions (token lag)",
+    ]
+    for name, s in found.items():
+        text += ["", f"{name}: {s['why']}"]
+        text += [f"  trainer  {_shares(s['trainer'])}", f"  slots    {_shares(s['slots'])}"]
+        text += [f"  {unit:<8} {_account(account)}" for unit, account in s["ledger"].items()]
+        text += [f"  {line}" for line in _bounds(s)]
+    return text
+
+
+def _bounds(s: Mapping[str, Any]) -> list[str]:
+    """What became of the bounds that were set: a cap is not a lag."""
+    cap, most, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
+    share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
+    lines = []
+    if cap is not None:
+        holds = "" if s["slots"].get("admission") else "; it never holds a row back"
+        above = "" if most is not None else f": {share}, {lag['share_above_bound']:.1%} above"
+        lines.append(f"cap      {cap:g}{above}{holds}")
+    if most is not None:
+        dropped = "" if s["ledger"]["rows"]["dropped_stale"] else "; no row was ever too old"
+        lines.append(f"max_lag  {most}: {share}{dropped}")
+    return lines
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{state} {share:.1%}" for state, share in shares.items())
+
+
+def _account(account: Mapping[str, int]) -> str:
+    parts = [f"{n:,} {name.replace('_', ' ')}" for name, n in account.items() if n and name != "generated"]
+    return f"{account['generated']:,} generated = {' + '.join(parts)}"
+
+
+def _folder(out: str) -> Path:
+    path = user_path(out)
+    if not out or (path.exists() and not path.is_dir()):
+        raise UserError(f"OUT={out} is {'a file' if out else 'empty'}; give a folder")
+    return path
+
+
+def _write(folder: Path, records: Mapping[str, Record], found: Mapping[str, Any]) -> list[Path]:
+    from ..figures.canvas import to_bytes
+    from ..figures.timeline import timeline
+    from ..pipeline.trace import to_parquet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "pipeline.json"]
+    write_json(paths[0], found)
+    for name, record in records.items():
+        trace, picture = folder / f"{name}.parquet", folder / f"{name}.png"
+        write_bytes(trace, to_parquet(record))
+        write_bytes(picture, to_bytes(timeline(record, name), "png"))
+        paths += [trace, picture]
+    return paths

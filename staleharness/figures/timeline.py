@@ -1,0 +1,138 @@
+"""Who works and who waits, along the time of a simulated pipeline."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from ..pipeline.log import Record
+from ..pipeline.summary import summary
+from .canvas import FAINT, PAGE, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STEPS, LANES = 6, 32  # shown
+VERSIONS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+)  # of Okabe and Ito; a version's colour comes back after four
+STATES = {"syncing": "#444444", "down": "#B3261E"}
+
+
+def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS) -> Figure:
+    """`steps` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
+
+    A stretch of a row and the step that trains have the colour of their version; white is waiting.
+    """
+    begin, end = _window(record, steps)
+    found = summary(record)
+    lag = found["lag"]
+    told = (
+        f"{found['step_seconds']:.1f} s a step, mean lag {lag['start_mean']:.2f}, "
+        f"trainer works {found['trainer'].get('training', 0):.0%} and slots {found['slots'].get('working', 0):.0%} of "
+        f"the time; {found['binds']} binds: {found['why']}. Colour: version of the weights; white: waiting"
+    )
+    lines = textwrap.wrap(told, int(width * 19))
+    with drawing():
+        figure = Figure(figsize=(width, 3.3 + 0.14 * len(lines)))
+        figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.03)
+        grid = figure.add_gridspec(3, 1, height_ratios=(0.35, 2.6, 0.8))
+        top = figure.add_subplot(grid[0])
+        lanes, queue = figure.add_subplot(grid[1], sharex=top), figure.add_subplot(grid[2], sharex=top)
+        _trainer(top, record)
+        _slots(lanes, record, begin, end)
+        _queue(queue, record, begin, end)
+        for ax in (top, lanes):
+            ax.tick_params(labelbottom=False)
+        top.set_xlim(begin, end)
+        queue.set_xlabel("seconds")
+        figure.suptitle(
+            "\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35
+        )
+        figure.text(
+            0.005, 1 - 0.03 / figure.get_figheight(), f"A pipeline at work: {name}", ha="left", va="top",
+            fontsize=9, fontweight="bold", gid="figure-title",
+        )  # fmt: skip
+        there = {state for b, e, state in record.trainer if state in STATES and e > begin and b < end}
+        if there:
+            figure.legend(
+                handles=[Patch(color=STATES[s], label=s) for s in sorted(there)], loc="outside lower left",
+                frameon=False, ncols=2,
+            )  # fmt: skip
+        figure.align_ylabels([lanes, queue])
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return figure
+
+
+def _window(record: Record, steps: int) -> tuple[float, float]:
+    first = max(0, min(len(record.step_began) // 2, len(record.step_began) - steps))
+    last = min(first + steps, len(record.step_ended)) - 1
+    begin, end = float(record.step_began[first]), float(record.step_ended[last])
+    return begin, max(end, begin + 1e-9)
+
+
+def _trainer(ax: Axes, record: Record) -> None:
+    for version, (begin, end) in enumerate(zip(record.step_began, record.step_ended, strict=True)):
+        ax.barh(0, end - begin, left=begin, height=0.8, color=VERSIONS[version % 4], linewidth=0)
+    for begin, end, state in record.trainer:
+        if state in STATES:
+            ax.barh(0, end - begin, left=begin, height=0.8, color=STATES[state], linewidth=0)
+    ax.set_yticks([0], labels=["trainer"])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False)
+
+
+def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
+    slots = record.pipeline.slots
+    shown = np.unique(np.linspace(0, slots - 1, min(LANES, slots)).astype(int))
+    lane = {int(slot): at for at, slot in enumerate(shown)}
+    made = np.where(np.isnan(record.made), record.seconds, record.made)
+    row = record.stretch_row
+    before = np.append(0, record.stretch_end[:-1])
+    before[np.append(True, row[1:] != row[:-1])] = 0
+    whole = np.maximum(record.done[row], 1)
+    span = made - record.began
+    left = record.began[row] + span[row] * before / whole
+    right = record.began[row] + span[row] * record.stretch_end / whole
+    there = np.isin(record.slot[row], shown) & (right > begin) & (left < end)
+    for colour in range(4):
+        mine = there & (record.stretch_version % 4 == colour)
+        y = [lane[int(s)] for s in record.slot[row[mine]]]
+        ax.barh(y, (right - left)[mine], left=left[mine], height=0.8, color=VERSIONS[colour], linewidth=0)
+    ends = record.made[np.isin(record.slot, shown)]
+    owners = record.slot[np.isin(record.slot, shown)]
+    inside = (ends > begin) & (ends < end)
+    ax.plot(
+        ends[inside],
+        [lane[int(s)] for s in owners[inside]],
+        "|",
+        color="white",
+        markersize=3,
+        markeredgewidth=0.8,
+    )
+    for from_, to, state in record.trainer:
+        if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stands still as well
+            ax.axvspan(from_, to, color=STATES[state], alpha=0.55, linewidth=0)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.set_yticks([])
+    ax.set_ylabel(f"slots ({len(shown)} of {slots})" if len(shown) < slots else f"slots ({slots})")
+    ax.grid(visible=False)
+
+
+def _queue(ax: Axes, record: Record, begin: float, end: float) -> None:
+    """Rows of finished groups that wait, of those that will be trained on."""
+    taken = ~np.isnan(record.queued) & (record.step >= 0)
+    came, went = np.sort(record.queued[taken]), np.sort(record.step_began[record.step[taken]])
+    at = np.unique(np.concatenate([came, went, [begin, end]]))
+    waiting = np.searchsorted(came, at, side="right") - np.searchsorted(went, at, side="right")
+    ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)
+    ax.set_ylabel("rows in queue")
+    ax.set_ylim(bottom=0)

@@ -1,0 +1,129 @@
+"""Lengths of rows and seconds of environments: a constant, a lognormal, or what was measured, from a file.
+
+Written `constant:512`, `lognormal[mean=1000,cv=1.5]`, `file:lengths.csv`, like a lag model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import MISSING, dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.files import user_path
+from ..base.options import Options
+from ..base.parsing import build, parse_assignments, parse_value
+from ..errors import UserError, nearest, shortened
+
+
+@dataclass(frozen=True)
+class Distribution(Options):
+    """Draws of one quantity, not negative."""
+
+    @classmethod
+    def title(cls) -> str:
+        return cls.name
+
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        """[n] draws."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Constant(Distribution):
+    """Always the same."""
+
+    name: ClassVar[str] = "constant"
+    value: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("value", self.value >= 0, "0 or above")
+
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        return np.full(n, self.value)
+
+
+@dataclass(frozen=True)
+class Lognormal(Distribution):
+    """Heavy-tailed: `mean`, and `cv`, the standard deviation over the mean."""
+
+    name: ClassVar[str] = "lognormal"
+    mean: float
+    cv: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("mean", self.mean > 0, "above 0")
+        self.require("cv", 0 <= self.cv <= 100, "from 0 to 100")
+
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        variance = math.log1p(self.cv**2)
+        return rng.lognormal(math.log(self.mean) - variance / 2, math.sqrt(variance), n)
+
+
+@dataclass(frozen=True)
+class Measured(Distribution):
+    """Draws with replacement from a file: a number a line, or the column `tokens` of a CSV or Parquet file."""
+
+    name: ClassVar[str] = "file"
+    path: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_values", _read(self.path))
+
+    def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = self._values  # type: ignore[attr-defined]
+        return rng.choice(values, n)
+
+
+KINDS: dict[str, type[Distribution]] = {kind.name: kind for kind in (Constant, Lognormal, Measured)}
+
+
+def read_distribution(text: str, where: str) -> Distribution:
+    """The distribution that `text` names. Raises `UserError`."""
+    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
+    if match is None or match[1] not in KINDS:
+        raise UserError(
+            f"{where}={shortened(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}"
+        )
+    kind = KINDS[match[1]]
+    first = fields(kind)[0].name
+    if match[3] is not None:
+        options = {first: match[3] if kind is Measured else parse_value(match[3])}
+    else:
+        options = parse_assignments(match[2] or "", f"{where}={shortened(text)}")
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.name not in options]
+    if needed and set(options) <= {f.name for f in fields(kind)}:
+        raise UserError(f"{where}={shortened(text)}: {needed[0]} is missing; write {kind.name}:<{first}>")
+    return build(kind, options, where)
+
+
+def _read(text: str) -> NDArray[np.float64]:
+    path = user_path(text)
+    if not path.is_file():
+        raise UserError(f"file: {text} is not a file")
+    try:
+        values = _column(path) if path.suffix in (".csv", ".parquet") else np.loadtxt(path, ndmin=1)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the readers say of a broken file
+        line = " ".join(str(error).split())
+        raise UserError(f"file: {text} cannot be read as numbers: {shortened(line, 100)}") from error
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or values.min() < 0:
+        raise UserError(f"file: {text} must hold numbers of 0 or above, one a line")
+    return values
+
+
+def _column(path: object) -> NDArray[np.float64]:
+    import pandas as pd
+
+    table = pd.read_parquet(path) if str(path).endswith(".parquet") else pd.read_csv(path)
+    if "tokens" not in table:
+        raise UserError(f"file: {path} has no column tokens; {nearest('tokens', map(str, table.columns))}")
+    values: NDArray[np.float64] = table["tokens"].to_numpy(dtype=np.float64)
+    return values

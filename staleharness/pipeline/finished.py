@@ -1,0 +1,95 @@
+"""The queue of finished groups, between the slots and the trainer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from .settings import Pipeline
+
+Fate = Literal["dropped_full", "dropped_stale"]
+
+
+class Finished:
+    """Groups that wait for the trainer, by their numbers, which are the order in which they began.
+
+    `completed`: as they finish. `submitted`: as they began, so that a slow one holds up all behind it. `window`: as
+    they finish, but only among the first `window` that are not taken; a slow one can be passed by that many.
+    `discard(group, fate)` is told of those that are dropped.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, lag_of: Callable[[int], int], discard: Callable[[int, Fate], None]
+    ) -> None:
+        self.needed = pipeline.groups
+        self.window = pipeline.window if pipeline.order == "window" else 1
+        self.in_order = pipeline.order != "completed"
+        self.room = (
+            None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
+        )
+        self.full, self.max_lag = pipeline.full, pipeline.max_lag
+        self.lag_of, self.discard = lag_of, discard
+        self._ready: deque[int] = deque()  # in the order in which they finished
+        self._waiting: set[int] = set()  # finished, where the order is another
+        self._passed: set[int] = set()  # taken, ahead of the oldest one that is not
+        self._head = 0  # the oldest group that is not taken
+        self._batch: list[int] = []  # taken for the next step
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._waiting) + len(self._batch)
+
+    def put(self, group: int) -> bool:
+        """Add a group. False: there is no room, and it has to wait outside."""
+        if self.room is not None and len(self) >= self.room:
+            if self.full == "block":
+                return False
+            if self.full == "drop_newest":
+                self.discard(group, "dropped_full")
+                if self.in_order:
+                    self._step_over(group)
+                return True
+            self.discard(self._ready.popleft(), "dropped_full")
+        if self.in_order:
+            self._waiting.add(group)
+        else:
+            self._ready.append(group)
+        return True
+
+    def take(self) -> list[int]:
+        """The groups of one batch, or none where there are not enough that may be trained on."""
+        batch = self._batch
+        while True:
+            while len(batch) < self.needed and (group := self._next()) is not None:
+                batch.append(group)
+            # Versions may have moved on since a group was set aside.
+            stale = [group for group in batch if self._too_old(group)]
+            for group in stale:
+                batch.remove(group)
+                self.discard(group, "dropped_stale")
+            if len(batch) == self.needed:
+                self._batch = []
+                return batch
+            if not stale:
+                return []
+
+    def _next(self) -> int | None:
+        if not self.in_order:
+            if len(self._ready) + len(self._batch) < self.needed:
+                return None
+            return self._ready.popleft() if self._ready else None
+        for group in range(self._head, self._head + self.window):
+            if group in self._waiting:
+                self._waiting.remove(group)
+                self._step_over(group)
+                return group
+        return None
+
+    def _step_over(self, group: int) -> None:
+        self._passed.add(group)
+        while self._head in self._passed:
+            self._passed.remove(self._head)
+            self._head += 1
+
+    def _too_old(self, group: int) -> bool:
+        return self.max_lag is not None and self.lag_of(group) > self.max_lag

@@ -1,0 +1,110 @@
+"""What a pipeline is made of: one frozen record of settings, checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ..base.parsing import build
+from ..errors import UserError
+from .distributions import Constant, read_distribution
+
+MOST_ROWS = 20_000_000  # of one simulation, which keeps them all
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A row is one trajectory or completion; a group is the rows of one prompt, trained together; a batch is what the
+    trainer takes for one step, after which the policy has a new version. Times are in seconds."""
+
+    # Generation
+    slots: int = 64  # rows generated at once, over all workers
+    workers: int = 8  # that share the slots evenly, and fail one by one
+    group: int = 8  # rows
+    lengths: str = "lognormal[mean=1000,cv=1]"  # decisions of a row
+    max_tokens: int | None = None  # longer rows are cut
+    token_seconds: float = 0.02  # a decision takes
+    environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
+    unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
+    # Admission
+    cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
+    # The queue of finished groups
+    order: Literal["completed", "submitted", "window"] = "completed"  # in which the trainer takes them
+    window: int = 1  # groups, counted from the oldest one that is not taken
+    capacity: float | None = None  # batches
+    full: Literal["block", "drop_oldest", "drop_newest"] = "block"
+    max_lag: int | None = None  # versions; an older group is not trained on
+    stale: Literal["drop", "recycle"] = "drop"  # recycle: the same prompts are generated again
+    # The trainer
+    batch: int = 64  # rows
+    train_seconds: float = 15.0  # a step
+    train_token_seconds: float = 0.0  # and for each decision in it
+    # Weight sync
+    sync_seconds: float = 0.0  # until new weights have arrived
+    sync_every: int = 1  # steps
+    blocking: bool = True  # trainer and generation stand still meanwhile
+    in_flight: Literal["keep", "switch", "drain"] = "keep"  # rows under way when weights arrive
+    recompute_seconds: float = 0.0  # to rebuild the cache of one decision of a row that switches
+    # Faults
+    worker_mtbf: float | None = None  # seconds between two failures of one worker, in the mean
+    worker_restart: float = 60.0
+    lost: Literal["again", "continue"] = "again"  # rows of a worker that failed
+    trainer_mtbf: float | None = None  # a step that is interrupted is made again
+    trainer_restart: float = 60.0
+    counters: Literal["keep", "forget"] = "keep"  # forget: admission no longer knows what is under way
+    # The run
+    steps: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("slots", "workers", "group", "window", "batch", "sync_every", "steps"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in (
+            "token_seconds", "train_seconds", "train_token_seconds", "sync_seconds", "recompute_seconds",
+            "worker_restart", "trainer_restart",
+        ):  # fmt: skip
+            self._require(name, 0 <= getattr(self, name) < math.inf, "0 or above")
+        for name in ("worker_mtbf", "trainer_mtbf"):
+            self._require(name, getattr(self, name) is None or getattr(self, name) > 0, "above 0, or none")
+        self._require("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1, or none")
+        self._require("max_lag", self.max_lag is None or self.max_lag >= 0, "0 or above, or none")
+        self._require("cap", self.cap is None or self.cap > -1, "above -1, or none")
+        self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
+        self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
+        self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
+        self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
+        self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
+        if self.full == "drop_oldest" and self.order != "completed":
+            raise UserError(f"full=drop_oldest needs order=completed, not {self.order}")
+        if self.capacity is None and self.full != "block":
+            raise UserError(f"full={self.full} needs a capacity")
+        if self.window > 1 and self.order != "window":
+            raise UserError(f"window={self.window} needs order=window, not {self.order}")
+        if self.worker_mtbf is not None and self.unit != "row":
+            raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
+        read_distribution(self.lengths, "lengths")
+        environment = read_distribution(self.environment, "environment")
+        if not self.token_seconds and environment == Constant(0.0):
+            raise UserError("a row takes no time: token_seconds or environment must be above 0")
+
+    @property
+    def groups(self) -> int:
+        """Groups of a batch."""
+        return self.batch // self.group
+
+    @property
+    def unit_rows(self) -> int:
+        """Rows of the unit in which slots are given out."""
+        return {"row": 1, "group": self.group, "batch": self.batch}[self.unit]
+
+    def changed(self, values: Mapping[str, Any], where: str = "SET") -> Pipeline:
+        """With some settings changed. Raises `UserError` for a bad name or value."""
+        return build(Pipeline, {**asdict(self), **values}, where)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _require(self, name: str, holds: bool, condition: str) -> None:
+        if not holds:
+            raise UserError(f"{name} must be {condition}, not {getattr(self, name)}")

@@ -1,0 +1,68 @@
+"""`staleharness pipeline`: table, JSON, files, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.pipeline.trace import read_trace
+
+
+def test_the_table_has_a_line_for_each_pipeline_and_says_what_binds(call: Any) -> None:
+    code, out, err = call("pipeline", "--steps=40")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["sync", "one-step-off", "async", "in-flight"]
+    assert lines[2].endswith("admission") and lines[4].endswith("generation")
+    assert "async: the slots work all the time: the trainer waits for rows" in lines
+    assert sum("generated = " in line for line in lines) == 8
+    assert "it never holds a row back" in out
+
+
+def test_json_is_one_object_and_the_table_goes_to_stderr(call: Any) -> None:
+    code, out, err = call(
+        "pipeline", "--preset=async", "--set", "cap=2,max_lag=3", "--steps=40", "--seed=5", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0 and list(found) == ["async"] and "max_lag  3: " in err
+    assert (found["async"]["seed"], found["async"]["pipeline"]["cap"]) == (5, 2.0)
+    assert found["async"]["lag"]["start_max"] <= 3
+    rows = found["async"]["ledger"]["rows"]
+    assert rows["generated"] == sum(n for name, n in rows.items() if name != "generated")
+
+
+def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        code, out, _ = call("pipeline", "--preset=in-flight", "--steps=30", f"--out={tmp_path / folder}")
+        assert code == 0 and out.count("wrote ") == 3
+    names = ["in-flight.parquet", "in-flight.png", "pipeline.json"]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == names
+    assert read_trace(str(tmp_path / "a" / "in-flight.parquet"))[1]["phase"].max() == 29
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
+        (["--preset="], "PRESET is empty"),
+        (["--set", "slot=3"], "SET: unknown option 'slot'; did you mean 'slots'?"),
+        (["--set", "train_seconds=nan"], "SET: train_seconds=NaN is not finite"),
+        (["--steps=0"], "steps must be at least 1, not 0"),
+        (["--steps=many"], "STEPS='many' is not a whole number"),
+        (["--seed=-1"], "SEED=-1 must not be negative"),
+        (["--set", "sync_every=4", "--preset=sync"], "sync: deadlock at t = "),
+        (["--out="], "OUT= is empty; give a folder"),
+        (["--prset=sync"], "pipeline has no option --prset; did you mean '--preset'?"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, arguments: list[str], words: str) -> None:
+    out = [] if any(a.startswith("--out") for a in arguments) else ["--out=results"]
+    code, shown, err = call("pipeline", *arguments, *out)
+    assert (code, shown) == (2, "") and words in err and len(err.splitlines()) == 1
+    assert not Path("results").exists()

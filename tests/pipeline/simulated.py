@@ -1,0 +1,26 @@
+"""What the tests of the pipeline ask for again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staleharness.pipeline.settings import Pipeline
+from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.summary import summary
+from staleharness.pipeline.work import Work
+
+
+def simulated(seed: int = 0, **settings: Any) -> dict[str, Any]:
+    """The summary of a pipeline with these settings."""
+    return summary(simulate(Pipeline(**settings), seed))
+
+
+def lengths(groups: int = 8192, **settings: Any) -> NDArray[np.float64]:
+    """A sample of lengths, of another seed than any pipeline here."""
+    work = Work(Pipeline(**settings), 12345)
+    for _ in range(groups):
+        work.more()
+    return np.array(work.tokens, dtype=float)

@@ -1,0 +1,299 @@
+"""The rules one by one: who may begin, who stands still, what is dropped, what a failure takes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulated import simulated
+
+from staleharness.errors import UserError
+from staleharness.pipeline.lag import row_lags, stretch_lengths
+from staleharness.pipeline.ledger import ledger
+from staleharness.pipeline.log import FATES, Record
+from staleharness.pipeline.presets import PRESETS, preset
+from staleharness.pipeline.settings import Pipeline
+from staleharness.pipeline.simulation import Starved, simulate
+from staleharness.pipeline.summary import summary
+from staleharness.pipeline.work import Work
+
+TRAINED = FATES.index("trained")
+
+
+def starts(record: Record) -> np.ndarray[Any, Any]:
+    first = np.searchsorted(record.stretch_row, np.arange(len(record.slot)))
+    return record.stretch_version[first]
+
+
+def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
+    """Single rows, a cap, a free trainer: told slowly, one event after the other. (version begun with, step) of each
+    row that was trained."""
+    work = Work(pipeline, seed)
+    events: list[tuple[float, int, str, int]] = []  # when, trainer before rows, what, row
+    version, begun, under_way, training = 0, 0, 0, False
+    began: list[int] = []
+    trained: dict[int, int] = {}
+    queue: list[int] = []
+    now = 0.0
+    while version < pipeline.steps:
+        if not training and len(queue) >= pipeline.batch:
+            for row in queue[: pipeline.batch]:
+                trained[row] = version
+            queue, training = queue[pipeline.batch :], True
+            heapq.heappush(events, (now + pipeline.train_seconds, 0, "step", -1))
+        while under_way < pipeline.slots and begun < (version + 1 + pipeline.cap) * pipeline.batch:  # type: ignore[operator]
+            work.more()
+            began.append(version)
+            heapq.heappush(events, (now + work.seconds[begun], 1, "row", begun))
+            begun, under_way = begun + 1, under_way + 1
+        now, _, what, row = heapq.heappop(events)
+        if what == "step":
+            version, training = version + 1, False
+        else:
+            queue.append(row)
+            under_way -= 1
+    return [began[row] for row in sorted(trained)], [trained[row] for row in sorted(trained)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("slots, cap, train", [(5, 1, 3.0), (64, 2, 20.0), (33, 0, 50.0), (200, 7, 0.1)])
+def test_it_is_the_simulation_told_slowly(slots: int, cap: int, train: float, seed: int) -> None:
+    pipeline = Pipeline(
+        slots=slots, workers=1, group=1, batch=16, cap=float(cap), train_seconds=train, steps=60,
+        environment="lognormal[mean=1,cv=0.5]",  # no two rows finish at the same time
+    )  # fmt: skip
+    record = simulate(pipeline, seed)
+    trained = record.fate == TRAINED
+    assert (starts(record)[trained].tolist(), record.step[trained].tolist()) == literal(pipeline, seed)
+
+
+def test_presets_have_the_lags_that_they_are_named_for() -> None:
+    lags = {name: row_lags(simulate(preset(name, {"steps": 60}))) for name in PRESETS}
+    assert set(lags["sync"]["start"]) == {0}
+    assert set(lags["one-step-off"]["start"]) == {1}
+    assert lags["async"]["start"].std() > 0 and (lags["async"]["start"] == lags["async"]["newest"]).all()
+    in_flight = lags["in-flight"]
+    assert (in_flight["newest"] <= in_flight["token_weighted"] + 1e-9).all()
+    assert (in_flight["token_weighted"] <= in_flight["oldest"] + 1e-9).all()
+    assert in_flight["newest"].mean() < in_flight["oldest"].mean()
+    for found in lags.values():
+        np.testing.assert_array_equal(found["start"], found["before_queue"] + found["in_queue"])
+
+
+def test_settings_and_seed_say_everything() -> None:
+    pipeline = preset("in-flight", {"steps": 30, "worker_mtbf": 200.0})
+    one, same, other = simulate(pipeline, 3), simulate(pipeline, 3), simulate(pipeline, 4)
+    for name in ("began", "made", "step", "stretch_version", "stretch_end"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+    assert not np.array_equal(one.began[:500], other.began[:500])
+
+
+SETTINGS = st.fixed_dictionaries({
+    "slots": st.sampled_from([16, 40, 90]), "workers": st.sampled_from([1, 4]), "group": st.sampled_from([1, 4]),
+    "cap": st.sampled_from([None, 0.0, 0.5, 3.0]), "order": st.sampled_from(["completed", "submitted", "window"]),
+    "capacity": st.sampled_from([None, 1.0, 2.5]), "full": st.sampled_from(["block", "drop_oldest", "drop_newest"]),
+    "max_lag": st.sampled_from([None, 1, 3]), "stale": st.sampled_from(["drop", "recycle"]),
+    "train_seconds": st.sampled_from([0.0, 5.0, 30.0]), "sync_seconds": st.sampled_from([0.0, 2.0, 25.0]),
+    "sync_every": st.sampled_from([1, 3]), "blocking": st.booleans(),
+    "in_flight": st.sampled_from(["keep", "switch", "drain"]), "recompute_seconds": st.sampled_from([0.0, 0.005]),
+    "worker_mtbf": st.sampled_from([None, 150.0]), "lost": st.sampled_from(["again", "continue"]),
+    "trainer_mtbf": st.sampled_from([None, 80.0]), "counters": st.sampled_from(["keep", "forget"]),
+    "environment": st.sampled_from(["constant:0", "lognormal[mean=5,cv=1]"]),
+    "unit": st.sampled_from(["row", "group", "batch"]),
+})  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(SETTINGS)
+def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[str, Any]) -> None:
+    try:
+        record = simulate(Pipeline(batch=16, steps=25, **given_), 0)
+    except UserError as error:  # combinations that are refused, or starve; one line each
+        assert "\n" not in str(error)
+        return
+    accounts = ledger(record)
+    assert accounts["rows"]["trained"] == 25 * 16
+    made = ~np.isnan(record.made)
+    assert (record.done[made] == record.tokens[made]).all()
+    assert (record.done[~made] <= record.tokens[~made]).all()
+    trained = record.fate == TRAINED
+    assert made[trained].all()
+    assert (record.made[trained] >= record.began[trained]).all()
+    assert (record.queued[trained] >= record.made[trained]).all()
+    assert (record.step_began[record.step[trained]] >= record.queued[trained]).all()
+    assert np.bincount(record.step[trained]).tolist() == [16] * 25
+    assert (stretch_lengths(record) >= 0).all()
+    within = np.diff(record.stretch_row) == 0
+    assert (np.diff(record.stretch_version)[within] >= 0).all()
+    row = record.stretch_row
+    assert (
+        record.stretch_version[row[trained[row]] * 0 + np.flatnonzero(trained[row])]
+        <= record.step[row[trained[row]]]
+    ).all()
+    found = summary(record)
+    for side in ("trainer", "slots"):
+        shares = {state: share for state, share in found[side].items() if state != "recompute"}
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-6), side
+    if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
+        assert (record.step - starts(record))[trained].max() <= given_["max_lag"]
+
+
+def test_a_cap_that_no_sync_can_serve_is_a_deadlock_and_says_when() -> None:
+    with pytest.raises(Starved, match=r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"):
+        simulate(Pipeline(cap=0.0, sync_every=4))
+    simulate(Pipeline(cap=3.0, sync_every=4, steps=20))
+
+
+def test_a_full_queue_behind_a_slow_row_is_a_deadlock() -> None:
+    with pytest.raises(Starved, match=r"deadlock at t = .* find no room in it; raise capacity=1"):
+        simulate(Pipeline(order="submitted", capacity=1.0, group=1, lengths="lognormal[mean=1000,cv=2]"))
+
+
+def test_a_bound_that_no_row_keeps_starves_the_trainer() -> None:
+    with pytest.raises(
+        Starved, match=r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict"
+    ):
+        simulate(Pipeline(max_lag=0, sync_every=2))  # an odd version never has rows of its own
+
+
+@pytest.mark.parametrize(
+    "name, settings",
+    [("worker_mtbf=0.01", {"worker_mtbf": 0.01, "worker_restart": 0.0}), ("trainer_mtbf=0.1", {"trainer_mtbf": 0.1})],
+)  # fmt: skip
+def test_failures_that_let_nothing_be_finished_are_found(name: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(Starved, match=f"the trainer starves at t = .*; {name} is too short"):
+        simulate(Pipeline(cap=1.0, **settings))
+
+
+def test_nobody_works_while_weights_are_on_their_way_where_sync_blocks() -> None:
+    still, free = (
+        simulated(sync_seconds=10, blocking=blocking, train_seconds=5, lengths="lognormal[mean=1000,cv=0.1]")
+        for blocking in (True, False)
+    )
+    assert still["trainer"]["syncing"] == pytest.approx(10 / still["step_seconds"], rel=0.01)
+    assert still["slots"]["sync"] == pytest.approx(10 / still["step_seconds"], rel=0.01)
+    assert "syncing" not in free["trainer"] and "sync" not in free["slots"]
+    assert still["step_seconds"] == pytest.approx(free["step_seconds"] + 10, rel=0.02)
+    assert (
+        free["lag"]["start_mean"] > still["lag"]["start_mean"]
+    )  # rows begin meanwhile, with earlier weights
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_sync_that_waits_for_rows_to_finish_mixes_no_versions(blocking: bool, seconds: float) -> None:
+    """All rows begun before it are over when the first one with new weights begins."""
+    record = simulate(Pipeline(in_flight="drain", blocking=blocking, sync_seconds=seconds, steps=60))
+    versions = np.unique(starts(record))
+    assert len(versions) > 15
+    for before, after in itertools.pairwise(versions):
+        begun = record.began[starts(record) == after].min()
+        assert np.nanmax(record.made[starts(record) == before]) <= begun - seconds
+
+
+def test_weights_that_arrive_seldom_are_older() -> None:
+    """Short rows, and a queue that keeps the newest: all are of the weights that were there in the step before."""
+    lag = [
+        simulated(
+            sync_every=every, lengths="constant:50", group=1, train_seconds=10, capacity=1.0, full="drop_oldest",
+            steps=100,
+        )["lag"]["rows"]
+        for every in (1, 4)
+    ]  # fmt: skip
+    assert set(lag[0]) == {"1"}
+    assert set(lag[1]) == {"1", "2", "3", "4"} and len(set(lag[1].values())) == 1
+
+
+def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_that_waits() -> None:
+    """A step takes 10 s and a transfer 25: the next one begins as the last one arrives, with the version of then."""
+    record = simulate(
+        Pipeline(
+            sync_seconds=25, blocking=False, lengths="constant:50", group=1, train_seconds=10, capacity=1.0,
+            full="drop_oldest", steps=100,
+        )
+    )  # fmt: skip
+    versions = np.unique(starts(record))
+    assert set(np.diff(versions[1:])) == {2, 3}
+    first = [record.began[starts(record) == version].min() for version in versions[2:]]
+    assert np.diff(first) == pytest.approx(
+        25, abs=1.01
+    )  # rows take a second, so that some begin a little later
+
+
+def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
+    """Thousands of stale groups in it, when the trainer comes for the next batch."""
+    found = simulated(
+        slots=64, group=1, batch=1, max_lag=0, stale="drop", train_seconds=400, steps=6, lengths="constant:50"
+    )
+    assert found["ledger"]["rows"]["dropped_stale"] > 5 * 20_000
+    assert found["lag"]["start_max"] == 0
+
+
+def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
+    found = simulated(
+        slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5
+    )
+    assert found["ledger"]["rows"]["dropped_stale"] > 0 and found["slots"]["queue"] > 0
+
+
+def test_a_group_that_is_dropped_gives_its_place_back() -> None:
+    found = simulated(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
+    assert found["ledger"]["rows"]["dropped_stale"] > 4 * 64  # more than the cap lets begin ahead
+
+
+def test_a_row_that_switches_pays_for_its_cache() -> None:
+    free, paid = (
+        simulated(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1)
+        for seconds in (0.0, 0.01)
+    )
+    share = paid["slots"]["recompute"]
+    assert share > 0.2
+    assert paid["rows_per_second"] == pytest.approx(free["rows_per_second"] * (1 - share), rel=0.03)
+
+
+@pytest.mark.parametrize("lost", ["again", "continue"])
+def test_rows_of_a_worker_that_failed(lost: str) -> None:
+    """Half of the time down: half of the rows, less what is made twice."""
+    well = simulated(train_seconds=1, group=1)
+    ill = simulated(train_seconds=1, group=1, worker_mtbf=300.0, worker_restart=300.0, lost=lost)
+    assert ill["slots"]["down"] == pytest.approx(0.5, abs=0.05)
+    twice = ill["ledger"]["tokens"]["lost"] / ill["ledger"]["tokens"]["generated"]
+    assert (twice > 0.02) is (lost == "again")
+    assert ill["tokens_per_second"] == pytest.approx(well["tokens_per_second"] * 0.5 * (1 - twice), rel=0.1)
+
+
+def test_a_step_that_is_interrupted_is_made_again() -> None:
+    found = simulated(
+        slots=640, cap=2.0, train_seconds=50, trainer_mtbf=500.0, trainer_restart=100.0, steps=2000
+    )
+    # A step of 50 s is hit once in ten; each hit costs the restart and, in the mean, half a step
+    assert found["step_seconds"] == pytest.approx(50 + 0.1 * (100 + 25), rel=0.05)
+    assert found["lag"]["start_mean"] == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "changes, binds",
+    [({"train_seconds": 100.0}, "trainer"), ({"train_seconds": 1.0}, "generation"), ({"cap": 0.0}, "admission"),
+     ({"sync_seconds": 100.0, "train_seconds": 1.0, "slots": 640, "workers": 8}, "sync"),
+     ({"unit": "batch", "order": "submitted", "train_seconds": 1.0}, "unit"),
+     ({"worker_mtbf": 100.0, "worker_restart": 900.0, "train_seconds": 1.0}, "down"),
+     ({"slots": 640, "order": "window", "window": 1, "cap": 3.0, "train_seconds": 1.0}, "admission")],
+)  # fmt: skip
+def test_what_binds(changes: dict[str, Any], binds: str) -> None:
+    assert simulated(**changes, steps=100)["binds"] == binds
+
+
+@pytest.mark.parametrize("full", ["drop_oldest", "drop_newest", "block"])
+def test_a_full_queue(full: str) -> None:
+    """Three times as many rows as can be trained: two thirds are dropped, or the slots wait."""
+    found = simulated(group=1, train_seconds=60, capacity=2.0, full=full, steps=300)
+    dropped = found["ledger"]["rows"]["dropped_full"] / found["ledger"]["rows"]["generated"]
+    assert dropped == pytest.approx(0 if full == "block" else 2 / 3, abs=0.02)
+    assert found["slots"].get("queue", 0) == pytest.approx(2 / 3 if full == "block" else 0, abs=0.03)
+    if full == "drop_newest":  # what is kept has waited longer
+        assert found["lag"]["in_queue_mean"] > 1.9

@@ -1,0 +1,103 @@
+"""What can be asked for, and what is said of what cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.pipeline.distributions import read_distribution
+from staleharness.pipeline.presets import preset
+from staleharness.pipeline.settings import Pipeline
+from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.work import Work
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ({"slot": 4}, "unknown option 'slot'; did you mean 'slots'?"),
+        ({"slots": 0}, "slots must be at least 1, not 0"),
+        ({"slots": 1.5}, "SET: slots=1.5 is not of type int"),
+        ({"batch": 60}, "batch must be whole groups of 8, not 60"),
+        ({"cap": -1.0}, "cap must be above -1, or none, not -1.0"),
+        ({"capacity": 0.5}, "capacity must be at least 1 batch, or none, not 0.5"),
+        ({"full": "drop_oldest"}, "full=drop_oldest needs a capacity"),
+        ({"full": "drop"}, "SET: full=drop is not one of block, drop_oldest, drop_newest"),
+        ({"full": "drop_oldest", "capacity": 1, "order": "submitted"}, "full=drop_oldest needs order=completed"),
+        ({"window": 3}, "window=3 needs order=window, not completed"),
+        ({"unit": "batch", "slots": 32}, "slots must be at least one batch of 64, not 32"),
+        ({"unit": "group", "worker_mtbf": 9.0}, "worker_mtbf needs unit=row, not group"),
+        ({"train_seconds": -1.0}, "train_seconds must be 0 or above, not -1.0"),
+        ({"workers": 65}, "workers must be at most one a slot (64), not 65"),
+        ({"steps": 10**9}, "steps must be at most 312500, not 1000000000"),
+        ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
+        ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is no distribution; did you mean 'lognormal'?"),
+        ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; write lognormal:<mean>"),
+        ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0, not -4.0"),
+        ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),
+        ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
+    ],
+    ids=lambda value: str(value)[:40],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_the_remedy(values: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError) as raised:
+        Pipeline().changed(values)
+    assert words in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_an_unknown_preset_is_told_the_nearest() -> None:
+    with pytest.raises(UserError, match="no preset is called 'asinc'; did you mean 'async'"):
+        preset("asinc")
+
+
+def test_settings_survive_being_written_down() -> None:
+    pipeline = preset("in-flight", {"cap": 2})
+    assert Pipeline().changed(pipeline.to_json()) == pipeline
+    assert (pipeline.cap, pipeline.in_flight) == (2.0, "switch")
+
+
+def test_lengths_have_the_mean_and_spread_that_were_asked_for() -> None:
+    drawn = read_distribution("lognormal[mean=800,cv=1.5]", "lengths").sample(
+        np.random.default_rng(0), 400_000
+    )
+    assert drawn.mean() == pytest.approx(800, rel=0.02)
+    assert drawn.std() / drawn.mean() == pytest.approx(1.5, rel=0.05)
+    assert set(read_distribution("constant:7", "lengths").sample(np.random.default_rng(0), 5)) == {7.0}
+
+
+def test_measured_lengths_are_those_of_the_file(tmp_path: Path) -> None:
+    values = [3, 5, 5, 900]
+    (tmp_path / "lines.txt").write_text("\n".join(map(str, values)))
+    pd.DataFrame({"tokens": values, "other": 1}).to_csv(tmp_path / "table.csv")
+    pd.DataFrame({"tokens": values}).to_parquet(tmp_path / "table.parquet")
+    for name in ("lines.txt", "table.csv", "table.parquet"):
+        record = simulate(Pipeline(lengths=f"file:{tmp_path / name}", steps=40))
+        assert set(record.tokens) == set(values)
+        assert (record.tokens == 5).mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [("a.txt", "1\ntwo\n", "cannot be read as numbers"), ("b.txt", "1\n-2\n", "must hold numbers of 0 or above"),
+     ("c.csv", "lengths\n1\n", "has no column tokens"), ("d.txt", "nan\n", "must hold numbers of 0 or above")],
+)  # fmt: skip
+def test_a_file_that_holds_no_lengths(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=words):
+        Pipeline(lengths=f"file:{tmp_path / name}")
+
+
+def test_long_rows_are_cut_and_each_row_takes_its_time() -> None:
+    work = Work(Pipeline(lengths="lognormal[mean=1000,cv=2]", max_tokens=1500, environment="constant:3"), 0)
+    for _ in range(200):
+        work.more()
+    assert max(work.tokens) == 1500 and min(work.tokens) >= 1
+    assert work.seconds == pytest.approx([3 + 0.02 * n for n in work.tokens])
+    before = work.tokens[8:16]
+    work.recycle(1)
+    work.more()
+    assert work.tokens[-8:] == before

@@ -1,0 +1,100 @@
+"""A trace says of each row by whom, with which versions and when it was made, and is checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.pipeline.lag import histogram, row_lags
+from staleharness.pipeline.log import Record
+from staleharness.pipeline.presets import preset
+from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.trace import COLUMNS, KEY, check, read_trace, to_parquet, trace_of
+
+
+@pytest.fixture(scope="module")
+def record() -> Record:
+    return simulate(
+        preset("in-flight", {"steps": 40, "worker_mtbf": 400.0, "lost": "continue", "max_lag": 4})
+    )
+
+
+def test_a_trace_is_read_as_it_was_written(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(to_parquet(record))
+    header, rows = read_trace(str(tmp_path / "t.parquet"))
+    assert header["pipeline"] == record.pipeline.to_json() and header["seed"] == record.seed
+    assert list(rows) == list(COLUMNS) == list(header["columns"])
+    assert len(rows) == len(record.slot)
+    pd.testing.assert_frame_equal(rows, trace_of(record), check_dtype=False)
+    assert to_parquet(record) == to_parquet(record)
+
+
+def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: Record) -> None:
+    rows = trace_of(record)
+    trained = rows[rows["phase"] >= record.warm]
+    start = [
+        phase - versions[0] for phase, versions in zip(trained["phase"], trained["versions"], strict=True)
+    ]
+    np.testing.assert_array_equal(start, row_lags(record)["start"])
+    counted: dict[int, int] = {}
+    for phase, versions, ends in zip(trained["phase"], trained["versions"], trained["ends"], strict=True):
+        for version, n in zip(versions, np.diff(ends, prepend=0), strict=True):
+            counted[phase - version] = counted.get(phase - version, 0) + int(n)
+    assert dict(sorted(counted.items())) == histogram(record)
+
+
+def test_rows_of_an_actor_are_counted_and_times_go_forward(record: Record) -> None:
+    rows = trace_of(record)
+    for _, mine in rows.groupby("actor"):
+        assert mine["nth"].tolist() == list(range(len(mine)))
+    trained = rows[rows["phase"] >= 0]
+    assert (trained["fate"] == "trained").all() and (rows[rows["phase"] < 0]["fate"] != "trained").all()
+    times = trained[["began_at", "made_at", "queued_at", "trained_at"]].to_numpy()
+    assert (np.diff(times, axis=1) >= 0).all()
+    assert set(rows["fate"]) >= {"trained", "in_flight", "dropped_stale"}
+    assert (trained.groupby("phase").size() == record.pipeline.batch).all()
+
+
+def _hole(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows["phase"] != 7]
+
+
+def _future(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(versions=[v + 30 * (i == 0) for i, v in enumerate(rows["versions"])])
+
+
+def _unequal(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(ends=[v[: None if i != 1 else 0] for i, v in enumerate(rows["ends"])])
+
+
+def _backwards(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(versions=[v[::-1] for v in rows["versions"]])
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [(_hole, "has a hole: no row was trained in phase 7"), (_future, "row 0: .* a version from the future"),
+     (_unequal, "row 1: 1 versions and 0 ends"), (_backwards, "versions decrease, or a stretch is empty")],
+)  # fmt: skip
+def test_a_trace_that_cannot_be(
+    record: Record, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        check(spoil(trace_of(record)), "t.parquet")
+
+
+def test_a_file_that_is_no_trace(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("rows")
+    pq.write_table(pa.table({"row": [1]}), tmp_path / "other")
+    pq.write_table(pa.table({"row": [1]}).replace_schema_metadata({KEY: b"{}"}), tmp_path / "short")
+    for name, words in (("text", "is not a trace"), ("other", "is not a trace"), ("none", "is not a trace"),
+                        ("short", "has no column group")):  # fmt: skip
+        with pytest.raises(UserError, match=words):
+            read_trace(str(tmp_path / name))
