@@ -27,7 +27,7 @@ from .contents import AXES, COLUMNS, NUMBERS, RUN_COLUMNS, entries, failure, run
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
 # a report is made anew when one of these rooms changes
-MAKERS = [PACKAGE / room for room in ("base", "store", "statistics", "figures", "pages")]
+MAKERS = [PACKAGE / room for room in ("base", "store", "pipeline", "statistics", "figures", "pages")]
 
 
 def write(
