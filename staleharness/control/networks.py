@@ -39,14 +39,10 @@ def means(parameters: list[Tensor], x: Tensor) -> Tensor:
 
 
 def network(parameters: list[Tensor], x: Tensor) -> Tensor:
-    """tanh layers and a linear head. x [N, in] with weights [in, out], or [K, M, in] with [K, in, out]."""
+    """tanh layers and a linear head: x [N, in] with weights [in, out]."""
     for i in range(0, len(parameters) - 2, 2):
-        x = affine(x, parameters[i], parameters[i + 1]).tanh()
-    return affine(x, parameters[-2], parameters[-1])
-
-
-def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.baddbmm(bias, x, weight) if x.dim() == 3 else torch.addmm(bias, x, weight)
+        x = torch.addmm(parameters[i + 1], x, parameters[i]).tanh()
+    return torch.addmm(parameters[-1], x, parameters[-2])
 
 
 def layer_shapes(widths: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -223,7 +223,7 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
     robot: Any = gymnasium.make(task["env"]).unwrapped
     robot.reset(seed=0)
     model, envs, rng = robot.model, task["envs"], np.random.default_rng(0)
-    raw = Raw(model, envs, task["threads"], robot.frame_skip)
+    raw = Raw(model, envs, task["threads"], robot.frame_skip, forces=False)
     start = np.empty(mujoco.mj_stateSize(model, INTEGRATION))
     mujoco.mj_getState(model, robot.data, start, INTEGRATION)
     controls = rng.uniform(-1.0, 1.0, (task["steps"], envs, model.nu))
@@ -268,7 +268,8 @@ def compare(sides: list[str], rounds: int, task: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 rounds of short blocks instead of 5")
+    parser.add_argument("--quick", action="store_true", help="2 rounds of short blocks")
+    parser.add_argument("--rounds", type=int, default=5, help="blocks of each side")
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--envs", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--without", nargs="*", default=[], choices=list(SIDES), help="sides to leave out")
@@ -279,7 +280,7 @@ def main() -> None:
     if arguments.side is not None:
         print(json.dumps(SIDES[arguments.side](arguments.task)))
         return
-    rounds, phases = (2, 3) if arguments.quick else (5, 6)
+    rounds, phases = (2, 3) if arguments.quick else (arguments.rounds, 6)
     task = {"env": arguments.env, "steps": 256, "threads": 1, "phases": phases}
     sides = [side for side in SIDES if side not in arguments.without]
     if arguments.paper:
