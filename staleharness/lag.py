@@ -22,6 +22,7 @@ from .base.parsing import build, parse_assignments, parse_value, shown
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shortened
+from .schedule import Demand, Schedule
 
 LEDGER = (
     "dropped",
@@ -90,6 +91,10 @@ class LagModel(Options):
     def assign(self, draw: Draw) -> Assignment:
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
+
+    def schedule(self, demand: Demand) -> Schedule | None:
+        """The whole run's rows, where the model is of a pipeline or a recording; None: `assign` answers in each phase."""
+        return None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
