@@ -93,7 +93,7 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
     def schedule(self, demand: Demand) -> Schedule | None:
-        """The whole run's rows, where the model is of a pipeline or a recording; None: `assign` answers in each phase."""
+        """The whole run's rows, of a pipeline or a recording; None: `assign` answers in each phase."""
         return None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:

@@ -1,8 +1,8 @@
 """Lag as a schedule: which rows the learner takes in each phase, who made them, and under which versions.
 
-A drawn lag model answers anew in every phase (`lag.Assignment`). A model of a pipeline, or a recorded trace, answers once
-for the whole run, with a `Schedule`: a function of (seed, what the learner asks for) and of nothing that happens in the
-run, so there is no state to checkpoint.
+A drawn lag model answers anew in every phase (`lag.Assignment`). A model of a pipeline, or a recorded trace, answers
+once for the whole run, with a `Schedule`: a function of (seed, what the learner asks for) and of nothing that happens
+in the run, so there is no state to checkpoint.
 """
 
 from __future__ import annotations
