@@ -92,9 +92,14 @@ class LagModel(Options):
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
-    def schedule(self, demand: Demand) -> Schedule | None:
-        """The whole run's rows, of a pipeline or a recording; None: `assign` answers in each phase."""
-        return None
+    def schedule(self, demand: Demand) -> Schedule:
+        """The whole run's rows, of a pipeline or a recording. A model that defines this is not asked to `assign`."""
+        raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether versions are drawn in each phase; else there is a `schedule`."""
+        return type(self).schedule is LagModel.schedule
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
@@ -103,6 +108,10 @@ class LagModel(Options):
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
         return 0
+
+    def at(self, capacity: int) -> LagModel:
+        """The model as it stands with a buffer of `capacity`: another one where options follow from that."""
+        return self
 
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
@@ -123,7 +132,7 @@ class LagModel(Options):
     def text(self) -> str:
         """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
         default = self.hyper_parameters()
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: getattr(self, name) for name in self.hyper_parameter_types()}
         said = {k: v for k, v in given.items() if k not in default or default[k] != v}
         if list(said) == list(given)[:1] and said:
             (value,) = said.values()
@@ -136,9 +145,15 @@ class LagModel(Options):
         return f"LAG={cls.name}"
 
     @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """As of any plugin; options that can only be given by name stand behind the model's own."""
+        hints = super().hyper_parameter_types()
+        return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
+
+    @classmethod
     def usage(cls) -> str:
         """`fixed:<lag>`: how it is written, with the options that have to be given."""
-        names = [f.name for f in fields(cls)]
+        names = list(cls.hyper_parameter_types())
         needed = [f.name for f in fields(cls) if f.default is MISSING]
         if needed == names[:1] and needed:
             return f"{cls.name}:<{needed[0]}>"
@@ -185,7 +200,7 @@ def read_lag(text: str) -> LagModel:
 
 def parse_lag(text: str, capacity: int) -> LagModel:
     """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
-    model = read_lag(text)
+    model = read_lag(text).at(capacity)
     model.check(capacity)
     return model
 
