@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 from ..errors import UserError
-from ..lag import LEDGER, Assignment, Draw, parse_lag
+from ..lag import LEDGER, Assignment, Draw, parse_lag, schedule_of
 from ..spec import RunSpec
 
 
 class Lags:
-    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed."""
+    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed.
+
+    schedule: the rows of the whole run, where the model plans them; then it is not asked to `draw`.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.model = parse_lag(spec.lag, spec.capacity)
+        self.schedule = schedule_of(spec)
         self.seed, self.capacity = spec.seed, spec.capacity
         self._counted: tuple[int, Counter[str]] = (-1, Counter())  # (phase, its ledger)
 
