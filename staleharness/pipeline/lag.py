@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UserError
 from .log import FATES, Ints, Record
 
 TRAINED = FATES.index("trained")
@@ -80,10 +81,13 @@ def histogram(record: Record) -> dict[int, int]:
 def lag_summary(record: Record) -> dict[str, Any]:
     """The lags in numbers. `under_way` is what Little's law makes of the rows found on the way at each new version;
     it equals the mean of `start` where weights arrive at once, none is dropped and the state is steady. The bound
-    is `max_lag`, or else the cap."""
+    is `max_lag`, or else the cap. Raises `UserError` where a bound leaves nothing in the loss.
+    """
     lags, pipeline = row_lags(record), record.pipeline
     bound = pipeline.cap if pipeline.max_lag is None else pipeline.max_lag
     start = lags["start"]
+    if not len(start):
+        raise UserError(f"max_lag={pipeline.max_lag} masks all that is trained on from step {record.warm} on")
     trained, begun = record.tokens[measured(record)], record.tokens
     return {
         **{f"{name}_mean": float(values.mean()) for name, values in lags.items()},
