@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from ..batch import Rollout
+from ..simulator.ledger import Count, Flow
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector
@@ -42,11 +44,10 @@ class ControlSimulation(Simulation[ControlData]):
     def collect(self, phase: int) -> Collected[ControlData]:
         spec = self.spec
         rollout, episodes = self.collector.collect(self.buffer, phase)
-        fresh = rollout
+        fresh, flow = rollout, None
         self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
         if spec.mechanism == "replay":
-            self.rollouts.push(phase, rollout)
-            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
+            rollout, flow = self._replayed(phase, rollout)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
         said = {
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,
@@ -55,7 +56,19 @@ class ControlSimulation(Simulation[ControlData]):
             "unseen_rows": self.rollouts.unseen_rows,
         }
         data = ControlData(rollout, reward, fresh.obs.flatten(0, 1))
-        return Collected(data, fresh.behaviour_logp, said, {})
+        return Collected(data, fresh.behaviour_logp, said, {}, flow)
+
+    def _replayed(self, phase: int, fresh: Rollout) -> tuple[Rollout, Flow]:
+        """Store what was acted, and bring back what the lag model asks for."""
+        spec, store = self.spec, self.rollouts
+        left = store.unseen_rows
+        store.push(phase, fresh)
+        drawn = store.draw(self.lags.draw(phase, spec.num_envs).starts)
+        made, lost, waiting, again = (
+            Count(rows).rows(spec.num_steps)
+            for rows in (spec.num_envs, store.unseen_rows - left, store.waiting_rows, store.reused_rows)
+        )
+        return drawn, Flow(made, dropped=lost, queued=waiting, reused=again)
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._take_in(data.fresh_obs)}
