@@ -11,6 +11,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets
+from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
 from .networks import gaussian_kl
@@ -65,6 +66,7 @@ class ControlLearner(Learner[ControlData, Part]):
         self.kept = None if data.kept is None else data.kept.flatten()
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
+        self.rows = Rows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
         report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 

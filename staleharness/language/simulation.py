@@ -70,7 +70,9 @@ class LanguageSimulation(Simulation[Completions]):
     def collect(self, phase: int) -> Collected[Completions]:
         made = self.generator.round(self.buffer, phase)
         said = {"dropped_groups": made.dropped_groups, "dropped_problems": self.dropped_problems}
-        return Collected(made.completions, made.completions.behaviour_logp, said, asdict(made.seconds))
+        return Collected(
+            made.completions, made.completions.behaviour_logp, said, asdict(made.seconds), made.flow
+        )
 
     def evaluate(self) -> Scores:
         return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...api import plan
 from ...running.execution import carry_out
+from ...running.expectations import on_lag
 from ...running.sweep import Listener
 from .arguments import Grid, Shown
 from .display import listener_for
@@ -53,6 +54,8 @@ def say_plan(planned: Plan, done: int, jobs: int) -> None:
     print(f"each run: {planned.runs[0].spec.size}", file=sys.stderr)
     for why in planned.skipped:
         print(f"left out: {why}", file=sys.stderr)
+    for line in on_lag(planned):
+        print(f"note: {line}", file=sys.stderr)
 
 
 def _counted(number: int, what: str) -> str:
