@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -65,8 +66,9 @@ def sync_directory(path: Path) -> None:
 
 def user_path(text: str) -> Path:
     """A path as typed, `~` expanded. Raises `UserError` where it cannot be one."""
-    if "\0" in text:
-        raise UserError(f"{shortened(text)!r} is not a path: it has a NUL in it")
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        what = "a NUL" if "\0" in text else "a line break or another control character"
+        raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
     try:
         path = Path(text).expanduser()
         path.exists()

@@ -28,12 +28,14 @@ def handle(command: Command) -> int:
     from ..running.execution import jobs_for
     from ..statistics.normalise import check_scale
     from ..store.store import Store
+    from ..task import find_env
     from .shared.execute import execute, planned_of
     from .shared.present import check_shown
 
     check_shown(command)
     planned = planned_of(command)
-    check_scale(command.normalise, command.score, planned.envs, planned.labels, planned.capacities)
+    score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
+    check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
     jobs = jobs_for(command.jobs, planned)
     store = Store(command.out)
     store.check()

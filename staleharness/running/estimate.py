@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,9 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate
     for run in missing:
         if run.spec.env not in speeds:
             try:
-                speeds[run.spec.env] = _speed(run.spec, store)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the run says them again, in its log
+                    speeds[run.spec.env] = _speed(run.spec, store)
             except Exception as error:  # the plan is worth showing all the same
                 line = " ".join(str(error).split())
                 return Estimate(None, 0, f"a probe of {run.spec.env} failed: {type(error).__name__}: {line}")
