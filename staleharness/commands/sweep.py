@@ -21,7 +21,11 @@ class Command(Shown, Grid):
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would be run, how long and how much disk."""
+    """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
+    list: Annotated[bool, SWITCH] = False
+    """With --dry: every run, one a line."""
+    probe: Annotated[bool, SWITCH] = False
+    """With --dry: measure the speed here, for some seconds, where no stored run tells it."""
 
 
 def handle(command: Command) -> int:
@@ -39,7 +43,7 @@ def handle(command: Command) -> int:
     jobs = jobs_for(command.jobs, planned)
     store = Store(command.out)
     store.check()
-    if command.dry:
+    if command.dry or command.list or command.probe:
         return _dry(command, planned, store, jobs)
     return execute(command, planned, store, jobs)
 
@@ -53,9 +57,9 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
 
     stream = sys.stderr if command.json else sys.stdout
     done = {run.id for run in stored_of(planned, store)}
-    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs)
-    say_plan(planned, len(done), jobs)
-    for run in planned.runs:
+    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs, command.probe)
+    say_plan(planned, len(done), jobs, stream)
+    for run in planned.runs if command.list else ():
         print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
     print(guess.text, file=stream)
     if command.json:
