@@ -168,16 +168,19 @@ class ControlLearner(Learner[ControlData, Part]):
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed
         shape, flat = part.decision.shape, part.decision.flatten()
+        proximal = self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
-        if self.algorithm.proximal == "recompute":
+        if proximal == "recompute":
             proximal_logp = fixed.start_logp
-        elif self.algorithm.proximal == "ewma":
+        elif proximal == "ewma":
             obs, action = batch.obs[flat], batch.action[flat]
             proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
 
         def analytic_kl(anchor: str) -> Tensor:
-            if anchor == "proximal":
+            if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
+            elif anchor == "proximal" and proximal == "ewma":
+                mean, log_std = self.policy.gaussian_with(self.shadow[0], batch.obs[flat])
             else:
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
