@@ -36,7 +36,7 @@ def draw_advice(found: Advice, source: str, width: float = PAGE) -> Figure:
     if both:
         subtitle += "; time: a simulated pipeline, a point per cap (named above), as far as the lags of the runs reach"
     if found.log:
-        subtitle += f"; grey: lags of {found.log.file} and their mean"
+        subtitle += f"; grey: lags of {found.log.file}, up to 95% of them, and their mean"
     columns = columns_for(width, min(3, len(envs)))
     places = [(env, what) for what in ("lag", "time")[: 1 + both] for env in envs]
     groups = ["share" if what == "lag" else env for env, what in places]
@@ -75,9 +75,10 @@ def _against_lag(ax: Axes, found: Advice, env: str, looks: dict[str, Style]) -> 
             markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
         )  # fmt: skip
     if found.log is not None:
+        end = max(end, _scale(found, methods) * max(found.log.mean, found.log.quantile(0.95)))
         _log(ax, found, methods, end)
     ax.set_ylim(*_span(found.methods))  # one for all environments
-    ax.set_xlim(-0.03 * end, max(end, *_log_lags(methods)) * 1.06)
+    ax.set_xlim(-0.03 * end, end * 1.06)
     percent_axis(ax)
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.set_xlabel("mean lag, phases")
@@ -91,29 +92,22 @@ def _span(methods: list[Method]) -> tuple[float, float]:
     return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
 
 
-def _log_lags(methods: list[Method]) -> list[float]:
-    return [m.row["log"]["lag"] for m in methods if "log" in m.row] or [0.0]
+def _scale(found: Advice, methods: list[Method]) -> float:
+    """Phases of one unit of the log."""
+    assert found.log is not None
+    return float(methods[0].row["log"]["lag"]) / found.log.mean if found.log.mean > 0 else 1.0
 
 
 def _log(ax: Axes, found: Advice, methods: list[Method], end: float) -> None:
-    """The lags of the log at the foot of the panel, and a line at their mean, in phases."""
+    """The lags of the log at the foot of the panel as far as it reaches, and a line at their mean, in phases."""
     assert found.log is not None
-    mean = _log_lags(methods)[0]
-    in_phases = found.log.lags * (mean / found.log.mean if found.log.mean > 0 else 1.0)
-    counts, edges = np.histogram(in_phases, bins=30, range=(0, max(end, mean)), weights=found.log.weights)
-    low = ax.get_xaxis_transform()
-    heights = 0.22 * counts / max(counts.max(), 1e-12)
+    scale = _scale(found, methods)
+    counts, edges = np.histogram(found.log.lags * scale, 30, (0, end * 1.02), weights=found.log.weights)
     ax.bar(
-        edges[:-1],
-        heights,
-        width=np.diff(edges),
-        align="edge",
-        color="#C8C8C8",
-        linewidth=0,
-        transform=low,
-        zorder=0.5,
-    )
-    ax.axvline(mean, color=FAINT, linewidth=1)
+        edges[:-1], 0.22 * counts / max(counts.max(), 1e-12), width=np.diff(edges), align="edge", color="#C8C8C8",
+        linewidth=0, transform=ax.get_xaxis_transform(), zorder=0.5,
+    )  # fmt: skip
+    ax.axvline(found.log.mean * scale, color=FAINT, linewidth=1)
 
 
 def _against_time(ax: Axes, found: Advice, env: str, looks: dict[str, Style]) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 
 from ..base.parsing import canonical_json, split_list
 from ..base.text import word
-from ..errors import UserError
+from ..errors import UserError, nearest
 from ..store.cells import flat
 from ..store.stored_run import StoredRun
 from .normalise import constants
-from .scores import AUTO, Array, final_score, usual
+from .scores import AUTO, SCORES, Array, final_score, usual
 
 LEAST_SEEDS = 3  # of every setting of a curve
 OPEN = ("capacity", "lag", "seed")  # settings that may differ along a curve
@@ -78,6 +78,8 @@ def lag_curves(
     """
     runs = list(runs)
     score, scale = usual(runs, score, AUTO)
+    if score not in SCORES:
+        raise UserError(f"score={score!r} is not known; {nearest(score, SCORES)}")
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in runs:
         groups.setdefault((method_of(run.label), str(run.spec["env"])), []).append(run)
