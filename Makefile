@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
 SWITCHES = DRY LIST PROBE JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline advise list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,9 @@ unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/re
 
 pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
+
+advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
+	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV ALGO OUT JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
