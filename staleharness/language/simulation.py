@@ -37,7 +37,9 @@ class LanguageSimulation(Simulation[Completions]):
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
         found = located(spec, folder)
-        self.policy = CausalLM(task.model(found, NOTES.info), spec)
+        source, remarks = task.weights(found, NOTES.info)
+        self.warnings += remarks
+        self.policy = CausalLM(source, spec)
         settle(self.policy)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
