@@ -41,7 +41,7 @@ LLM = grep -Eqs 'llm|smollm2' "$(STAMP)" || $(INSTALL) --also=llm
 SMOLLM2 = grep -qs smollm2 "$(STAMP)" || $(INSTALL) --also=smollm2
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(if $(filter smollm2 %.gguf,$(value MODEL)),$(SMOLLM2),$(LLM)),:)
+	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL) $(value PRESET)),$(SMOLLM2),$(LLM)),:)
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1

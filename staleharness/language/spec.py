@@ -88,6 +88,22 @@ class LanguageSpec(TokenSpec):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {},
         "standard": {"evaluations": 16},
+        # a real pretrained model on two cores: problems of one step in words, after a short supervised warm start
+        "smollm2": {
+            "model": "smollm2",
+            "prompt_format": "verl",
+            "most_steps": 1,
+            "warm_start": 24,
+            "steps": 40,
+            "prompts": 8,
+            "completions": 8,
+            "prompt_tokens": 256,
+            "completion_tokens": 48,
+            "learning_rate": 1e-5,
+            "evaluations": 8,
+            "evaluation_problems": 64,
+            "threads": 2,
+        },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
         "paper": {
             "steps": 256,
