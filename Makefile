@@ -39,14 +39,15 @@ help: ## this list
 # What needs an extra installs it the first time it is asked for; a dry run installs nothing and says what is missing.
 also = grep -qs $(1) "$(STAMP)" || $(INSTALL) --also=$(1)
 LLM = $(call also,llm)
+SMOLLM2 = $(call also,smollm2)
 TOKENS = word-problems gsm8k
 is_on = $(filter-out 0 no off false,$(if $(call given,$(1)),$(value $(1))))
 dry = $(strip $(foreach v,DRY LIST PROBE,$(call is_on,$v)))
 # the same where a file that is named in an argument of make asks for a language task
-LLM_FOR = if grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
+LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 LIST=1 JSON=1
-	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(LLM),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
+	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL) $(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
