@@ -108,6 +108,10 @@ class RunSpec:
         """The few numbers that say how big a run is."""
         raise NotImplementedError
 
+    def warm(self, phase: int) -> bool:
+        """Whether a phase belongs to the warm start: on-policy, whatever the lag model says."""
+        return False
+
     def too_few_rows(self) -> str | None:
         """What is wrong where a phase has fewer rows than minibatches, in words."""
         return None

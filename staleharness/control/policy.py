@@ -129,8 +129,12 @@ class MLPPolicy:
     @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
-        mean, log_std = self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
-        return gaussian_logp(action, mean, log_std)
+        return gaussian_logp(action, *self.gaussian_with(actor_flat, obs))
+
+    @torch.no_grad()
+    def gaussian_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean [N, A], log σ [A]) under other actor weights with the learner's statistics."""
+        return self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
 
     @property
     def actor_flat(self) -> Tensor:

@@ -27,6 +27,7 @@ class ControlTask(Task):
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
+    provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
 
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
 
