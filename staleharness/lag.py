@@ -116,6 +116,10 @@ class LagModel(Options):
         """The version that even an actor in the middle of an episode may not be behind."""
         return 0
 
+    def at(self, capacity: int) -> LagModel:
+        """The model as it stands with a buffer of `capacity`: another one where options follow from that."""
+        return self
+
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
 
@@ -135,7 +139,7 @@ class LagModel(Options):
     def text(self) -> str:
         """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
         default = self.hyper_parameters()
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: getattr(self, name) for name in self.hyper_parameter_types()}
         said = {k: v for k, v in given.items() if k not in default or default[k] != v}
         if list(said) == list(given)[:1] and said:
             (value,) = said.values()
@@ -148,9 +152,15 @@ class LagModel(Options):
         return f"LAG={cls.name}"
 
     @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """As of any plugin; options that can only be given by name stand behind the model's own."""
+        hints = super().hyper_parameter_types()
+        return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
+
+    @classmethod
     def usage(cls) -> str:
         """`fixed:<lag>`: how it is written, with the options that have to be given."""
-        names = [f.name for f in fields(cls)]
+        names = list(cls.hyper_parameter_types())
         needed = [f.name for f in fields(cls) if f.default is MISSING]
         if needed == names[:1] and needed:
             return f"{cls.name}:<{needed[0]}>"
@@ -197,7 +207,7 @@ def read_lag(text: str) -> LagModel:
 
 def parse_lag(text: str, capacity: int) -> LagModel:
     """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
-    model = read_lag(text)
+    model = read_lag(text).at(capacity)
     model.check(capacity)
     return model
 
