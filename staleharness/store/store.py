@@ -27,7 +27,7 @@ from ..base.files import digest, sync_directory, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError
 from .packed import is_packed, read_runs
-from .stored_run import RESULTS, StoredRun, read_intact
+from .stored_run import RESULTS, TRACE, StoredRun, read_intact
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail"]
 
@@ -193,7 +193,7 @@ class Store:
     def publish(self, run_id: str) -> Path:
         """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice."""
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
-        files = {name: digest(attempt / name) for name in RESULTS if (attempt / name).exists()}
+        files = {name: digest(attempt / name) for name in (*RESULTS, TRACE) if (attempt / name).exists()}
         write_json(attempt / "manifest.json", files)
         for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
             for leftover in filter(Path.is_file, attempt.glob(pattern)):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
+TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
 PARTS = (
