@@ -88,6 +88,9 @@ class LagModel(Options):
     without a default has to be given. The first is the one that `name:value` gives."""
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
+    real: ClassVar[bool] = (
+        False  # versions come from processes that really run at once; nobody is asked for any
+    )
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
 
     def assign(self, draw: Draw) -> Assignment:
@@ -100,8 +103,8 @@ class LagModel(Options):
 
     @property
     def drawn(self) -> bool:
-        """Whether versions are drawn in each phase; else there is a `schedule`."""
-        return type(self).schedule is LagModel.schedule
+        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real`."""
+        return type(self).schedule is LagModel.schedule and not self.real
 
     @property
     def identity(self) -> str:
@@ -219,9 +222,9 @@ def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:
-    """The rows of a whole run, checked; None where its lag model draws. Raises `UserError`."""
+    """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
-    if model.drawn:
+    if model.drawn or model.real:
         return None
     if spec.demand is None:
         raise UserError(
