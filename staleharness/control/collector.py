@@ -15,10 +15,9 @@ from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer, Version
 from ..simulator.lags import Lags
 from .actors import Actors, mixture_logp
-from .networks import gaussian_logp
+from .distributions import as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import action_bounds
 
 if TYPE_CHECKING:
     import gymnasium
@@ -39,7 +38,7 @@ class Collector:
         self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lags: Lags
     ) -> None:
         self.spec, self.env, self.policy, self.lags = spec, env, policy, lags
-        self.low, self.high = action_bounds(env)
+        self.taken = as_taken(env)
         self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
         self.episode_return = np.zeros(spec.num_envs)
         self.episode_length = np.zeros(spec.num_envs, dtype=np.int64)
@@ -52,9 +51,7 @@ class Collector:
             self._reset(np.ones(n, dtype=bool))
         self._assign(buffer, phase)
         actors = self._actors(buffer)
-        noise = stream(spec.seed, "action", phase).standard_normal(
-            (spec.num_steps, n, policy.act_dim), np.float32
-        )
+        noise = policy.density.noise(stream(spec.seed, "action", phase), spec.num_steps, n)
         record = _Record(spec.num_steps, n, policy)
         episodes = Episodes([], [])
         with torch.no_grad():
@@ -62,7 +59,7 @@ class Collector:
                 obs = record.observe(t, self.obs)
                 sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
                 action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
-                next_obs, reward, terminated, truncated, _ = self.env.step(action.clip(self.low, self.high))
+                next_obs, reward, terminated, truncated, _ = self.env.step(self.taken(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
@@ -138,9 +135,9 @@ class _Record:
         def empty(*shape: int) -> NDArray[np.float32]:
             return np.empty((steps, envs, *shape), dtype=np.float32)
 
-        self.device = policy.device
-        self.obs, self.action = empty(policy.obs_dim), empty(policy.act_dim)
-        self.mean, self.log_std = empty(policy.act_dim), empty(policy.act_dim)
+        self.device, self.density = policy.device, policy.density
+        self.obs, self.action = empty(policy.obs_dim), empty(policy.density.columns)
+        self.mean, self.log_std = empty(policy.act_dim), empty(policy.density.deviations)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
         self.terminated = np.empty((steps, envs), dtype=bool)
@@ -182,7 +179,7 @@ class _Record:
         by_time = {
             "obs": tensor(self.obs),
             "action": action,
-            "behaviour_logp": gaussian_logp(action, mean, log_std) if mixture is None else mixture,
+            "behaviour_logp": self.density.logp(action, mean, log_std) if mixture is None else mixture,
             "behaviour_mean": mean,
             "behaviour_log_std": log_std,
             "version": tensor(self.version),

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector
+from .distributions import distribution_of
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
@@ -31,8 +32,7 @@ class ControlSimulation(Simulation[ControlData]):
         super().__init__(spec, task)
         self.env = task.make(spec.env, spec.num_envs, spec.threads)
         obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
-        act_dim = int(np.prod(self.env.single_action_space.shape or ()))
-        self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
+        self.policy = MLPPolicy(obs_dim, distribution_of(self.env), spec.hidden, spec.seed, spec.device)
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
         self.rollouts = RolloutStore(spec.capacity)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
