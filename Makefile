@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
 SWITCHES = DRY LIST PROBE JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline advise list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,14 +39,15 @@ help: ## this list
 # What needs an extra installs it the first time it is asked for; a dry run installs nothing and says what is missing.
 also = grep -qs $(1) "$(STAMP)" || $(INSTALL) --also=$(1)
 LLM = $(call also,llm)
+SMOLLM2 = $(call also,smollm2)
 TOKENS = word-problems gsm8k
 is_on = $(filter-out 0 no off false,$(if $(call given,$(1)),$(value $(1))))
 dry = $(strip $(foreach v,DRY LIST PROBE,$(call is_on,$v)))
 # the same where a file that is named in an argument of make asks for a language task
-LLM_FOR = if grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
+LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
 
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 LIST=1 JSON=1
-	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(LLM),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
+	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL) $(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
@@ -77,6 +78,9 @@ unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/re
 
 pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
+
+advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
+	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV ALGO OUT JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)

@@ -9,6 +9,7 @@ Written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` giv
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -23,6 +24,7 @@ from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shortened
 from .schedule import Demand, Schedule
+from .spec import RunSpec
 
 LEDGER = (
     "dropped",
@@ -92,9 +94,19 @@ class LagModel(Options):
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
-    def schedule(self, demand: Demand) -> Schedule | None:
-        """The whole run's rows, of a pipeline or a recording; None: `assign` answers in each phase."""
-        return None
+    def schedule(self, demand: Demand) -> Schedule:
+        """The whole run's rows, of a pipeline or a recording. A model that defines this is not asked to `assign`."""
+        raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether versions are drawn in each phase; else there is a `schedule`."""
+        return type(self).schedule is LagModel.schedule
+
+    @property
+    def identity(self) -> str:
+        """What stands for it in run ids: `text`, unless that names a file whose content counts."""
+        return self.text
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
@@ -190,10 +202,36 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     return model
 
 
+@functools.lru_cache(maxsize=4)
+def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
+    """The schedule that a model answers; `identity` is its own, by which what was asked before is known again."""
+    return model.schedule(demand)
+
+
+def schedule_of(spec: RunSpec) -> Schedule | None:
+    """The rows of a whole run, checked; None where its lag model draws. Raises `UserError`."""
+    model = parse_lag(spec.lag, spec.capacity)
+    if model.drawn:
+        return None
+    if spec.demand is None:
+        raise UserError(
+            f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform"
+        )
+    schedule = planned(model, model.identity, spec.demand)
+    schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}")
+    return schedule
+
+
 def hashed(text: str) -> list[type[LagModel]]:
     """The models in a lag model whose files are part of a run's id: all but the six whose runs are older than lag
     models in files, for which `MATHS_VERSION` stands."""
     return [type(model) for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
+
+
+def identity(text: str) -> str:
+    """What stands for a lag model in run ids; empty where that is its text."""
+    model = read_lag(text)
+    return "" if model.identity == model.text else model.identity
 
 
 def file_hash(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shortened
-from .lag import parse_lag
+from .lag import parse_lag, schedule_of
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
-        if parse_lag(spec.lag, spec.capacity).within_rows and not cls.inflight:
+        model = parse_lag(spec.lag, spec.capacity)
+        if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )
+        schedule_of(spec)
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
@@ -92,6 +95,11 @@ class Task:
     @classmethod
     def try_out(cls, env: str) -> None:
         """Raise an error where an id that the family finds, but does not list, cannot be used."""
+
+    @classmethod
+    def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of a sweep with those that follow from others filled in, where the user left them open."""
+        return settings
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:

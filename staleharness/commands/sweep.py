@@ -52,6 +52,7 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
     """Say what there is to run, and what it takes."""
     from ..running.estimate import estimate
     from ..running.execution import describe, stored_of
+    from ..running.expectations import on_lag
     from ..running.plan import dump
     from .shared.execute import say_plan
 
@@ -65,5 +66,6 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}
+        content["notes"] = on_lag(planned)
         print(json.dumps(content, sort_keys=True))
     return 0

@@ -27,6 +27,8 @@ class Distribution(Protocol):
     outputs: int
     deviations: int
 
+    def __hash__(self) -> int: ...
+
     def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
         """What `act` draws an action with [*shape, outputs]; zeros give the likeliest one."""
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets
+from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
 from .phase_batch import PhaseBatch
@@ -25,6 +26,7 @@ class ControlData(NamedTuple):
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
     fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
+    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
 class Columns(NamedTuple):
@@ -60,8 +62,10 @@ class ControlLearner(Learner[ControlData, Part]):
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)
+        self.kept = None if data.kept is None else data.kept.flatten()
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
+        self.rows = Rows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
         report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 
@@ -80,7 +84,7 @@ class ControlLearner(Learner[ControlData, Part]):
             targets.value_target,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, realign == "step", rng)
+        parts = batch.minibatches(count, realign == "step", rng, self.kept)
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in shuffled]

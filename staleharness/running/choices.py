@@ -104,7 +104,7 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
         raise UserError(
             "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
         )
-    settings = {**presets[question.preset], **question.settings}
+    settings = dict(family.completed({**presets[question.preset], **question.settings}))
     hyper = dict(settings.pop("hyper", {}))
     return settings, hyper
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..algorithm import Algorithm, check, unmet
 from ..base.plugins import source_hash
 from ..errors import UserError
-from ..lag import file_hash, read_lag
+from ..lag import file_hash, identity, read_lag
 from ..spec import RunSpec
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
@@ -121,7 +121,8 @@ def _planned(
     check(algorithm, spec, family.provides)
     family.check(spec)
     spec = family.identified(spec)
-    run_id = spec.run_id(source_hash(type(algorithm)), source_hash(family), file_hash(spec.lag))
+    hashes = source_hash(type(algorithm)), source_hash(family), file_hash(spec.lag)
+    run_id = spec.run_id(*hashes, identity(spec.lag))
     differs = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(plain, key)}
     return PlannedRun(run_id, label(algorithm, differs) + suffix, spec)
 

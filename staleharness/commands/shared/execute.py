@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from ...api import plan
 from ...running.estimate import estimate
 from ...running.execution import carry_out, stored_of
+from ...running.expectations import on_lag
 from ...running.sweep import Listener
 from .arguments import Grid, Shown
 from .display import listener_for
@@ -59,6 +60,8 @@ def say_plan(planned: Plan, done: int, jobs: int, stream: TextIO | None = None) 
     print(f"each run: {planned.runs[0].spec.size}", file=stream)
     for why in planned.skipped:
         print(f"left out: {why}", file=stream)
+    for line in on_lag(planned):
+        print(f"note: {line}", file=stream)
 
 
 def _counted(number: int, what: str) -> str:
