@@ -129,7 +129,7 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files
+docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files, and docs/leaderboard.md from the bundles
 	@$(PYTHON) docs/generate.py
 
 lint: $(STAMP) ## style, layout and who imports whom

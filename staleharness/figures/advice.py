@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from ..statistics.advice import Advice, Method
+from ..statistics.advice import Advice
+from ..statistics.advised import Method
 from ..statistics.table import Table
 from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .palette import Style, styles

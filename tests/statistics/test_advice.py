@@ -112,7 +112,7 @@ def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path
         for seed in range(3):
             write_run(tmp_path, "vaco", seed, capacity=k)
     log = LagLog("run.csv", "lag", "gradient_steps", np.ones(1), np.ones(1), "")
-    with pytest.raises(UserError, match="vaco on Hopper-v5: its runs do not say how many gradient steps"):
+    with pytest.raises(UserError, match="its runs do not say how many gradient steps a phase has"):
         advise(load(tmp_path), log=log)
 
 

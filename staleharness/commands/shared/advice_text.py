@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.text import fit, fixed_width, number, wrapped
-from ...statistics.advice import Advice, Method
+from ...statistics.advice import Advice
+from ...statistics.advised import Method
 from ...statistics.budget import Limit
 
 WIDTH = 120
