@@ -30,7 +30,7 @@ never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, whi
 their order.
 
 - **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random policy's return or
-  from an accuracy of 0. It punishes a method for being good without lag.
+  from 0 (accuracies). It punishes a method for being good without lag.
 - **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
   lags end.
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that

@@ -119,7 +119,7 @@ def _notes(
             f"{'70' if small[0] < 5 else '85 to 90'} % of cases (docs/advise.md)"
         )
     zeros = sorted({m.curve.zero_note for m in methods})
-    notes.append(f"shares are of what is scored above {' or '.join(zeros)}")
+    notes.append(f"shares are counted from {' or '.join(zeros)}")
     least = min(float(m.curve.lags[1]) for m in methods)
     asked = [m.row["log"]["lag"] for m in methods if log] + [
         p["lag"] for m in methods for p in m.row.get("caps", ())

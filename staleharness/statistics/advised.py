@@ -68,7 +68,13 @@ def ask(curve: LagCurve, question: Question) -> Method:
         row["caps"] = []
         for cap in question.caps:
             lag = _in_phases(cap.lag, "versions", curve, question.updates)
-            at = {"cap": cap.cap, "lag": lag, "step_seconds": cap.step_seconds, **_at(share, lag)}
+            at: dict[str, Any] = {
+                "cap": cap.cap,
+                "lag": lag,
+                "step_seconds": cap.step_seconds,
+                "binds": cap.binds,
+            }
+            at |= _at(share, lag)
             if at["kept"] is not None:
                 at["score"] = curve.zero + whole * at["kept"]
                 scores[cap.name] = curve.zero + share.reference * share.resampled_at(lag)

@@ -182,7 +182,7 @@ def _zero(env: str, runs: list[StoredRun], score: str, scale: str, asked: str | 
     if asked != AUTO:
         raise UserError(f"zero={asked!r} is not a number, worst or auto")
     if scale == "raw":
-        return 0.0, "an accuracy of 0"
+        return 0.0, "a score of 0"
     entry: dict[str, Any] = constants()["envs"].get(env, {}).get("random") or {}
     if score not in entry:
         raise UserError("a random policy's score is not known: give ZERO, a number or worst")

@@ -122,7 +122,7 @@ def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are
     found = advise(load(tmp_path))
     assert [m.curve.algorithm for m in found.methods] == ["vaco"]
     (refusal,) = found.refused
-    assert refusal.algorithm == "spo" and "are not clearly above zero (an accuracy of 0)" in refusal.why
+    assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.why
 
 
 def test_power_is_in_the_rows(runs: Results) -> None:

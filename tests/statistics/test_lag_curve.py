@@ -74,7 +74,7 @@ def test_an_accuracy_begins_at_nothing(tmp_path: Path) -> None:
     for k in (1, 4):
         write(tmp_path, capacity=k, kind="language", env="word-problems", score=0.5)
     ((curve,), _) = lag_curves(load(tmp_path))
-    assert (curve.zero, curve.zero_note) == (0.0, "an accuracy of 0")
+    assert (curve.zero, curve.zero_note) == (0.0, "a score of 0")
 
 
 def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
