@@ -51,6 +51,8 @@ def slowdown(
         f"{table.settings['level']:.0%} bootstrap interval; triangle to the right: more than that, not reached in the "
         "steps that there were"
     )
+    zeros = " or ".join(sorted({c.zero_note for c in curves}))
+    subtitle += f"; scores are counted from {zeros}"
     subtitle += f"; no answer for {', '.join(missing[:4])}" if missing else ""
     subtitle += f" and {len(missing) - 4} more" if len(missing) > 4 else ""
     columns, height = columns_for(width, min(3, len(found))), 0.5 + 0.2 * len(names)

@@ -10,6 +10,7 @@ import numpy as np
 from ..pipeline.caps import Cap
 from .advised import Method
 from .budget import TAILS
+from .power import seeds_needed, spread
 
 
 def frontier(env: str, methods: Sequence[Method], caps: Sequence[Cap]) -> list[dict[str, Any]]:
@@ -30,10 +31,21 @@ def frontier(env: str, methods: Sequence[Method], caps: Sequence[Cap]) -> list[d
             "env": env, "algorithm": best.curve.algorithm, "cap": cap.cap, "lag": point["lag"],
             "step_seconds": cap.step_seconds, "speed_up": caps[0].step_seconds / cap.step_seconds,
             "score": point["score"], "score_low": float(low), "score_high": float(high),
-            "cannot_be_told_from": [m.curve.algorithm for m in held if m is not best and _alike(m, best, cap)],
+            "cannot_be_told_from": [
+                {"algorithm": m.curve.algorithm, "seeds_to_tell": _seeds(m, best, i)}
+                for m in held if m is not best and _alike(m, best, cap)
+            ],
             "binds": cap.binds, "why": cap.why,
         })  # fmt: skip
     return found
+
+
+def _seeds(a: Method, b: Method, i: int) -> int | None:
+    """Seeds of each with which a t-test would tell this difference of scores, by the spread of the settings near."""
+    gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
+    spreads = [spread(m.curve.around(m.row["caps"][i]["lag"])) for m in (a, b)]
+    deviation = float(np.hypot(*spreads) / np.sqrt(2))
+    return seeds_needed(gap / deviation) if deviation > 0 else None
 
 
 def _alike(a: Method, b: Method, cap: Cap) -> bool:

@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.power import power
+from staleharness.statistics.power import power, seeds_needed
 from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
@@ -82,7 +82,17 @@ def test_methods_with_equal_scores_cannot_be_told_apart(tmp_path: Path) -> None:
     for label in ("vaco", "spo"):
         write(tmp_path, label, (0.9, 0.9, 0.9))
     (first,) = advise(load(tmp_path), caps=CAPS).frontier
-    assert {first["algorithm"], *first["cannot_be_told_from"]} == {"vaco", "spo"}
+    (other,) = first["cannot_be_told_from"]
+    assert {first["algorithm"], other["algorithm"]} == {"vaco", "spo"} and other["seeds_to_tell"] is None
+
+
+def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
+    write(tmp_path, "vaco", (0.9, 0.9, 0.9))
+    write(tmp_path, "spo", (0.896, 0.896, 0.896))
+    (first,) = advise(load(tmp_path), caps=CAPS[:3]).frontier
+    (other,) = first["cannot_be_told_from"]
+    n = seeds_needed(0.004 / (0.005 * np.sqrt(2.5)))
+    assert (first["algorithm"], other) == ("vaco", {"algorithm": "spo", "seeds_to_tell": n}) and n > 5
 
 
 @pytest.mark.parametrize(

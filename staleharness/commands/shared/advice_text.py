@@ -130,13 +130,16 @@ def _budget(row: Mapping[str, Any], scale: float | None = 1.0) -> str:
 
 
 def _best(point: Mapping[str, Any], digits: int) -> str:
-    alike = ", ".join(point["cannot_be_told_from"])
+    alike = ", ".join(
+        f"{other['algorithm']} ({'> 1000' if other['seeds_to_tell'] is None else other['seeds_to_tell']})"
+        for other in point["cannot_be_told_from"]
+    )
     return (
         f"  at {point['step_seconds']:.1f} s/step ({point['speed_up']:.2f}x, {_cap(point['cap'])}, "
         f"{point['binds']} binds): "
         f"{point['algorithm']} {number(point['score'], digits)} "
         f"[{number(point['score_low'], digits)}, {number(point['score_high'], digits)}]"
-        + (f"; cannot be told from it: {alike}" if alike else "")
+        + (f"; cannot be told from it (seeds that would): {alike}" if alike else "")
     )
 
 
