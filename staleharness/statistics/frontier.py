@@ -43,8 +43,8 @@ def frontier(env: str, methods: Sequence[Method], caps: Sequence[Cap]) -> list[d
 def _seeds(a: Method, b: Method, i: int) -> int | None:
     """Seeds of each with which a t-test would tell this difference of scores, by the spread of the settings near."""
     gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
-    spreads = [spread(m.curve.around(m.row["caps"][i]["lag"])) for m in (a, b)]
-    deviation = float(np.hypot(*spreads) / np.sqrt(2))
+    variances = [spread(m.curve.around(m.row["caps"][i]["lag"])) ** 2 for m in (a, b)]
+    deviation = (sum(variances) / 2) ** 0.5
     return seeds_needed(gap / deviation) if deviation > 0 else None
 
 
