@@ -35,7 +35,14 @@ class Gymnasium(ControlTask):
             return listed
         import gymnasium
 
-        return {id.lower(): id for id in gymnasium.registry}.get(env.lower())
+        known = {id.lower(): id for id in gymnasium.registry}
+        namespace, slash, _ = env.lower().rpartition("/")
+        if slash and not any(id.startswith(f"{namespace}/") for id in known):
+            raise UserError(
+                f"no environment is called {env!r}: no installed package registers ids that begin with "
+                f"{env.rpartition('/')[0]}/ (and images are not served, so no Atari)"
+            )
+        return known.get(env.lower())
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         """See `ControlTask.make`. Steps on one thread, whatever `threads` says; state by replay (`ReplayState`).
@@ -72,6 +79,6 @@ class Gymnasium(ControlTask):
             ):
                 vector.close()
                 raise UserError(
-                    f"{env} has {kind} {space}; only flat vectors of real numbers (Box) are served"
+                    f"{env} has {kind} {space}; only flat vectors of real numbers (Box) are served, no images"
                 )
         return ReplayState(vector)

@@ -110,7 +110,8 @@ class Decisions:
     gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
     mask: Tensor  # 1 for a decision, 0 for padding
     state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
-    # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
+    # "behaviour" or "proximal", the anchor of `proximal_logp` -> KL[anchor ‖ π_θ] per decision; None where there is no
+    # closed form (tokens): a method that cannot do without has "closed_form" among its `needs`
     analytic_kl: Callable[[str], Tensor] | None = None
     # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
     group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
@@ -123,9 +124,9 @@ class Decisions:
 class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
-    The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
-    detaches the diagnostics. Each mechanism of a method reports, as 0 or 1, which decisions it touched. Some
-    names are shared by all methods:
+    Both are of the inputs' dtype: a comparison is reported as `(ratio > cap).to(ratio.dtype)`. The learner masks and
+    averages both, so that aggregation is a setting of the run, not of a method, and detaches the diagnostics. Each
+    mechanism of a method reports, as 0 or 1, which decisions it touched. Some names are shared by all methods:
 
         clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
         truncated   the importance weight was cut to its cap, and the gradient stays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,11 @@ from ..simulator.buffer import Version
 from .moments import CLIP, Moments
 from .networks import HALF_LOG_2PI, gaussian_logp, layer_shapes, means, network, views_of
 from .passes import GaussianPass, NetworkPass
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from .spec import ControlSpec
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,13 @@ class Pull(NamedTuple):
     entropy: Tensor | float  # []
     mean: Tensor | None = None  # [N, A], beside what comes through `logp`; None where there is nothing
     log_std: Tensor | None = None  # [A], likewise
+
+
+def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
+    """The policy that a run begins with, for environments like these."""
+    obs_dim = int(math.prod(env.single_observation_space.shape or ()))
+    act_dim = int(math.prod(env.single_action_space.shape or ()))
+    return MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
 
 
 class MLPPolicy:
@@ -129,8 +141,12 @@ class MLPPolicy:
     @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
-        mean, log_std = self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
-        return gaussian_logp(action, mean, log_std)
+        return gaussian_logp(action, *self.gaussian_with(actor_flat, obs))
+
+    @torch.no_grad()
+    def gaussian_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean [N, A], log σ [A]) under other actor weights with the learner's statistics."""
+        return self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
 
     @property
     def actor_flat(self) -> Tensor:

@@ -14,8 +14,10 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
+from ..simulator.accounts import added
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.lags import Lags
+from ..simulator.ledger import Count, Flow
 from .answers import grade
 from .behaviour import behaviour_logp
 from .decoder import Decoded, Decoder, Request
@@ -41,6 +43,7 @@ class Round:
 
     completions: Completions
     dropped_groups: int  # that dynamic sampling turned away
+    flow: Flow
     seconds: Seconds = field(default_factory=Seconds)
 
 
@@ -65,6 +68,7 @@ class Generator:
         wanted = self.spec.minibatches * self.spec.prompts
         kept: list[Completions] = []
         seconds, drawn, dropped = Seconds(), 0, 0
+        made, lost, lags = Count(), Count(), np.zeros(0, np.int64)
         while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
             if drawn >= MOST_DRAWS * wanted:
                 raise UserError(
@@ -73,12 +77,17 @@ class Generator:
                 )
             part = self._draw(buffer, phase, drawn, missing, seconds)
             drawn += missing
+            made += _count(part)
             if self.spec.dynamic_sampling:
                 mixed = _mixed(part.outcome, self.spec.completions)
                 dropped += missing - int(mixed.sum()) // self.spec.completions
+                left_out = part.rows((~mixed).nonzero()[:, 0])
+                lost += _count(left_out)
+                lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
-        return Round(_joined(kept, self.decoder.policy.pad), dropped, seconds)
+        flow = Flow(made, dropped=lost, dropped_lags=lags.tolist())
+        return Round(_joined(kept, self.decoder.policy.pad), dropped, flow, seconds)
 
     def _draw(
         self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
@@ -157,6 +166,10 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     rows = [row[:n] for row, n in zip(decoded.token.tolist(), counts, strict=True)]
     texts: list[str] = policy.tokenizer.batch_decode(rows, skip_special_tokens=True)
     return texts
+
+
+def _count(part: Completions) -> Count:
+    return Count(int((part.mask.sum(1) > 0).sum()), int(part.mask.sum()))
 
 
 def _groups(part: Completions) -> int:

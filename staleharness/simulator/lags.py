@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections import Counter
 
 from ..errors import UserError
-from ..lag import LEDGER, Assignment, Draw, parse_lag
+from ..lag import LEDGER, Assignment, Draw, parse_lag, schedule_of
 from ..spec import RunSpec
+from .promise import promise
 
 
 class Lags:
-    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed."""
+    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed.
+
+    schedule: the rows of the whole run, where the model plans them; then it is not asked to `draw`.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.model = parse_lag(spec.lag, spec.capacity)
+        self.schedule = schedule_of(spec)
         self.seed, self.capacity = spec.seed, spec.capacity
-        self._counted: tuple[int, Counter[str]] = (-1, Counter())  # (phase, its ledger)
+        self.promise = promise(spec, self.model)
+        self._phase = -1  # that was asked about last
+        self._ledger: Counter[str] = Counter()  # of that phase
+        self._rows: Counter[int] = Counter()  # of that phase, by lag
 
     def draw(self, phase: int, slots: int, *index: int, length: int = 1) -> Assignment:
         """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is.
@@ -43,15 +51,26 @@ class Lags:
             raise UserError(
                 f"LAG={self.model.text} counts {min(unknown)!r}; a ledger has {', '.join(LEDGER)}"
             )
-        if self._counted[0] != phase:
-            self._counted = (phase, Counter())
-        self._counted[1].update(answer.ledger)
+        if self._phase != phase:
+            self._phase, self._ledger, self._rows = phase, Counter(), Counter()
+        self._ledger.update(answer.ledger)
+        self._rows.update((phase - answer.starts).tolist())
         return answer
 
     def ledger(self, phase: int) -> dict[str, int]:
         """`lag_dropped` and so on, in rows, over the draws of a phase; empty where the model counts nothing."""
-        counted = self._counted[1] if self._counted[0] == phase else {}
+        counted = self._ledger if self._phase == phase else {}
         return {f"lag_{name}": counted[name] for name in LEDGER if name in counted}
+
+    def assigned(self, phase: int) -> list[int]:
+        """Rows of a phase by the lag that they were assigned to begin with; empty where nobody asked."""
+        rows = self._rows if self._phase == phase else {}
+        return [rows.get(lag, 0) for lag in range(max(rows, default=-1) + 1)]
+
+    @property
+    def cap(self) -> int:
+        """The largest lag that can come up, in phases."""
+        return self.promise.cap if self.promise else self.capacity - 1
 
     def probabilities(self, phase: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it."""

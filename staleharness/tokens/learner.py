@@ -15,6 +15,7 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
+from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner
 from .gradient import gradient
 from .minibatch import Minibatch, pieces
@@ -44,6 +45,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
         cut = self.spec.mask_truncated
         self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
+        self.rows = Rows(data.version, data.gradient_step, data.mask, self.taught)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
         self.aligned = self.start  # under the learner when targets were last asked
