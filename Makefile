@@ -80,7 +80,7 @@ pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slo
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
 
 advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
-	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV ALGO OUT JSON)
+	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV K ALGO OUT JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
@@ -138,7 +138,7 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of methods and lag models, from their files
+docs: $(STAMP) ## the pages of methods, docs/methods/, and of lag models, from their files, and docs/leaderboard.md from the bundles
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/lag_models.py
 

@@ -90,6 +90,9 @@ class LagModel(Options):
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
     family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
+    real: ClassVar[bool] = (
+        False  # versions come from processes that really run at once; nobody is asked for any
+    )
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
 
     def assign(self, draw: Draw) -> Assignment:
@@ -102,8 +105,8 @@ class LagModel(Options):
 
     @property
     def drawn(self) -> bool:
-        """Whether versions are drawn in each phase; else there is a `schedule`."""
-        return type(self).schedule is LagModel.schedule
+        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real`."""
+        return type(self).schedule is LagModel.schedule and not self.real
 
     @property
     def identity(self) -> str:
@@ -155,7 +158,8 @@ class LagModel(Options):
 
     @classmethod
     def listed_under(cls) -> str:
-        return cls.family or (DRAWN if cls.schedule is LagModel.schedule else "recorded, or in real time")
+        drawn = cls.schedule is LagModel.schedule and not cls.real
+        return cls.family or (DRAWN if drawn else "recorded, or in real time")
 
     @classmethod
     def hyper_parameter_types(cls) -> dict[str, Any]:
@@ -225,9 +229,9 @@ def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:
-    """The rows of a whole run, checked; None where its lag model draws. Raises `UserError`."""
+    """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
-    if model.drawn:
+    if model.drawn or model.real:
         return None
     if spec.demand is None:
         raise UserError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..base.files import user_path, write_bytes
 from ..base.text import printable
 from ..errors import UserError
-from .shared.arguments import SWITCH, value
+from .shared.arguments import SWITCH, Chosen, value
 
 if TYPE_CHECKING:
     from ..pipeline.caps import Cap
@@ -22,7 +22,7 @@ CAPS = "0,1,2,4,8"
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Chosen):
     """Which K and which method: staleness budgets from stored runs, score against time from a pipeline, and where the
     lag of a real system lies. Trains nothing, and says nothing beyond the data."""
 
@@ -48,10 +48,6 @@ class Command:
     """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
     score: Annotated[str, value("sampled|deterministic", "auto")] = "auto"
     """Which evaluation counts."""
-    env: Annotated[str | None, value("NAME,...", "all")] = None
-    """Only these environments."""
-    algo: Annotated[str | None, value("NAME,...", "all")] = None
-    """Only these algorithms, as the table names them."""
     out: Annotated[str | None, value("FILE.png|svg|pdf")] = None
     """Draw score against lag and, with a pipeline, against time."""
     json: Annotated[bool, SWITCH] = False
@@ -75,7 +71,7 @@ def handle(command: Command) -> int:
     keep = _number(command.keep, "KEEP")
     updates = None if command.updates is None else _number(command.updates, "UPDATES")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit)
-    runs = load(command.results, env=command.env, algo=command.algo)
+    runs = load(command.results, env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"RESULTS={command.results} holds no finished run that matches")
     caps = _caps(command)

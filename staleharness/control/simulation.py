@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from torch import Tensor
 
+from ..asynchronous.processes import Pace
 from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.ledger import Count, Flow
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
@@ -18,7 +20,8 @@ from .crew import Consumed, Crew
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .policy import MLPPolicy
+from .policy import MLPPolicy, policy_for
+from .processes import ControlProcesses
 from .replay import RolloutStore
 from .spec import ControlSpec
 from .task import ControlTask
@@ -48,11 +51,9 @@ class LearnsControl(Simulation[ControlData]):
 
     def __init__(self, spec: ControlSpec, task: ControlTask, env: gymnasium.vector.VectorEnv) -> None:
         super().__init__(spec, task)
-        obs_dim = int(np.prod(env.single_observation_space.shape or ()))
-        act_dim = int(np.prod(env.single_action_space.shape or ()))
-        self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
+        self.policy = policy_for(spec, env)
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
-        self.moments = Moments.initial(obs_dim)
+        self.moments = Moments.initial(self.policy.obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
 
     def consumes(
@@ -156,14 +157,21 @@ class ControlOfActors(LearnsControl):
         self.actors = self.engaged()
 
     def engaged(self) -> Source:
-        """The actors of the schedule."""
-        assert self.lags.schedule is not None
+        """The actors of the schedule, or processes."""
+        if self.lags.schedule is None:
+            return ControlProcesses(self.spec, cast(Pace, self.lags.model), self.task.preload)
         return Crew(self.spec, self.task, self.policy, self.lags.schedule)
+
+    def beside(self) -> dict[str, bytes]:
+        return self.actors.beside() if isinstance(self.actors, ControlProcesses) else {}
 
     def collect(self, phase: int) -> Collected[ControlData]:
         rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
         self.reward_scale.take_in(returns)
-        return self.consumes(rollout, rollout, episodes, 0, flow, kept)
+        found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
+        updates = self.spec.epochs * self.spec.minibatches
+        elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
+        return found._replace(metrics=found.metrics | elsewhere)
 
     def close(self) -> None:
         self.actors.close()

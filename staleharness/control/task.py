@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class ControlTask(Task):
-    """A family of gymnasium environments with vectors of real numbers as observations and actions."""
+    """A family of gymnasium environments: vectors of real numbers as observations, and as actions or a few choices."""
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
     provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
+    real_time: ClassVar[bool] = True
 
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
 
@@ -42,6 +43,8 @@ class ControlTask(Task):
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         assert isinstance(spec, ControlSpec)
+        if not read_lag(spec.lag).drawn:
+            check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
 
@@ -53,15 +56,15 @@ class ControlTask(Task):
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`.
 
-        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
-def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
-    """Raise `UserError` where a run on control cannot be made of a schedule."""
+def check_actors(spec: ControlSpec) -> None:
+    """Raise `UserError` where a run asks for what actors with environments of their own do not do."""
     plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
     for name, value in plain.items():
         if (given := getattr(spec, name)) != value:
@@ -73,6 +76,14 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
             "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "
             "use snapshot or frozen"
         )
+    if read_lag(spec.lag).real and spec.device != "cpu":
+        raise UserError(
+            f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu"
+        )
+
+
+def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
+    """Raise `UserError` where a run on control cannot be made of a schedule."""
     if (np.diff(schedule.actor)[np.diff(schedule.group) == 0] != 0).any():
         raise UserError(f"LAG={spec.lag}: on control the rows of a group are of one actor")
     if schedule.kept.all():
@@ -88,12 +99,6 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
                 f"LAG={spec.lag} masks all but {kept.sum()} decisions of phase {phase}, fewer than "
                 f"minibatches={spec.minibatches}"
             )
-
-
-def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
-    space: Any = env.single_action_space
-    return space.low, space.high
 
 
 class Restorable(Protocol):

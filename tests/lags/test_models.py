@@ -42,7 +42,8 @@ ONE_OF_EACH = (
 
 
 def test_there_is_an_example_of_every_model() -> None:
-    assert {read_lag(text).name for text in ONE_OF_EACH} == set(LAGS)
+    elsewhere = {"async", "trace"}  # answer with no assignment
+    assert {read_lag(text).name for text in ONE_OF_EACH} == set(LAGS) - elsewhere
 
 
 @parametrize_with_lag_checks(map(read_lag, ONE_OF_EACH))

@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.power import power
+from staleharness.statistics.power import power, seeds_needed
 from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
@@ -82,7 +82,17 @@ def test_methods_with_equal_scores_cannot_be_told_apart(tmp_path: Path) -> None:
     for label in ("vaco", "spo"):
         write(tmp_path, label, (0.9, 0.9, 0.9))
     (first,) = advise(load(tmp_path), caps=CAPS).frontier
-    assert {first["algorithm"], *first["cannot_be_told_from"]} == {"vaco", "spo"}
+    (other,) = first["cannot_be_told_from"]
+    assert {first["algorithm"], other["algorithm"]} == {"vaco", "spo"} and other["seeds_to_tell"] is None
+
+
+def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
+    write(tmp_path, "vaco", (0.9, 0.9, 0.9))
+    write(tmp_path, "spo", (0.896, 0.896, 0.896))
+    (first,) = advise(load(tmp_path), caps=CAPS[:3]).frontier
+    (other,) = first["cannot_be_told_from"]
+    n = seeds_needed(0.004 / (0.005 * np.sqrt(2.5)))
+    assert (first["algorithm"], other) == ("vaco", {"algorithm": "spo", "seeds_to_tell": n}) and n > 5
 
 
 @pytest.mark.parametrize(
@@ -112,7 +122,7 @@ def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path
         for seed in range(3):
             write_run(tmp_path, "vaco", seed, capacity=k)
     log = LagLog("run.csv", "lag", "gradient_steps", np.ones(1), np.ones(1), "")
-    with pytest.raises(UserError, match="vaco on Hopper-v5: its runs do not say how many gradient steps"):
+    with pytest.raises(UserError, match="its runs do not say how many gradient steps a phase has"):
         advise(load(tmp_path), log=log)
 
 
@@ -122,7 +132,7 @@ def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are
     found = advise(load(tmp_path))
     assert [m.curve.algorithm for m in found.methods] == ["vaco"]
     (refusal,) = found.refused
-    assert refusal.algorithm == "spo" and "are not clearly above zero (an accuracy of 0)" in refusal.why
+    assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.why
 
 
 def test_power_is_in_the_rows(runs: Results) -> None:
