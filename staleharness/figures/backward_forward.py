@@ -93,7 +93,7 @@ def _map(ax: Axes, rows: Rows, ks: list[int], ns: list[int], width: float) -> No
     low, high = min(0.0, float(np.nanmin(cells))), max(1.0, float(np.nanmax(cells)))
     shades = (cells - low) / (high - low)
     heat(ax, shades)
-    small = min(7.0, 5.6 * width / len(ks))  # points: an interval is as wide as a cell at most
+    small = min(7.0, 6.6 * width / len(ks))  # points: an interval is as wide as a cell at most
     for (k, n), row in rows.items():
         x, y = ks.index(k), ns.index(n)
         dark = shades[y, x] > 0.6
