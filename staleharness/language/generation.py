@@ -14,7 +14,7 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
-from ..simulator.accounts import added
+from ..simulator.ages import added
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.lags import Lags
 from ..simulator.ledger import Count, Flow
@@ -68,7 +68,7 @@ class Generator:
         wanted = self.spec.minibatches * self.spec.prompts
         kept: list[Completions] = []
         seconds, drawn, dropped = Seconds(), 0, 0
-        made, lost, lags = Count(), Count(), np.zeros(0, np.int64)
+        made, lost, lags = Count(), Count(), list[int]()
         while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
             if drawn >= MOST_DRAWS * wanted:
                 raise UserError(
@@ -86,7 +86,7 @@ class Generator:
                 lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
-        flow = Flow(made, dropped=lost, dropped_lags=lags.tolist())
+        flow = Flow(made, dropped=lost, dropped_lags=lags)
         return Round(_joined(kept, self.decoder.policy.pad), dropped, flow, seconds)
 
     def _draw(
