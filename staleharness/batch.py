@@ -20,10 +20,10 @@ class Rollout:
     """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
 
     obs: Tensor  # [B, T, D] raw observations, float32
-    action: Tensor  # [B, T, A] as sampled, before the environment clips it
+    action: Tensor  # [B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice
     behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
-    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted
-    behaviour_log_std: Tensor  # [B, T, A]
+    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted, or the logits of A choices
+    behaviour_log_std: Tensor  # [B, T, A]; [B, T, 0] of choices
     version: Tensor  # [B, T] int64, phases done when the acting version was stored
     gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
     reward: Tensor  # [B, T] raw, float64

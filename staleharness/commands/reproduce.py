@@ -116,7 +116,7 @@ def _list(command: Command) -> int:
     from ..store.bundle import bundle_path, reference
     from ..store.store import Store
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in sorted(file.parent.name for file in experiments().glob("*/paper.toml")):
         _, figures = read_paper(name)
         for study in dict.fromkeys(f.entry.study for f in figures):

@@ -129,9 +129,7 @@ class Crew:
         self.held = {number: as_group(kept) for number, kept in state["held"].items()}
 
 
-def consumed(
-    groups: Sequence[Group], flow: Flow | None = None, kept: Tensor | None = None
-) -> Consumed:
+def consumed(groups: Sequence[Group], flow: Flow | None = None, kept: Tensor | None = None) -> Consumed:
     """Groups one under the other, written down as one vector of environments would have been."""
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))

@@ -14,7 +14,6 @@ from ..batch import Decisions, Rollout, Targets
 from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
-from .networks import gaussian_kl
 from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
@@ -180,11 +179,11 @@ class ControlLearner(Learner[ControlData, Part]):
             if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
             elif anchor == "proximal" and proximal == "ewma":
-                mean, log_std = self.policy.gaussian_with(self.shadow[0], batch.obs[flat])
+                mean, log_std = self.policy.actor_with(self.shadow[0], batch.obs[flat])
             else:
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
-            return gaussian_kl(mean, log_std, now.mean, now.log_std).view(shape)
+            return self.policy.density.kl(mean, log_std, now.mean, now.log_std).view(shape)
 
         return Decisions(
             target_logp=now.logp.view(shape),
