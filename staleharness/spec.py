@@ -108,6 +108,14 @@ class RunSpec:
         """The few numbers that say how big a run is."""
         raise NotImplementedError
 
+    def warm(self, phase: int) -> bool:
+        """Whether a phase belongs to the warm start: on-policy, whatever the lag model says."""
+        return False
+
+    def epochs_in(self, phase: int) -> int:
+        """Passes over the data of a phase."""
+        return self.epochs
+
     def too_few_rows(self) -> str | None:
         """What is wrong where a phase has fewer rows than minibatches, in words."""
         return None

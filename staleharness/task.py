@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -99,6 +100,11 @@ class Task:
     @classmethod
     def try_out(cls, env: str) -> None:
         """Raise an error where an id that the family finds, but does not list, cannot be used."""
+
+    @classmethod
+    def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of a sweep with those that follow from others filled in, where the user left them open."""
+        return settings
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:

@@ -17,10 +17,9 @@ from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer, Version
 from ..simulator.lags import Lags
 from .actors import Actors, mixture_logp
-from .networks import gaussian_logp
+from .distributions import Distribution, as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import action_bounds
 
 if TYPE_CHECKING:
     import gymnasium
@@ -54,7 +53,7 @@ class Collector:
     ) -> None:
         self.spec, self.env, self.policy, self._lags, self.first = spec, env, policy, lags, first
         self.size = env.num_envs
-        self.low, self.high = action_bounds(env)
+        self.taken = as_taken(env)
         self.obs, _ = env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
@@ -102,7 +101,7 @@ class Collector:
                 obs = record.observe(t, self.obs)
                 sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
                 action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
-                next_obs, reward, terminated, truncated, _ = self.env.step(action.clip(self.low, self.high))
+                next_obs, reward, terminated, truncated, _ = self.env.step(self.taken(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
@@ -125,10 +124,10 @@ class Collector:
         spec = self.spec
         block, column = divmod(self.first, spec.num_envs)
         which = (nth, block) if block else (nth,)
-        shape = spec.num_steps, spec.num_envs, self.policy.act_dim
+        shape = spec.num_steps, spec.num_envs
         if self.size == spec.num_envs:
-            return _drawn(spec.seed, which, shape)
-        return _kept(spec.seed, which, shape)[:, column : column + self.size]
+            return _drawn(self.policy.density, spec.seed, which, shape)
+        return _kept(self.policy.density, spec.seed, which, shape)[:, column : column + self.size]
 
     def _draw(self, phase: int, *index: int) -> NDArray[np.int64]:
         if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
@@ -187,9 +186,9 @@ class _Record:
         def empty(*shape: int) -> NDArray[np.float32]:
             return np.empty((steps, envs, *shape), dtype=np.float32)
 
-        self.device = policy.device
-        self.obs, self.action = empty(policy.obs_dim), empty(policy.act_dim)
-        self.mean, self.log_std = empty(policy.act_dim), empty(policy.act_dim)
+        self.device, self.density = policy.device, policy.density
+        self.obs, self.action = empty(policy.obs_dim), empty(policy.density.columns)
+        self.mean, self.log_std = empty(policy.act_dim), empty(policy.density.deviations)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
         self.terminated = np.empty((steps, envs), dtype=bool)
@@ -232,7 +231,7 @@ class _Record:
         by_time = {
             "obs": tensor(self.obs),
             "action": action,
-            "behaviour_logp": gaussian_logp(action, mean, log_std) if mixture is None else mixture,
+            "behaviour_logp": self.density.logp(action, mean, log_std) if mixture is None else mixture,
             "behaviour_mean": mean,
             "behaviour_log_std": log_std,
             "version": tensor(self.version),
@@ -249,8 +248,10 @@ class _Record:
         )
 
 
-def _drawn(seed: int, which: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return stream(seed, "action", *which).standard_normal(shape, np.float32)
+def _drawn(
+    density: Distribution, seed: int, which: tuple[int, ...], shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    return density.noise(stream(seed, "action", *which), *shape)
 
 
 _kept = functools.lru_cache(maxsize=8)(_drawn)  # actors that share their noise ask one after the other

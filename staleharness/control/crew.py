@@ -13,6 +13,7 @@ from torch import Tensor
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, Schedule
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.ledger import Count, Flow
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .policy import MLPPolicy, policy_for
@@ -35,6 +36,7 @@ class Consumed(NamedTuple):
     rollout: Rollout  # [B, T]
     returns: Tensor  # [T, B]
     episodes: Episodes
+    flow: Flow | None
     kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
@@ -82,15 +84,20 @@ class Crew:
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed:
         """What this phase trains on, in the order of places."""
-        schedule = self.schedule
+        schedule, made, dropped = self.schedule, Count(), Count()
         for rows in schedule.made_in(phase):
-            made = self._make(buffer, rows)
+            group = self._make(buffer, rows)
+            made += Count(len(rows))
             if schedule.phase[rows[0]] != NEVER:
-                self.held[int(schedule.group[rows[0]])] = made
+                self.held[int(schedule.group[rows[0]])] = group
+            else:
+                dropped += Count(len(rows))
         rows = schedule.trained_in(phase)
         groups = [self.held.pop(g) for g in schedule.group[rows[:: self.spec.envs_per_actor]].tolist()]
         _, kept = schedule.along(rows, self.spec.num_steps)
-        return consumed(groups, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
+        steps, queued = self.spec.num_steps, Count(len(self.held) * self.spec.envs_per_actor)
+        flow = Flow(made.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps))
+        return consumed(groups, flow, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
 
     def _make(self, buffer: PolicyBuffer, rows: Ints) -> Group:
         """The group of these rows, by their one actor."""
@@ -122,7 +129,7 @@ class Crew:
         self.held = {number: as_group(kept) for number, kept in state["held"].items()}
 
 
-def consumed(groups: Sequence[Group], kept: Tensor | None = None) -> Consumed:
+def consumed(groups: Sequence[Group], flow: Flow | None = None, kept: Tensor | None = None) -> Consumed:
     """Groups one under the other, written down as one vector of environments would have been."""
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
@@ -133,7 +140,7 @@ def consumed(groups: Sequence[Group], kept: Tensor | None = None) -> Consumed:
         episodes.returns += group.episodes.returns
         episodes.lengths += group.episodes.lengths
     returns = torch.cat([group.returns for group in groups], 1)
-    return Consumed(Rollout(**dense), returns, episodes, kept)
+    return Consumed(Rollout(**dense), returns, episodes, flow, kept)
 
 
 def as_plain(group: Group) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..asynchronous.processes import Pace
 from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.elsewhere import counted_elsewhere
+from ..simulator.ledger import Count, Flow
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector, Episodes
@@ -56,7 +57,13 @@ class LearnsControl(Simulation[ControlData]):
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
 
     def consumes(
-        self, rollout: Rollout, fresh: Rollout, episodes: Episodes, unseen: int, kept: Tensor | None = None
+        self,
+        rollout: Rollout,
+        fresh: Rollout,
+        episodes: Episodes,
+        unseen: int,
+        flow: Flow | None = None,
+        kept: Tensor | None = None,
     ) -> Collected[ControlData]:
         """What the learner takes: `rollout`, and of what was acted in this phase, `fresh`, the statistics."""
         spec = self.spec
@@ -68,7 +75,7 @@ class LearnsControl(Simulation[ControlData]):
             "unseen_rows": unseen,
         }
         data = ControlData(rollout, reward, fresh.obs.flatten(0, 1), kept)
-        return Collected(data, fresh.behaviour_logp, said, {})
+        return Collected(data, fresh.behaviour_logp, said, {}, flow)
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._take_in(data.fresh_obs)}
@@ -114,12 +121,23 @@ class ControlSimulation(LearnsControl):
     def collect(self, phase: int) -> Collected[ControlData]:
         spec = self.spec
         rollout, episodes = self.collector.collect(self.buffer, phase)
-        fresh = rollout
+        fresh, flow = rollout, None
         self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
         if spec.mechanism == "replay":
-            self.rollouts.push(phase, rollout)
-            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
-        return self.consumes(rollout, fresh, episodes, self.rollouts.unseen_rows)
+            rollout, flow = self._replayed(phase, rollout)
+        return self.consumes(rollout, fresh, episodes, self.rollouts.unseen_rows, flow)
+
+    def _replayed(self, phase: int, fresh: Rollout) -> tuple[Rollout, Flow]:
+        """Store what was acted, and bring back what the lag model asks for."""
+        spec, store = self.spec, self.rollouts
+        left = store.unseen_rows
+        store.push(phase, fresh)
+        drawn = store.draw(self.lags.draw(phase, spec.num_envs).starts)
+        made, lost, waiting, again = (
+            Count(rows).rows(spec.num_steps)
+            for rows in (spec.num_envs, store.unseen_rows - left, store.waiting_rows, store.reused_rows)
+        )
+        return drawn, Flow(made, dropped=lost, queued=waiting, reused=again)
 
     def close(self) -> None:
         self.env.close()
@@ -148,9 +166,9 @@ class ControlOfActors(LearnsControl):
         return self.actors.beside() if isinstance(self.actors, ControlProcesses) else {}
 
     def collect(self, phase: int) -> Collected[ControlData]:
-        rollout, returns, episodes, kept = self.actors.collect(self.buffer, phase)
+        rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
         self.reward_scale.take_in(returns)
-        found = self.consumes(rollout, rollout, episodes, 0, kept)
+        found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
         updates = self.spec.epochs * self.spec.minibatches
         elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
         return found._replace(metrics=found.metrics | elsewhere)

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class ControlTask(Task):
-    """A family of gymnasium environments with vectors of real numbers as observations and actions."""
+    """A family of gymnasium environments: vectors of real numbers as observations, and as actions or a few choices."""
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
+    provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
     real_time: ClassVar[bool] = True
 
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
@@ -55,7 +56,7 @@ class ControlTask(Task):
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`.
 
-        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
@@ -98,12 +99,6 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
                 f"LAG={spec.lag} masks all but {kept.sum()} decisions of phase {phase}, fewer than "
                 f"minibatches={spec.minibatches}"
             )
-
-
-def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
-    space: Any = env.single_action_space
-    return space.low, space.high
 
 
 class Restorable(Protocol):

@@ -16,8 +16,10 @@ from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
 from ..schedule import Ints, Schedule
+from ..simulator.ages import added
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.lags import Lags
+from ..simulator.ledger import Count, Flow
 from .answers import grade
 from .behaviour import behaviour_logp
 from .decoder import Decoded, Decoder, Request
@@ -43,6 +45,7 @@ class Round:
 
     completions: Completions
     dropped_groups: int  # that dynamic sampling turned away
+    flow: Flow | None = None  # where not all that was made is trained on
     seconds: Seconds = field(default_factory=Seconds)
 
 
@@ -151,6 +154,7 @@ class Generator:
         wanted = self.spec.minibatches * self.spec.prompts
         kept: list[Completions] = []
         seconds, drawn, dropped = Seconds(), 0, 0
+        made, lost, lags = Count(), Count(), list[int]()
         while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
             if drawn >= MOST_DRAWS * wanted:
                 raise UserError(
@@ -159,12 +163,17 @@ class Generator:
                 )
             part = self._draw(buffer, phase, drawn, missing, seconds)
             drawn += missing
+            made += _count(part)
             if self.spec.dynamic_sampling:
                 mixed = _mixed(part.outcome, self.spec.completions)
                 dropped += missing - int(mixed.sum()) // self.spec.completions
+                left_out = part.rows((~mixed).nonzero()[:, 0])
+                lost += _count(left_out)
+                lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
-        return Round(joined(kept, self.sampler.decoder.policy.pad), dropped, seconds)
+        flow = Flow(made, dropped=lost, dropped_lags=lags)
+        return Round(joined(kept, self.sampler.decoder.policy.pad), dropped, flow, seconds)
 
     def _draw(
         self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
@@ -209,7 +218,7 @@ class Planned:
             self._made(rows[i : i + alone], np.arange(i, i + alone, each) // each, buffer, seconds)
             for i in range(0, len(rows), alone)
         ]
-        return Round(joined(parts, self.sampler.decoder.policy.pad), 0, seconds)
+        return Round(joined(parts, self.sampler.decoder.policy.pad), 0, seconds=seconds)
 
     def _made(self, rows: Ints, places: Ints, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
         """Some rows, as one batch; `places` of their groups."""
@@ -244,6 +253,10 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     rows = [row[:n] for row, n in zip(decoded.token.tolist(), counts, strict=True)]
     texts: list[str] = policy.tokenizer.batch_decode(rows, skip_special_tokens=True)
     return texts
+
+
+def _count(part: Completions) -> Count:
+    return Count(int((part.mask.sum(1) > 0).sum()), int(part.mask.sum()))
 
 
 def _groups(part: Completions) -> int:

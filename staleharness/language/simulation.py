@@ -45,6 +45,7 @@ class LanguageSimulation(Simulation[Completions]):
         super().__init__(spec, task)
         found = located(spec, folder)
         ready = set_up(found, task)
+        self.warnings += ready.remarks
         self.policy, self.sampler, self.test = ready.policy, ready.sampler, ready.test
         self.decoder = self.sampler.decoder
         self.extractor, self.stops = self.sampler.extractor, self.sampler.stops
@@ -85,11 +86,11 @@ class LanguageSimulation(Simulation[Completions]):
             "dropped_groups": made.dropped_groups,
             "dropped_problems": self.dropped_problems,
         }
+        data = made.completions
         if not self.lags.model.drawn:
-            data = made.completions
             steps, updates = data.gradient_step[data.mask.bool()], self.spec.epochs * self.spec.minibatches
             said |= counted_elsewhere(steps, self.gradient_steps, updates)
-        return Collected(made.completions, made.completions.behaviour_logp, said, asdict(made.seconds))
+        return Collected(data, data.behaviour_logp, said, asdict(made.seconds), made.flow)
 
     def beside(self) -> dict[str, bytes]:
         return self.generator.beside() if isinstance(self.generator, LanguageProcesses) else {}

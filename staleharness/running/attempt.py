@@ -102,7 +102,7 @@ class Logs:
     def write(self, metrics: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
         """Write a phase down. Raises `Diverged` where a number of it is not finite."""
         for file, line in zip(self.files.values(), (metrics, seconds), strict=True):
-            file.write(_json_line(line))
+            file.write(json_line(line))
             file.flush()
 
     def checkpoint(self, simulation: Simulation[Any], made_with: dict[str, Any]) -> None:
@@ -121,7 +121,8 @@ def _on_disk(log: BinaryIO) -> int:
     return log.tell()
 
 
-def _json_line(content: Mapping[str, Any]) -> bytes:
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """A phase as a line of a log. Raises `Diverged` where a number of it is not finite."""
     for key, value in content.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"{key} is {value} in phase {content.get('phase')}")

@@ -13,6 +13,7 @@ from ..batch import Decisions, PolicyLoss
 from ..errors import Diverged
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
+from .ages import Rows, Taken
 from .ewma import ewma_update
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Learner(ABC, Generic[Data, Part]):
 
     parameters: what the optimiser steps, whose gradients `gradient` leaves behind.
     shadowed: of these, what the moving average follows where the method's proximal policy is `ewma`.
+    rows: what the accounts say of a phase's data; a kind sets it in `begin`.
+    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch.
     says_step_scale: whether the factor on the step size is in the metrics; those of control do without, as they always
     have, so that a run made again has the checksum of the published one.
     """
@@ -56,6 +59,10 @@ class Learner(ABC, Generic[Data, Part]):
         self.state = algorithm.init_state()
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
+        self.rows: Rows | None = None
+        self.first: Taken | None = None
+        self.last: Taken | None = None
+        self.passed = 0
 
     def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
         """All epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
@@ -65,7 +72,10 @@ class Learner(ABC, Generic[Data, Part]):
         spec = self.spec
         rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
-        steps = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
+        self.first = None
+        epochs = spec.epochs_in(phase)
+        steps = [self.step(part, rate) for epoch in range(epochs) for part in self.minibatches(epoch)]
+        self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) // epochs])
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
@@ -109,6 +119,8 @@ class Learner(ABC, Generic[Data, Part]):
 
         taken = self.gradient(part)
         decisions = taken.decisions
+        self.last = decisions.lag, decisions.gradient_lag, decisions.mask
+        self.first = self.first or self.last
         scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
         norm = self.optimise(rate * scale)
         own = {f"algorithm/{key}": x.detach() for key, x in taken.answer.diagnostics.items()}

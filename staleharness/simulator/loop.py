@@ -11,9 +11,11 @@ from ..algorithm import check, make_algorithm
 from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task
+from .accounts import Accounts
 from .buffer import PolicyBuffer, Version
 from .lags import Lags
 from .learning import Learner
+from .ledger import Flow
 from .methods import describe, warnings_of
 from .phase import PhaseRecord, Scores
 
@@ -42,6 +44,7 @@ class Collected(NamedTuple, Generic[Data]):
     behaviour_logp: Tensor  # of what was acted in this phase
     metrics: dict[str, Any]
     seconds: dict[str, float]
+    flow: Flow | None = None  # where not all that was acted is handed to the learner, or not only that
 
 
 class Simulation(ABC, Generic[Data]):
@@ -66,6 +69,7 @@ class Simulation(ABC, Generic[Data]):
         self.algorithm = make_algorithm(spec)
         check(self.algorithm, spec, task.provides)
         self.buffer, self.lags = PolicyBuffer(spec.capacity), Lags(spec)
+        self.accounts = Accounts()
         self.phase = 0
         self.evaluation_steps = 0
         self.method = describe(
@@ -89,8 +93,11 @@ class Simulation(ABC, Generic[Data]):
         Raises `Diverged` when a log-probability, a loss, a gradient or a parameter is no longer finite.
         """
         spec, phase = self.spec, self.phase
+        began = time.perf_counter()
+        untrained = self.evaluate() if phase == 0 else None
         clock = time.perf_counter()
-        self.buffer.push(self.policy.snapshot(phase, self.gradient_steps))
+        begun = self.gradient_steps
+        self.buffer.push(self.policy.snapshot(phase, begun))
         collected = self.collect(phase)
         if not bool(collected.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
@@ -100,15 +107,17 @@ class Simulation(ABC, Generic[Data]):
         self.phase += 1
         trained = time.perf_counter()
         scores = self.evaluate() if phase in spec.evaluation_phases() else None
-        self.evaluation_steps += scores.steps if scores else 0
+        self.evaluation_steps += sum(each.steps for each in (untrained, scores) if each)
         metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
+        metrics |= _of_untrained(untrained) if untrained else {}
         metrics |= self.lags.ledger(phase) | collected.metrics
+        metrics |= self.accounts.enter(phase, begun, self.learner, collected, self.lags)
         metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds = {
             "collect": acted - clock,
             "learn": trained - acted,
-            "evaluate": time.perf_counter() - trained,
+            "evaluate": time.perf_counter() - trained + clock - began,
             **collected.seconds,
             **learning,
         }
@@ -133,12 +142,22 @@ class Simulation(ABC, Generic[Data]):
     def close(self) -> None:
         """Let go of what is held outside memory."""
 
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return ("learner", "buffer", "accounts", *self.stateful)
+
     def state_dict(self) -> dict[str, Any]:
         """Tensors and primitives only, so that a checkpoint loads without executing anything."""
-        parts = {name: getattr(self, name).state_dict() for name in ("learner", "buffer", *self.stateful)}
+        parts = {name: getattr(self, name).state_dict() for name in self._parts}
         return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, **parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.phase, self.evaluation_steps = state["phase"], state["evaluation_steps"]
-        for name in ("learner", "buffer", *self.stateful):
+        for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
+
+
+def _of_untrained(scores: Scores) -> dict[str, float]:
+    """What the policy scored before it was trained, and how sure that is."""
+    means = {f"untrained/{way}": scores.mean(way) for way in scores.returns}
+    return means | {f"untrained/{way}_error": scores.error(way) for way in scores.returns}
