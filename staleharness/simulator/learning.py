@@ -73,8 +73,9 @@ class Learner(ABC, Generic[Data, Part]):
         rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
         self.first = None
-        steps = [self.step(part, rate) for epoch in range(spec.epochs) for part in self.minibatches(epoch)]
-        self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) // spec.epochs])
+        epochs = spec.epochs_in(phase)
+        steps = [self.step(part, rate) for epoch in range(epochs) for part in self.minibatches(epoch)]
+        self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) // epochs])
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
