@@ -25,6 +25,7 @@ NEEDS: dict[str, str] = {
     "groups": "groups of completions of one prompt",  # Decisions.group and Decisions.outcome
     "logit_norm": "a probability for every possible action",  # Decisions.logit_norm
     "reference": "a reference policy",  # Decisions.reference_logp
+    "closed_form": "a policy whose KL has a closed form",  # Decisions.analytic_kl
 }
 
 
@@ -125,7 +126,11 @@ def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
 
     "tba needs groups of completions of one prompt and a reference policy"
     """
-    missing = [text for key, text in NEEDS.items() if key in algorithm.needs - provides]
+    needs = set(algorithm.needs)
+    for key, hint in type(algorithm).hyper_parameter_types().items():
+        if hint == objectives.KLEstimator and getattr(algorithm, key) == "analytic":
+            needs.add("closed_form")
+    missing = [text for key, text in NEEDS.items() if key in needs - provides]
     return f"{algorithm.name} needs {' and '.join(missing)}" if missing else None
 
 

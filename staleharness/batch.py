@@ -20,10 +20,10 @@ class Rollout:
     """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
 
     obs: Tensor  # [B, T, D] raw observations, float32
-    action: Tensor  # [B, T, A] as sampled, before the environment clips it
+    action: Tensor  # [B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice
     behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
-    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted
-    behaviour_log_std: Tensor  # [B, T, A]
+    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted, or the logits of A choices
+    behaviour_log_std: Tensor  # [B, T, A]; [B, T, 0] of choices
     version: Tensor  # [B, T] int64, phases done when the acting version was stored
     gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
     reward: Tensor  # [B, T] raw, float64
@@ -110,7 +110,8 @@ class Decisions:
     gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
     mask: Tensor  # 1 for a decision, 0 for padding
     state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
-    # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
+    # "behaviour" or "proximal", the anchor of `proximal_logp` -> KL[anchor ‖ π_θ] per decision; None where there is no
+    # closed form (tokens): a method that cannot do without has "closed_form" among its `needs`
     analytic_kl: Callable[[str], Tensor] | None = None
     # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
     group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
@@ -123,9 +124,9 @@ class Decisions:
 class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
-    The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
-    detaches the diagnostics. Each mechanism of a method reports, as 0 or 1, which decisions it touched. Some
-    names are shared by all methods:
+    Both are of the inputs' dtype: a comparison is reported as `(ratio > cap).to(ratio.dtype)`. The learner masks and
+    averages both, so that aggregation is a setting of the run, not of a method, and detaches the diagnostics. Each
+    mechanism of a method reports, as 0 or 1, which decisions it touched. Some names are shared by all methods:
 
         clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
         truncated   the importance weight was cut to its cap, and the gradient stays

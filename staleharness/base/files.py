@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import itertools
 import json
 import os
+import shutil
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,7 +51,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -55,7 +59,72 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
 
 
-def sync_directory(path: Path) -> None:
+def forget_torn(folder: Path) -> None:
+    """Remove the temporary files that `whole` leaves in a folder when its process is killed."""
+    for torn in folder.glob(".*.????????"):
+        if torn.is_file() and not torn.is_symlink():
+            torn.unlink()
+
+
+def put_aside(path: Path, folder: Path) -> Path:
+    """Move whatever is at `path` into `folder`, under its name or the first free one like it; returns where it is."""
+    folder.mkdir(exist_ok=True)
+    names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(1)))
+    aside = next(folder / name for name in names if not os.path.lexists(folder / name))
+    os.rename(path, aside)
+    sync(path.parent)
+    return aside
+
+
+def swap(new: Path, path: Path) -> None:
+    """Put a folder in the place of another, which is removed, or of nothing. Killed at any point, `path` is one or
+    the other, whole; where the system cannot exchange two names, the earlier one may be left as `earlier(new)`."""
+    for content in sorted(new.rglob("*")):
+        if content.is_file():
+            sync(content)
+    sync(new)
+    leaving = new if path.exists() and _exchange(new, path) else earlier(new)
+    if leaving != new:
+        if path.exists():
+            os.rename(path, leaving)
+        os.rename(new, path)
+    sync(path.parent)
+    shutil.rmtree(leaving, ignore_errors=True)
+
+
+def earlier(new: Path) -> Path:
+    """Where `swap` lays what it takes away, for a moment, where it must."""
+    return new.with_name(f"{new.name}.earlier")
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Exchange two names in one step; False where the system cannot."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "renameat2", None)  # Linux
+    here, exchange = -100, 2
+    return call is not None and call(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0
+
+
+def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Whether this process has the file's lock now; the kernel lets go of it however a process ends.
+
+    Raises `UserError` where the file system has no locks.
+    """
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"the file system of the results folder has no locks ({error.strerror}), as some network file systems; "
+            "give a folder on a local disk"
+        ) from error
+    return True
+
+
+def sync(path: Path) -> None:
+    """Have what was written to a file, or renamed in a folder, reach the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -65,8 +134,9 @@ def sync_directory(path: Path) -> None:
 
 def user_path(text: str) -> Path:
     """A path as typed, `~` expanded. Raises `UserError` where it cannot be one."""
-    if "\0" in text:
-        raise UserError(f"{shortened(text)!r} is not a path: it has a NUL in it")
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        what = "a NUL" if "\0" in text else "a line break or another control character"
+        raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
     try:
         path = Path(text).expanduser()
         path.exists()

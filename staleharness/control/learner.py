@@ -14,7 +14,6 @@ from ..batch import Decisions, Rollout, Targets
 from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
-from .networks import gaussian_kl
 from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
@@ -27,6 +26,7 @@ class ControlData(NamedTuple):
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
     fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
+    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
 class Columns(NamedTuple):
@@ -62,9 +62,10 @@ class ControlLearner(Learner[ControlData, Part]):
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)
+        self.kept = None if data.kept is None else data.kept.flatten()
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
-        self.rows = Rows(data.rollout.version, data.rollout.gradient_step)
+        self.rows = Rows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
         report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 
@@ -83,7 +84,7 @@ class ControlLearner(Learner[ControlData, Part]):
             targets.value_target,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, realign == "step", rng)
+        parts = batch.minibatches(count, realign == "step", rng, self.kept)
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in shuffled]
@@ -166,20 +167,23 @@ class ControlLearner(Learner[ControlData, Part]):
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed
         shape, flat = part.decision.shape, part.decision.flatten()
+        proximal = self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
-        if self.algorithm.proximal == "recompute":
+        if proximal == "recompute":
             proximal_logp = fixed.start_logp
-        elif self.algorithm.proximal == "ewma":
+        elif proximal == "ewma":
             obs, action = batch.obs[flat], batch.action[flat]
             proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
 
         def analytic_kl(anchor: str) -> Tensor:
-            if anchor == "proximal":
+            if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
+            elif anchor == "proximal" and proximal == "ewma":
+                mean, log_std = self.policy.actor_with(self.shadow[0], batch.obs[flat])
             else:
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
-            return gaussian_kl(mean, log_std, now.mean, now.log_std).view(shape)
+            return self.policy.density.kl(mean, log_std, now.mean, now.log_std).view(shape)
 
         return Decisions(
             target_logp=now.logp.view(shape),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
+from ..schedule import Demand
 from ..spec import RunSpec, later
 
 PROBE_STEPS = 4_096  # environment steps
@@ -29,6 +30,7 @@ class ControlSpec(RunSpec):
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
     reset_each_phase: bool = False
+    envs_per_actor: int = later(1, before=1)  # that one actor steps together, where a schedule says who acts
 
     # learning
     epochs: int = 10
@@ -115,6 +117,8 @@ class ControlSpec(RunSpec):
                 "density=mixture is that of versions drawn anew each phase; with assignment=episode nobody samples "
                 "from it, so use density=component, or assignment=phase"
             )
+        if self.envs_per_actor < 1 or self.num_envs % self.envs_per_actor:
+            raise UserError(f"envs_per_actor={self.envs_per_actor} must divide num_envs={self.num_envs}")
         if self.minibatches > self.batch_size:
             raise UserError(
                 f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
@@ -128,6 +132,11 @@ class ControlSpec(RunSpec):
     @property
     def steps_per_phase(self) -> int:
         return self.batch_size
+
+    @property
+    def demand(self) -> Demand:
+        each = self.envs_per_actor
+        return Demand(self.phases, self.num_envs // each, each, self.num_steps, self.seed)
 
     @property
     def size(self) -> str:

@@ -25,8 +25,8 @@ class Sync(LagModel):
         self.require("every", self.every >= 1, "at least 1 phase")
         self.require(
             "of",
-            not self.model.within_rows and not isinstance(self.model, Sync),
-            "a model whose rows keep their version, and that has no sync of its own",
+            self.model.drawn and not self.model.within_rows and not isinstance(self.model, Sync),
+            "a model whose rows keep their version, drawn in each phase, and that has no sync of its own",
         )
         if self.of:
             object.__setattr__(self, "of", self.model.text)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from ..base.notes import NOTES
 from ..batch import Completions
+from ..errors import UserError
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
@@ -17,6 +18,8 @@ from .evaluation import evaluate
 from .generation import Generator
 from .model.causal_lm import CausalLM
 from .model.memory import explained, settle
+from .model.teaching import taught
+from .problem import Problem
 from .prompt_set import prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec
@@ -37,13 +40,15 @@ class LanguageSimulation(Simulation[Completions]):
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
         found = located(spec, folder)
-        self.policy = CausalLM(task.model(found, NOTES.info), spec)
+        source, remarks = task.weights(found, NOTES.info)
+        self.warnings += remarks
+        self.policy = CausalLM(source, spec)
         settle(self.policy)
         form = find_prompt(spec.prompt_format or task.prompt_format)
         self.extractor = spec.extractor or form.extractor
         find_extractor(self.extractor)
         self.stops = form.stops
-        problems = {split: task.problems(found, split) for split in SPLITS}
+        problems = {split: _easy(task.problems(found, split), spec, split) for split in SPLITS}
         shots = problems["train"][: form.shots]
         train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
@@ -51,6 +56,9 @@ class LanguageSimulation(Simulation[Completions]):
             NOTES.warning(
                 "left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped
             )
+        if spec.warm_start:
+            self.policy = CausalLM(str(taught(source, spec.model_digest, train, spec, NOTES.info)), spec)
+            settle(self.policy)
         self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.decoder = make_decoder(spec.decoder, self.policy)
@@ -76,3 +84,11 @@ class LanguageSimulation(Simulation[Completions]):
 
     def evaluate(self) -> Scores:
         return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)
+
+
+def _easy(problems: list[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
+    """Those that take at most `most_steps` steps. Raises `UserError` where none is left."""
+    kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
+    if not kept:
+        raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
+    return kept

@@ -6,18 +6,20 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.files import digest, user_path
+from ..base.notes import NOTES
 from ..errors import missing_extra
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
 from .decoder import check_decoder, decoder_digest
-from .model.checkpoint_files import check_model
+from .model.checkpoint_files import check_model, is_chat
+from .model.gguf_file import dequantised, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
@@ -29,12 +31,18 @@ if TYPE_CHECKING:
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
     """The spec with model and data where they lie; what is no folder under `folder` stays a name."""
     model, data = (user_path(text) for text in (spec.model, spec.data))
-    there = (folder / model).is_dir()
+    there = (folder / model).exists()
     return replace(
         spec,
         model=str((folder / model).resolve()) if spec.model and there else spec.model,
         data=str((folder / data).resolve()) if spec.data else "",
     )
+
+
+def model_digest(model: str) -> str:
+    """16 hex digits of a model's files; empty for one on the hub."""
+    file = gguf_of(model)
+    return folder_digest(model) if file is None else digest(file)[:16]
 
 
 @functools.cache
@@ -91,13 +99,25 @@ class LanguageTask(Task):
             check_model(spec)
 
     @classmethod
+    def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Chat models are asked through their template unless the user says otherwise."""
+        model = settings.get("model")
+        if not isinstance(model, str) or "chat_template" in settings or not is_chat(model):
+            return settings
+        NOTES.warning(
+            "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none",
+            model,
+        )
+        return {**settings, "chat_template": True}
+
+    @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
         """Folders, and a third party's decoder, are known by what is in them: under the same name another content is
         another run."""
         assert isinstance(spec, LanguageSpec)
         return replace(
             spec,
-            model_digest=folder_digest(spec.model),
+            model_digest=model_digest(spec.model),
             data_digest=folder_digest(spec.data),
             decoder_digest=decoder_digest(spec.decoder),
         )
@@ -110,3 +130,13 @@ class LanguageTask(Task):
         """A hub name or a folder that transformers loads model and tokenizer from; may take the time it takes,
         telling `progress`, and is asked by every run."""
         raise NotImplementedError(f"{type(self).__name__} must define model(spec, progress)")
+
+    def weights(self, spec: LanguageSpec, progress: Callable[[str], None]) -> tuple[str, list[str]]:
+        """(hub name or folder that transformers loads, what readers of the results must know of it)."""
+        source = self.model(spec, progress)
+        if (file := gguf_of(source)) is None:
+            return source, []
+        kind = header(source, file).quantised
+        return str(dequantised(source, file, progress)), [
+            f"training began from rounded weights: those of {file.name} are stored as {kind} and were dequantised"
+        ]

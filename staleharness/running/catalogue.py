@@ -9,6 +9,7 @@ from ..base.plugins import source_file, summary
 from ..lag import LAGS, LagModel
 from ..simulator.methods import OTHER, families, passes_of, place_of
 from ..task import all_families
+from .choices import is_core
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
@@ -50,7 +51,7 @@ def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
         "paper": cls.paper,
         "hyper_parameters": cls.hyper_parameters(),
         "file": source_file(cls),
-        "core": cls.core,
+        "core": is_core(cls),
         "family": place.family,
         "does": families(cls).get(place.family, ""),
         "level": place.level,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import __version__
-from ..base.files import digest, user_path, whole, write_json
+from ..base.files import digest, earlier, swap, user_path, whole, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, is_packed, read_runs, read_table
 from .store import FORMAT, MARKER, Store
-from .stored_run import StoredRun
+from .stored_run import StoredRun, seal
 from .study import read_study
 
 
@@ -21,7 +24,10 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
 
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
-    store, target = Store(source), user_path(to)
+    store, target = Store(source), user_path(to).resolve()
+    new = target.with_name(f".{target.name}.packing")
+    if earlier(new).is_dir():  # a call was cut off at its last steps
+        shutil.rmtree(earlier(new)) if target.exists() else earlier(new).rename(target)
     store.check_readable()
     asked = ""
     if spec_file is None:
@@ -37,20 +43,27 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
     if not runs:
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
     _check_target(store.root, target, {run.id for run in runs})
-    target.mkdir(parents=True, exist_ok=True)
-    write_json(target / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
-    _write_tables(runs, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
+    if target.is_dir():  # what somebody has put beside the tables stays
+        ours = shutil.ignore_patterns(*FILES, MARKER, "manifest.json", "study.toml")
+        shutil.copytree(target, new, symlinks=True, ignore=ours)
+    else:
+        new.mkdir()
+    write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
+    _write_tables(runs, new)
     if spec_file is not None:
-        (target / "study.toml").write_bytes(user_path(spec_file).read_bytes())
+        (new / "study.toml").write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
-    write_json(target / "manifest.json", {
-        "files": {name: digest(target / name) for name in FILES},
+    write_json(new / "manifest.json", {
+        "files": {name: digest(new / name) for name in FILES},
         "runs": len(runs),
         "command": command,
         "dates": sorted({run.record["date"][:10] for run in runs}),
         "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
         "packed_by": __version__,
     })  # fmt: skip
+    swap(new, target)
     size = sum((target / name).stat().st_size for name in FILES)
     return f"packed {len(runs)}{asked} runs into {target}, {size / 1e6:.1f} MB"
 
@@ -103,19 +116,21 @@ def unpack(source: str, to: str) -> str:
     store.open_for_writing()
     new = 0
     with store.locked():
+        there = {run.id for run in store.read_all(run[0] for run in runs)}
         for run_id, record, job, _ in runs:
-            if store.is_done(run_id):
+            if run_id in there:
                 continue
-            attempt = store.attempt_dir(run_id)
-            if attempt.exists():
-                raise UserError(
-                    f"OUT={to}: run {run_id} is under way there; wait for it, or give another folder"
-                )
-            attempt.mkdir()
-            for name in TABLES:
-                read_table(root, name, run_id).to_parquet(attempt / f"{name}.parquet", index=False)
-            write_json(attempt / "job.json", job)
-            write_json(attempt / "run.json", record)
-            store.publish(run_id)
+            store.put_damaged_aside(run_id)
+            store.take(run_id, functools.partial(_write_run, root, record, job))
             new += 1
     return f"unpacked {new} of {len(runs)} runs into {store.root}"
+
+
+def _write_run(root: Path, record: Mapping[str, Any], job: Mapping[str, Any], folder: Path) -> None:
+    folder.mkdir()
+    for name in TABLES:
+        with whole(folder / f"{name}.parquet") as stream:
+            read_table(root, name, record["id"]).to_parquet(stream, index=False)
+    write_json(folder / "job.json", job)
+    write_json(folder / "run.json", record)
+    seal(folder)

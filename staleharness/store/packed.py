@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest
-from ..errors import UserError
+from ..errors import UserError, shortened
+from .record import is_id, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,10 +77,24 @@ def numbers(table: Any, name: str) -> NDArray[np.float64] | None:
 
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
     """(id, run.json, job.json, digest of the run's own manifest), sorted by id. Raises `UserError`."""
-
     check(root)
-    for row in arrow_table(root / RUNS).to_pylist():
-        yield row["id"], json.loads(row["record"]), json.loads(row["job"]), row["seal"]
+    try:
+        rows = arrow_table(root / RUNS).select(["id", "record", "job", "seal"]).to_pylist()
+        runs = [(str(r["id"]), json.loads(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
+    seen: set[str] = set()
+    for run_id, record, job, _ in runs:
+        # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
+        wrong = "which is no name of a run" if not is_id(run_id) else wrong_with(record, run_id)
+        if run_id in seen:
+            wrong = "which is there twice"
+        if wrong is None and not isinstance(job, dict):
+            wrong = "its job.json is no record"
+        if wrong is not None:
+            raise UserError(f"the packed results in {root} are damaged: run {shortened(run_id)!r}: {wrong}")
+        seen.add(run_id)
+    yield from runs
 
 
 def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
@@ -93,6 +108,8 @@ def read_arrow(root: Path, name: str, run_id: str) -> Any:
     """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs."""
     path = root / f"{name}.parquet"
     whole, places = _by_run(path, path.stat().st_mtime_ns)
+    if run_id not in places:
+        raise UserError(f"the packed results in {root} are damaged: {path.name} has nothing of run {run_id}")
     return whole.slice(*places[run_id])
 
 

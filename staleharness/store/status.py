@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from ..base.files import try_lock
+from ..base.notes import NOTES
 from ..base.text import printable
+from .record import is_id
 from .store import Store
 
 
@@ -25,8 +27,15 @@ def status(store: Store) -> dict[str, Any]:
         rows.append({**row, "seconds": run.record["seconds"]["total"]})
     attempts = store.root / "attempts"
     for path in sorted(attempts.iterdir()) if attempts.is_dir() else []:
-        with contextlib.suppress(OSError, ValueError):  # one that is being published right now
+        if not is_id(path.name):
+            continue
+        try:
             rows.append(_attempt(store, path))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            if path.is_dir() and (path / "job.json").exists():  # or else it is published, or begun, right now
+                NOTES.warning(
+                    "%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__
+                )
     counts = {
         state: sum(row["state"] == state for row in rows)
         for state in ("done", "running", "stopped", "failed")
@@ -48,22 +57,19 @@ def _attempt(store: Store, path: Path) -> dict[str, Any]:
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0
     failure = store.failure(path.name)
     state = "running" if _held(path / ".lock") else "failed" if failure else "stopped"
-    row = _row(path.name, job["label"], spec, state, phase, int(job.get("phases", 0)))
+    row = _row(path.name, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     return {**row, "failure": failure} if state == "failed" else row
 
 
 def _held(path: Path) -> bool:
-    """Whether a living process holds the lock; the kernel lets go of a dead one's."""
+    """Whether a living process holds the lock."""
     if not path.exists():
         return False
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
-    return False
 
 
 def as_text(content: dict[str, Any]) -> str:

@@ -16,23 +16,25 @@ Published results are packed (`packed.py`): the same runs in few files, to be re
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.files import digest, sync_directory, user_path, write_json
+from ..base.files import forget_torn, put_aside, sync, try_lock, user_path, write_json
 from ..base.notes import NOTES
-from ..errors import UserError
+from ..errors import UserError, shortened
 from .packed import is_packed, read_runs
-from .stored_run import RESULTS, StoredRun, read_intact
+from .record import FORMAT, is_id
+from .stored_run import RESULTS, TRACE, StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail"]
 
-FORMAT = 2
 MARKER = "staleharness.json"
+LOG_BYTES = 64_000  # of a log's end that are looked at
 
 
 class Store:
@@ -44,10 +46,15 @@ class Store:
         self.root = user_path(str(root))
 
     def run_dir(self, run_id: str) -> Path:
-        return self.root / "runs" / run_id
+        return self._place("runs", run_id)
 
     def attempt_dir(self, run_id: str) -> Path:
-        return self.root / "attempts" / run_id
+        return self._place("attempts", run_id)
+
+    def _place(self, folder: str, run_id: str) -> Path:
+        if not is_id(run_id):
+            raise UserError(f"{shortened(run_id)!r} is no name of a run: 12 digits from 0-9 and a-f")
+        return self.root / folder / run_id
 
     def check(self) -> None:
         """Raise `UserError` where results cannot go, without writing anything."""
@@ -60,6 +67,16 @@ class Store:
         """Raise `UserError` unless this is a folder of results."""
         if not (self.root / MARKER).is_file():
             raise UserError(f"OUT={self.root} holds no results yet; `staleharness sweep` makes some")
+        self._check_format()
+
+    def _check_format(self) -> None:
+        """Raise `UserError` where the folder says that it is of another format than this version's."""
+        try:
+            said = json.loads((self.root / MARKER).read_text())["format"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{self.root / MARKER} is damaged ({type(error).__name__}); remove it") from None
+        if said != FORMAT:
+            raise UserError(f"OUT={self.root} is of format {said!r}, and this version reads format {FORMAT}")
 
     def _check(self) -> None:
         root = self.root
@@ -79,7 +96,10 @@ class Store:
             raise UserError(
                 f"OUT={root} holds something else than staleharness results; give a new or empty folder"
             )
-        existing = next(p for p in (root, *root.absolute().parents) if p.exists())
+        if (root / MARKER).is_file():
+            self._check_format()
+        root = root.resolve()  # a link may point to where nothing is yet
+        existing = next(p for p in (root, *root.parents) if p.exists())
         if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
             raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
 
@@ -87,7 +107,7 @@ class Store:
         """Create the folder and its marker."""
         self.check()
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.resolve().mkdir(parents=True, exist_ok=True)
             if not (self.root / MARKER).exists():  # first of all: a folder without it is not ours
                 write_json(self.root / MARKER, {"format": FORMAT, "holds": "staleharness results"})
             (self.root / "runs").mkdir(exist_ok=True)
@@ -98,43 +118,45 @@ class Store:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for one sweep. The kernel releases the lock however the holder dies."""
-        import fcntl
-
-        path = self.root / ".lock"
-        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not try_lock(handle):
                 holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
                 raise UserError(
                     f"another sweep (process {holder}) is writing to OUT={self.root}; wait for it or give another OUT"
-                ) from error
+                )
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
+            forget_torn(self.root)
             yield
         finally:
             os.close(handle)
 
     def is_done(self, run_id: str) -> bool:
-        return (self.run_dir(run_id) / "run.json").is_file()
+        """Whether there is a finished run that counts."""
+        return self.read(run_id) is not None
 
     def read(self, run_id: str) -> StoredRun | None:
         """The finished run, or None. A damaged one, and one of another format, is logged and counts as absent."""
         return next(iter(self.read_all([run_id])), None)
 
     def put_damaged_aside(self, run_id: str) -> bool:
-        """Make room for running it again: a run that does not count goes to `damaged/<id>`. False where there is
-        none."""
+        """Make room for running it again: whatever is in its place and does not count goes to `damaged/<id>`. False
+        where there is no such thing."""
         path = self.run_dir(run_id)
-        if not path.is_dir() or self.read(run_id) is not None:
+        if not os.path.lexists(path) or self.is_done(run_id):
             return False
-        aside = self.root / "damaged" / run_id
-        aside.parent.mkdir(exist_ok=True)
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-        sync_directory(path.parent)
+        put_aside(path, self.root / "damaged")
         return True
+
+    def open_attempt(self, run_id: str) -> Path:
+        """The folder of an attempt, made where it is absent. Where something in it, or in its place, is no plain file
+        or folder, all of it goes to `damaged/<id>`: nothing is ever written through a link."""
+        attempt = self.attempt_dir(run_id)
+        if os.path.lexists(attempt) and not _plain(attempt):
+            put_aside(attempt, self.root / "damaged")
+        attempt.mkdir(parents=True, exist_ok=True)
+        return attempt
 
     def read_all(self, run_ids: Iterable[str] | None = None) -> list[StoredRun]:
         """Finished runs, sorted by id: those asked for, or all there are."""
@@ -146,15 +168,15 @@ class Store:
                 if kept is None or run_id in kept
             )
         runs = self.root / "runs"
-        found = sorted(p.name for p in runs.iterdir() if p.is_dir()) if runs.is_dir() else []
-        wanted = sorted(set(run_ids)) if run_ids is not None else found
+        found = [p.name for p in runs.iterdir() if not p.name.startswith(".")] if runs.is_dir() else []
+        wanted = sorted(set(found if run_ids is None else run_ids))
         return self._in_our_format(run for run_id in wanted if (run := self._intact(run_id)) is not None)
 
     def _intact(self, run_id: str) -> StoredRun | None:
-        path = self.run_dir(run_id)
-        if not path.is_dir():
+        path = self.root / "runs" / run_id
+        if not os.path.lexists(path):
             return None
-        found = read_intact(path)
+        found = read_intact(path) if is_id(run_id) else "that is no name of a run"
         if isinstance(found, str):
             NOTES.warning("run %s is damaged and does not count (%s)", run_id, found)
             return None
@@ -175,48 +197,111 @@ class Store:
 
         A run is a function of its spec, and its id the spec's hash: whoever made it, it is the run that was asked for.
         """
-        held = self.root / ".adopted"
-        shutil.rmtree(held, ignore_errors=True)  # of a call that was interrupted
         count = 0
-        for run in other.read_all(run_id for run_id in labels if not self.run_dir(run_id).exists()):
+        for run in other.read_all(run_id for run_id in labels if not os.path.lexists(self.run_dir(run_id))):
             if run.record["label"] == labels[run.id]:
-                shutil.copytree(run.path, held)
-                held.rename(self.run_dir(run.id))
+                self.take(run.id, functools.partial(shutil.copytree, run.path))
                 count += 1
         return count
 
     def failure(self, run_id: str) -> dict[str, Any] | None:
-        """`failure.json` of an attempt: {class, message, log_tail, phase}, or None."""
+        """`failure.json` of an attempt: {class, message, log_tail}, or None."""
         path = self.attempt_dir(run_id) / "failure.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        try:
+            said = json.loads(path.read_text()) if path.is_file() else None
+        except (OSError, ValueError):
+            said = {}
+        if said is None:
+            return None
+        if not isinstance(said, dict):
+            said = {}
+        return {"class": "Unreadable", "message": "failure.json is damaged", "log_tail": "", **said}
+
+    def sealed(self, run_id: str) -> bool:
+        """Whether the attempt is a finished run, which has only to be published."""
+        return isinstance(read_intact(self.attempt_dir(run_id)), StoredRun)
+
+    def take(self, run_id: str, fill: Callable[[Path], None]) -> None:
+        """Add a finished run that is not made here: `fill` writes its files into a folder. It is there whole or not
+        at all; what is in its place already stays."""
+        held = self.root / f".{run_id}.taken"
+        shutil.rmtree(held, ignore_errors=True)  # of a call that was cut off
+        fill(held)
+        for path in held.iterdir():
+            sync(path)
+        if isinstance(wrong := read_intact(held, run_id), str):
+            raise UserError(f"run {run_id} was not added: {wrong}")
+        held.rename(self.run_dir(run_id))
+        sync(self.root / "runs")
 
     def publish(self, run_id: str) -> Path:
-        """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice."""
+        """Make a finished attempt a run: manifest, then one rename. A second finisher never counts twice.
+
+        Sealed, it is a run in all but its place: where this is cut off, or fails, it has only to be called again.
+        Raises `RuntimeError` where the run is there already, with other metrics.
+        """
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
-        files = {name: digest(attempt / name) for name in RESULTS if (attempt / name).exists()}
-        write_json(attempt / "manifest.json", files)
+        if not self.sealed(run_id):
+            seal(attempt)
         for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
             for leftover in filter(Path.is_file, attempt.glob(pattern)):
-                leftover.unlink()  # after the last thing that takes time: a run killed here starts over
+                leftover.unlink()
         try:
             attempt.rename(final)
         except OSError:
-            if not final.is_dir():
+            if not os.path.lexists(final):
                 raise
-            mine, theirs = (json.loads((d / "run.json").read_text()) for d in (attempt, final))
-            if mine["metrics_sha256"] != theirs["metrics_sha256"]:
-                raise RuntimeError(
-                    f"run {run_id} finished twice with different metrics: {attempt} and {final}"
-                ) from None
-            shutil.rmtree(attempt)
-        sync_directory(final.parent)
+            if (theirs := self.read(run_id)) is None:
+                self.put_damaged_aside(run_id)
+                attempt.rename(final)
+            else:
+                self._drop_second(attempt, theirs)
+        sync(final.parent)
+        sync(attempt.parent)
         return final
+
+    def _drop_second(self, attempt: Path, first: StoredRun) -> None:
+        """Let go of a run that was made twice, if it came to the same."""
+        mine = json.loads((attempt / "run.json").read_text())
+        if mine["metrics_sha256"] == first.record["metrics_sha256"]:
+            shutil.rmtree(attempt)
+            return
+        aside = put_aside(attempt, self.root / "damaged")
+        raise RuntimeError(
+            f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}"
+        )
 
 
 def log_tail(attempt: Path, lines: int = 25) -> str:
     """The last lines of an attempt's log, or nothing where there is none."""
     log = attempt / "log.txt"
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.is_file() else ""
+    if not log.is_file():
+        return ""
+    with open(log, "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - LOG_BYTES))
+        end = stream.read().decode(errors="replace").splitlines()[-lines:]
+    return "\n".join(shortened(line, 2000) for line in end)
+
+
+def _plain(attempt: Path) -> bool:
+    """Whether this is a folder, and what the harness writes in it are files."""
+    ours = (
+        ".lock",
+        *RESULTS,
+        TRACE,
+        "manifest.json",
+        "failure.json",
+        "log.txt",
+        "metrics.jsonl",
+        "timing.jsonl",
+    )
+    there = [path for name in ours if os.path.lexists(path := attempt / name)]
+    there += attempt.glob("checkpoint-*")
+    return (
+        attempt.is_dir()
+        and not any(p.is_symlink() or not p.is_file() for p in there)
+        and not attempt.is_symlink()
+    )
 
 
 def _only_reference(root: Path) -> bool:

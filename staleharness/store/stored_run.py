@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.files import digest, write_json
 from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table
+from .record import wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
+TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
 PARTS = (
@@ -101,18 +104,30 @@ class StoredRun:
         return dict(json.loads((self.path / "job.json").read_text()))
 
 
-def read_intact(path: Path) -> StoredRun | str:
-    """The run in a directory, every file of which matches the manifest, or what is wrong with it. Each file is opened
-    once."""
+def seal(path: Path) -> None:
+    """Write the manifest: from now on the folder is a finished run, wherever it lies."""
+    names = [*RESULTS, TRACE] if (path / TRACE).exists() else RESULTS
+    write_json(path / "manifest.json", {name: digest(path / name) for name in names})
+
+
+def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
+    """The run in a directory called like it, every file of which matches the manifest, or what is wrong with it. Each
+    file is opened once."""
     try:
         sealed = (path / "manifest.json").read_bytes()
         manifest = dict(json.loads(sealed))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
-        contents = {name: (path / name).read_bytes() for name in sorted(manifest)}
+        if other := sorted(set(manifest) - {*RESULTS, TRACE}):
+            return f"the manifest names {other[0][:60]!r}"
+        if links := [name for name in manifest if (path / name).is_symlink()]:
+            return f"{links[0]} is a link"
+        contents = {name: (path / name).read_bytes() for name in manifest}
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
-        return StoredRun(path, json.loads(contents["run.json"]), hashlib.sha256(sealed).hexdigest())
+        record = json.loads(contents["run.json"])
+        wrong = wrong_with(record, run_id or path.name)
+        return wrong or StoredRun(path, record, hashlib.sha256(sealed).hexdigest())
     except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+EVERY = [
+    3,
+    pytest.param(1, marks=pytest.mark.slow),
+]  # `step`: some of the calls in the fast tests, all in the slow
 CALLS = ("replace", "rename", "fsync", "unlink", "mkdir", "rmdir", "truncate", "open")
 
 
@@ -16,13 +20,17 @@ class Died(BaseException):
 
 
 def every_crash(
-    action: Callable[[int], object], prepare: Callable[[int], object] = lambda n: None, at_most: int = 60
+    action: Callable[[int], object],
+    prepare: Callable[[int], object] = lambda n: None,
+    at_most: int = 60,
+    step: int = 1,
 ) -> Iterator[int]:
-    """Call `prepare(n)` and then `action(n)` with its n-th call to the disk dying, for n = 1, 2, ... until it survives.
+    """Call `prepare(n)` and then `action(n)` with its n-th call to the disk dying, for n = 1, 1 + step, ... until it
+    survives.
 
     Yields n after each death; checks by the caller run on a disk that works again.
     """
-    for n in range(1, at_most):
+    for n in range(1, at_most, step):
         prepare(n)
         with pytest.MonkeyPatch.context() as patch:
             counter = _Counter(n)

@@ -167,6 +167,12 @@ BROKEN = {
     ),
     "counts_in_the_words_of_the_ledger": ('"dropped"', '"lost"'),
     "draws_as_its_probabilities_say": ("% self.of_each == 0", "% self.of_each != 0"),
+    "schedules_rows_that_a_run_can_be_made_of": (  # of versions that do not exist yet
+        "    def check",
+        "    def schedule(self, demand):\n        from staleharness.lag import read_lag\n"
+        "        plan = read_lag('delay:2').schedule(demand)\n"
+        "        return replace(plan, version=plan.version + 1)\n\n    def check",
+    ),
 }  # fmt: skip
 
 

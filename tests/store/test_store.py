@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,22 @@ from crash import every_crash
 
 from staleharness.base import files
 from staleharness.errors import UserError
-from staleharness.store.store import FORMAT, Store
+from staleharness.store.record import FORMAT
+from staleharness.store.status import status
+from staleharness.store.store import Store
 from staleharness.store.stored_run import read_intact
 
 RUN = "0123456789ab"
+
+
+def record(metrics: str) -> dict[str, object]:
+    """What readers count on, and nothing else."""
+    return {
+        "format": FORMAT, "id": RUN, "label": "spo", "task": {}, "fingerprint": {}, "summary": {}, "lag_histogram": {},
+        "spec": {"env": "Hopper-v5", "algorithm": "spo", "capacity": 1, "seed": 0}, "seconds": {"total": 1},
+        "scores": {"sampled": {"mean": 1.0, "returns": [1.0]}}, "phases": 1, "steps": 1, "date": "2026-11-20",
+        "metrics_sha256": metrics,
+    }  # fmt: skip
 
 
 def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
@@ -24,7 +39,7 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     attempt = store.attempt_dir(RUN)
     attempt.mkdir(parents=True)
     for name, text in {
-        "run.json": json.dumps({"format": FORMAT, "id": RUN, "spec": {}, "metrics_sha256": metrics}),
+        "run.json": json.dumps(record(metrics)),
         "metrics.jsonl": metrics,
         "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
         "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
@@ -117,9 +132,8 @@ def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, said: dict[str, int | None]
 ) -> None:
     store = finished_attempt(tmp_path)
-    record = json.loads((store.attempt_dir(RUN) / "run.json").read_text())
-    del record["format"]
-    (store.attempt_dir(RUN) / "run.json").write_text(json.dumps(record | said))
+    other = {key: value for key, value in record("").items() if key != "format"}
+    (store.attempt_dir(RUN) / "run.json").write_text(json.dumps(other | said))
     path = store.publish(RUN)
     for read in (store.read_all, lambda: store.read_all([RUN]), lambda: store.read(RUN) or []):
         assert read() == []
@@ -127,6 +141,147 @@ def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
         caplog.clear()
         assert str(tmp_path) in line and f"1 run is of another format than {FORMAT}" in line
     assert store.put_damaged_aside(RUN) and not path.exists(), "a sweep makes it anew"
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("spec", None), ("spec", []), ("spec", {"env": 3}), ("label", 7), ("seconds", {}), ("phases", "many"),
+        ("phases", True), ("scores", {"sampled": 3}), ("scores", {"sampled": {"mean": "1", "returns": []}}),
+    ],
+)  # fmt: skip
+def test_a_sealed_record_that_no_reader_could_read_does_not_count_and_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: str, value: object
+) -> None:
+    store = finished_attempt(tmp_path)
+    (store.attempt_dir(RUN) / "run.json").write_text(json.dumps(record("") | {entry: value}))
+    store.publish(RUN)
+    assert store.read_all() == []
+    assert f"run {RUN} is damaged and does not count (its record has no proper" in caplog.text
+
+
+def test_a_run_counts_under_its_own_name_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = finished_attempt(tmp_path).publish(RUN)
+    for name in ("0123456789ac", f"{RUN} (copy)"):
+        shutil.copytree(path, path.parent / name)
+    assert [run.path.name for run in Store(tmp_path).read_all()] == [RUN]
+    assert f"its record is that of run '{RUN}'" in caplog.text and "is no name of a run" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/etc/passwd", "", "0123456789AB", f"{RUN}\n", "0" * 300])
+def test_only_the_name_of_a_run_ever_becomes_a_path(tmp_path: Path, name: str) -> None:
+    for place in (Store(tmp_path).run_dir, Store(tmp_path).attempt_dir):
+        with pytest.raises(UserError, match="is no name of a run"):
+            place(name)
+
+
+def test_what_is_in_the_place_of_a_run_is_put_aside_and_the_attempt_published(tmp_path: Path) -> None:
+    places = {
+        "a folder without a record": lambda path: (path / "plots").mkdir(parents=True),
+        "a file": lambda path: path.write_text("mine"),
+        "a link to nothing": lambda path: path.symlink_to(tmp_path / "nowhere"),
+        "a link to a run": lambda path: path.symlink_to(tmp_path / "elsewhere"),
+    }
+    (tmp_path / "elsewhere").mkdir()
+    for number, put in enumerate(places.values()):
+        store = finished_attempt(tmp_path / str(number))
+        put(store.run_dir(RUN))
+        assert store.publish(RUN).is_dir() and not store.run_dir(RUN).is_symlink()
+        assert [run.id for run in store.read_all()] == [RUN]
+        assert [path.name for path in (store.root / "damaged").iterdir()] == [RUN]
+        put(store.root / "runs" / "0123456789ac")
+        assert store.put_damaged_aside("0123456789ac") and store.read("0123456789ac") is None
+
+
+def test_a_second_damaged_run_does_not_take_the_place_of_the_first(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    for text in ("first", "second"):
+        store.run_dir(RUN).write_text(text)
+        assert store.put_damaged_aside(RUN)
+    assert [path.read_text() for path in sorted((tmp_path / "damaged").iterdir())] == ["first", "second"]
+
+
+def test_a_rename_that_fails_leaves_a_run_that_is_published_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = finished_attempt(tmp_path)
+
+    def broken(self: Path, target: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(Path, "rename", broken)
+        store.publish(RUN)
+    assert store.sealed(RUN) and not store.is_done(RUN)
+    assert store.publish(RUN) == store.run_dir(RUN) and store.is_done(RUN)
+
+
+@pytest.mark.parametrize("name", ["log.txt", "metrics.jsonl", ".lock", "checkpoint-00000001.pt", "run.json"])
+def test_an_attempt_is_never_written_to_through_a_link(tmp_path: Path, name: str) -> None:
+    store, victim = Store(tmp_path / "out"), tmp_path / "victim"
+    store.open_for_writing()
+    victim.write_text("mine")
+    store.open_attempt(RUN)
+    (store.attempt_dir(RUN) / name).symlink_to(victim)
+    assert list(store.open_attempt(RUN).iterdir()) == [] and victim.read_text() == "mine"
+    (store.attempt_dir(RUN) / name).mkdir()  # nor is a folder in a file's place taken for one
+    assert list(store.open_attempt(RUN).iterdir()) == []
+
+
+def test_an_attempt_whose_place_is_taken_is_begun_all_the_same(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    store.open_for_writing()
+    store.attempt_dir(RUN).write_text("a file")
+    assert store.open_attempt(RUN).is_dir()
+    assert (store.root / "damaged" / RUN).read_text() == "a file"
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"), [('{"format": 9}', "format 9"), ("{}", "damaged"), ("", "damaged")]
+)
+def test_a_folder_of_another_format_is_neither_read_nor_added_to(
+    tmp_path: Path, marker: str, said: str
+) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    (tmp_path / "staleharness.json").write_text(marker)
+    for use in (store.check, store.check_readable, store.open_for_writing):
+        with pytest.raises(UserError, match=said):
+            use()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+
+    def refused(handle: int, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(UserError, match="has no locks"), store.locked():
+        pass
+
+
+def test_status_lists_what_it_can_read_and_names_what_it_cannot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = finished_attempt(tmp_path)
+    job = {"label": "spo", "phases": 3, "spec": record("")["spec"]}
+    for number, content in enumerate(("", "[]", '{"label": "spo"}', json.dumps(job))):
+        attempt = store.open_attempt(f"{number:012}")
+        (attempt / "job.json").write_text(content)
+        (attempt / "failure.json").write_text("torn")
+    (tmp_path / "attempts" / "notes").mkdir()
+    content = status(store)
+    (row,) = content["runs"]
+    assert (row["id"], row["state"], row["failure"]["class"]) == (f"{3:012}", "failed", "Unreadable")
+    assert (
+        caplog.text.count("the next sweep begins it anew") == 4
+    )  # the attempt of this file's tests has no job, too
 
 
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""What a run says of itself, `run.json`, before anybody believes it: whose it is, and whether what readers count on is
+there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+FORMAT = 2
+RECORD = {  # what every reader of a record counts on
+    "label": str, "task": dict, "spec": dict, "fingerprint": dict, "scores": dict, "summary": dict, "seconds": dict,
+    "lag_histogram": dict, "phases": int, "steps": int, "metrics_sha256": str, "date": str,
+}  # fmt: skip
+SPEC = {"env": str, "algorithm": str, "capacity": int, "seed": int}
+
+
+def is_id(name: str) -> bool:
+    """Whether this is how runs are called. Nothing else ever becomes part of a path."""
+    return re.fullmatch("[0-9a-f]{12}", name) is not None
+
+
+def wrong_with(record: Any, run_id: str) -> str | None:
+    """What is wrong with what calls itself the record of this run, or None. One of another format is asked for its
+    name alone."""
+    if not isinstance(record, dict):
+        return "run.json is no record"
+    if record.get("id") != run_id:
+        return f"its record is that of run {str(record.get('id'))[:60]!r}"
+    if record.get("format") != FORMAT:
+        return None
+    wrong = (
+        _untyped(record, RECORD)
+        or _untyped(record["spec"], SPEC)
+        or _untyped(record["seconds"], {"total": float})
+    )
+    for scores in () if wrong else record["scores"].values():
+        wrong = wrong or _untyped(scores, {"mean": float, "returns": list})
+    return f"its record has no proper {wrong}" if wrong else None
+
+
+def _untyped(content: Any, types: Mapping[str, type]) -> str | None:
+    """The first entry that is absent or of another type. A whole number is a number."""
+    for name, kind in types.items():
+        value = content.get(name) if isinstance(content, dict) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            return name
+    return None
