@@ -32,6 +32,7 @@ LEDGER = (
     "in_flight",
     "in_queue",
 )  # what may have become of rows that are not trained on
+DRAWN = "drawn in each phase"  # a family of models
 WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
@@ -88,6 +89,7 @@ class LagModel(Options):
     without a default has to be given. The first is the one that `name:value` gives."""
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
+    family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
     real: ClassVar[bool] = (
         False  # versions come from processes that really run at once; nobody is asked for any
     )
@@ -157,6 +159,11 @@ class LagModel(Options):
     @classmethod
     def title(cls) -> str:
         return f"LAG={cls.name}"
+
+    @classmethod
+    def listed_under(cls) -> str:
+        drawn = cls.schedule is LagModel.schedule and not cls.real
+        return cls.family or (DRAWN if drawn else "recorded, or in real time")
 
     @classmethod
     def hyper_parameter_types(cls) -> dict[str, Any]:

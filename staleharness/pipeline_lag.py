@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from .base.streams import integer
 from .errors import UserError
@@ -25,6 +25,8 @@ OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withho
 class PipelineLag(LagModel):
     """What a pipeline's rules make of lag. Rows of a group begin together, and a row keeps its weights to its end
     unless the rules say otherwise."""
+
+    family: ClassVar[str] = "simulated, once for a whole run"
 
     _: KW_ONLY
     slots: float = 2.0  # rows generated at once, in batches

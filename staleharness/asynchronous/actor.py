@@ -66,8 +66,9 @@ class Feed:
     starts: list[int] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    def step(self, t: int) -> int | None:
-        """To be called before decision t: the version that acts from there on, or None where that is the one before.
+    def step(self, t: int, decisions: int = 1) -> int | None:
+        """To be called before decision t, and for so many from there on: the version that acts, or None where that is
+        the one before.
 
         Raises `Stopped`.
         """
@@ -75,7 +76,7 @@ class Feed:
             raise Stopped
         self.progress[2 * self.place] = t
         if self.load.delay:
-            time.sleep(self.load.delay)
+            time.sleep(self.load.delay * decisions)
         if t and not (self.load.fetch and t % self.load.fetch == 0):
             return None
         if self.versions and self.board.newest_phase == self.versions[-1]:

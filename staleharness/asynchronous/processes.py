@@ -37,7 +37,7 @@ class Processes:
         loads = [Load(pace.fetch, delay) for delay in pace.delays()]
         self.order = Order(open, loads, demand.groups, demand.rows, room, spec.capacity - 1, preload)
         said = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
-        self.header = {"source": "actors", "decisions": demand.length, "run": said}
+        self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
         self.recorder = Recorder()
         self.fleet: Fleet | None = None
 

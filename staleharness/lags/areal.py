@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("areal")
 @dataclass(frozen=True)
 class AReaL(PipelineLag):
-    """A group may begin while fewer than (version + 1 + eta) batches have begun: `max_head_offpolicyness`. Where this
+    """Admission by a bound on staleness; rows under way take new weights.
+
+    A group may begin while fewer than (version + 1 + eta) batches have begun: `max_head_offpolicyness`. Where this
     binds, eta is the mean lag; single rows are older.
 
     Leaves out: rebuilding the cache of a row that takes new weights, and `should_accept_fn`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,13 +17,17 @@ ATTEMPTS = 10_000  # draws of a row, until one is young enough
 @LAGS.register("cap")
 @dataclass(frozen=True)
 class Cap(LagModel):
-    """Rows of the model `of` that are more than `max` phases old are not trained on. `evict`: they are dropped, and
+    """No row is more than `max` phases old; `on_stale` says what becomes of one that would be.
+
+    Rows of the model `of` that are more than `max` phases old are not trained on. `evict`: they are dropped, and
     others are drawn in their place; `requeue`: they are made again by the newest version; `withhold`: an actor takes no
     more work that would become older, so that their lag is `max`. The results count them (`lag_dropped`, `lag_waited`).
 
     Leaves out: what a bound does to the pace of a system, and thereby to all other rows; pipelines have bounds of their
     own.
     """
+
+    family: ClassVar[str] = "around another model"
 
     max: int  # phases
     on_stale: Literal["evict", "requeue", "withhold"] = "evict"

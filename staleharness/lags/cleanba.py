@@ -13,8 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("cleanba")
 @dataclass(frozen=True)
 class Cleanba(PipelineLag):
-    """Every row is exactly one version behind, but those of the first batch: the actor skips the fetch before its
-    second rollout, and the queue between the two holds one.
+    """Always one version behind, but for the first batch.
+
+    The actor skips the fetch of weights before its second rollout, and the queue between the two holds one.
 
     Leaves out: several actor threads, whose rollouts reach the learner together.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
+from staleharness.lag import DRAWN, LAGS, Assignment, Draw, LagModel, keep
 from staleharness.schedule import NEVER, Demand, Schedule
 
 REST = -1  # for `lag`: as long as the buffer allows
@@ -27,6 +27,8 @@ class Delay(LagModel):
     """
 
     paper = "PPO-EWMA, arXiv 2110.00641; M2PO, arXiv 2510.01161"
+
+    family: ClassVar[str] = DRAWN
 
     lag: int = REST  # phases
     warm_up: Literal["skip", "reuse", "ramp"] = "skip"

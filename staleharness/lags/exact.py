@@ -12,8 +12,9 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
 @LAGS.register("exact")
 @dataclass(frozen=True)
 class Exact(LagModel):
-    """`bootstrap` phases of lag 0, and lag `age` from then on: runs of unlike age have the same beginning, and none has
-    rows that are younger than it says.
+    """Always `age` phases behind, after a beginning of `bootstrap` phases without lag.
+
+    Runs of unlike age have the same beginning, and behind it none has rows that are younger than it says.
 
     Leaves out: where lag comes from. In the phases behind the bootstrap, versions that have acted before act again.
     """

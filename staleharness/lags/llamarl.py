@@ -13,8 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("llamarl")
 @dataclass(frozen=True)
 class LlamaRL(PipelineLag):
-    """Every row is exactly `delay` versions behind, once that many have passed: batches are generated whole, (1 +
-    delay) of them at once, and trained in order.
+    """Whole batches, always `delay` versions behind once that many have passed.
+
+    (1 + delay) batches are generated at once, each with one version, and trained in order.
 
     Leaves out: a generator that is too slow for the delay, which would be less behind.
     """

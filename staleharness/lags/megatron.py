@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("megatron")
 @dataclass(frozen=True)
 class Megatron(PipelineLag):
-    """(1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B); what is consumed in B waits
+    """Units in which rows are submitted, and units in which they are consumed.
+
+    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B); what is consumed in B waits
     for its whole batch, in the order of submission. B/B is exactly `lag` versions behind; G/G is (1 + lag) in the
     mean, and R/G that times the tail of a group. G/B and R/B are older by more than the published law says
     (docs/pipeline.md).

@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("nemo_rl")
 @dataclass(frozen=True)
 class NeMoRL(PipelineLag):
-    """`in_order`: each batch trains as it was submitted, at most `max_staleness` steps ahead. `weight_fifo`: groups
+    """One buffer of finished groups, and four samplers that say which of them are trained on.
+
+    `in_order`: each batch trains as it was submitted, at most `max_staleness` steps ahead. `weight_fifo`: groups
     of the oldest weights first, waiting for them. `ready_first`: as they finish, and none is thrown away. All three
     hold generation back. `windowed` does not, until the buffer is full, and what is more than `max_staleness` old
     is evicted.

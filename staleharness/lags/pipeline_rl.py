@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("pipeline_rl")
 @dataclass(frozen=True)
 class PipelineRL(PipelineLag):
-    """Rows take new weights after every step, and none is held back: the lag of a row's first decision is what its time
+    """Weights change in flight after every step, and nothing holds generation back.
+
+    Rows take new weights after every step, and none is held back: the lag of a row's first decision is what its time
     makes it. Of finished groups the newest `buffer` batches are kept, and those older than `max_lag` are dropped.
 
     Leaves out: lag in samples, which is how PipelineRL counts, and slots that grow slower as more rows share a machine.

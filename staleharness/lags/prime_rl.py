@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("prime_rl")
 @dataclass(frozen=True)
 class PrimeRL(PipelineLag):
-    """No group begins while `target_lag` batches are finished beyond the one that trains; rows under way take new
+    """A gate on batches that are finished ahead, and a bound on the age of a group.
+
+    No group begins while `target_lag` batches are finished beyond the one that trains; rows under way take new
     weights, and a group that is more than `max_off_policy_steps` old when it would be trained is dropped.
 
     Leaves out: that rows which have become too old are stopped before they are finished (they hold their slots

@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("queue")
 @dataclass(frozen=True)
 class Queue(PipelineLag):
-    """First in, first out. When `capacity` batches wait, actors stand still (`block`), or the oldest or newest group is
+    """Actors that run freely, and a queue of finished groups before the learner.
+
+    First in, first out. When `capacity` batches wait, actors stand still (`block`), or the oldest or newest group is
     dropped. What is older than `max_lag` when it would be trained is not: `on_stale` says what becomes of it.
 
     Leaves out: any rule of who may begin; the named systems have theirs.

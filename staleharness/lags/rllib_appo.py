@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("rllib_appo")
 @dataclass(frozen=True)
 class RLlibAPPO(PipelineLag):
-    """Rows are made with the weights that were newest when they began, wait in a queue of `queue` batches, and the
+    """A short queue, of which the oldest batches are thrown away.
+
+    Rows are made with the weights that were newest when they began, wait in a queue of `queue` batches, and the
     oldest are dropped when it is full. Weights are sent every `broadcast_interval` steps.
 
     Leaves out: replay of batches (`minibatch_buffer_size`), and the target network, which is a method's affair.

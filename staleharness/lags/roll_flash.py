@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("roll_flash")
 @dataclass(frozen=True)
 class RollFlash(PipelineLag):
-    """At most (1 + async_generation_ratio) batches are under way or waiting, and the batch of step n has only
+    """A ratio of rows under way to those of a batch, and a bound on the version that began a row.
+
+    At most (1 + async_generation_ratio) batches are under way or waiting, and the batch of step n has only
     groups that version n − async_generation_ratio or a later one began; rows under way take new weights.
 
     Leaves out: that what has become too old is aborted before it is finished (it holds its slot here), and queues

@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("sample_factory")
 @dataclass(frozen=True)
 class SampleFactory(PipelineLag):
-    """Actions are always those of the newest weights, so that they change inside a row; actors wait when
+    """Actors run with the newest weights until the learner has batches waiting.
+
+    Actions are always those of the newest weights, so that they change inside a row; actors wait when
     `num_batches_to_accumulate` batches are ready; rows older than `max_lag` are dropped.
 
     Leaves out: lag in gradient steps, which is how Sample Factory counts (`max_policy_lag` is 1000 of those), and

@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("skyrl")
 @dataclass(frozen=True)
 class SkyRL(PipelineLag):
-    """A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; rows under way
+    """Admission by a bound on what is under way; nothing is too old to be trained on.
+
+    A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; rows under way
     take new weights. Where the bound binds it is the mean lag: SkyRL warns of groups that are older, and trains on
     them.
 

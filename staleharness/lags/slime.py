@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("slime")
 @dataclass(frozen=True)
 class Slime(PipelineLag):
-    """The next batch is generated while this one trains, and weights are sent every `update_weights_interval`
+    """One batch ahead of the trainer, with weights that are sent every so many steps.
+
+    The next batch is generated while this one trains, and weights are sent every `update_weights_interval`
     steps, once the batch that is being generated is finished: lags of 1 to `update_weights_interval`, in turn.
 
     Leaves out: the fully asynchronous example, which has no rule about lag, and partial rollouts (see `partial`).

@@ -12,7 +12,9 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
 @LAGS.register("tba")
 @dataclass(frozen=True)
 class TBA(LagModel):
-    """Searchers and trainer sync every `k` phases. With probability `m` a row is of the latest round that the trainer
+    """Rounds between two syncs: the latest most of the time, or else any that the buffer holds.
+
+    Searchers and trainer sync every `k` phases. With probability `m` a row is of the latest round that the trainer
     has, k to 2k − 1 phases old; otherwise of any round that the buffer holds, each equally likely.
 
     Leaves out: that rows of earlier rounds are drawn by their reward, and again and again (mechanism=replay does that).

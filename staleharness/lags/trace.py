@@ -73,6 +73,7 @@ class Trace(LagModel):
             end=np.concatenate(rows["ends"].to_numpy()).astype(np.int64),
             kept=np.ones(len(version), np.bool_),
             ledger=ledger,
+            apart=(header["fetch"] or demand.length) if header["source"] == "actors" else 0,
         )
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:

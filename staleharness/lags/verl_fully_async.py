@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("verl_fully_async")
 @dataclass(frozen=True)
 class VerlFullyAsync(PipelineLag):
-    """Between two syncs, `trigger_parameter_sync_step` steps apart, (1 + staleness_threshold) times as many groups are
+    """A share of stale rows between two syncs, which are some steps apart.
+
+    Between two syncs, `trigger_parameter_sync_step` steps apart, (1 + staleness_threshold) times as many groups are
     generated as are trained. With `partial_rollout` rows under way take new weights; without, they are finished first.
 
     Leaves out: `require_batches`. verl counts versions by sync, and lags here are counted by step.

@@ -13,8 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("verl_one_step_off")
 @dataclass(frozen=True)
 class VerlOneStepOff(PipelineLag):
-    """Every row is exactly one version behind, but those of the first batch: generation takes the newest weights when a
-    batch begins to train, and all of the next batch is made with them.
+    """Always one version behind, but for the first batch.
+
+    Generation takes the newest weights when a batch begins to train, and all of the next batch is made with them.
 
     Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` decide about time alone.
     """

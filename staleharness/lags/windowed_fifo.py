@@ -13,7 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("windowed_fifo")
 @dataclass(frozen=True)
 class WindowedFifo(PipelineLag):
-    """A group may begin while fewer than (version + 1 + staleness) batches have begun, and the trainer takes
+    """In the order of submission, but a slow group may be passed by a window of others.
+
+    A group may begin while fewer than (version + 1 + staleness) batches have begun, and the trainer takes
     finished groups among the first `window` of those (as a share of all that may be under way). No group is older
     than staleness + ⌈(W − 1)/P⌉, with W groups in the window and P of a batch; a window of 0 is strict order.
 

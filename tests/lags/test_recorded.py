@@ -39,7 +39,7 @@ def rows() -> pd.DataFrame:
 
 def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions: int = LENGTH) -> Path:
     path = folder / name
-    path.write_bytes(written(table, {"source": "actors", "decisions": decisions}))
+    path.write_bytes(written(table, {"source": "actors", "decisions": decisions, "fetch": 0}))
     return path
 
 

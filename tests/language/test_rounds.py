@@ -48,7 +48,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     """One number per (phase, prompt, completion, token); one version per prompt, or per stretch of it."""
     asked = spec(capacity=3, steps=6, lag=lag, kv_cache=kv_cache, minibatches=2, seed=2)
     simulation = simulation_of(asked)
-    policy, prompts, groups = simulation.policy, simulation.generator.prompts, 2 * PROMPTS
+    policy, prompts, groups = simulation.policy, simulation.generator.sampler.prompts, 2 * PROMPTS
     metrics = [simulation.advance().metrics for _ in range(2)]
     simulation.buffer.push(policy.snapshot(2, simulation.gradient_steps))
     graded.clear()

@@ -68,6 +68,17 @@ def test_the_cap_to_take_is_the_fastest_within_the_budget_and_the_data(runs: Res
     assert "64" not in found.methods[0].scores
 
 
+def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest_measured(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "vaco", (0.9, 0.84, 0.5))
+    log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "")
+    (method,) = advise(load(tmp_path), caps=CAPS, log=log).methods
+    at_one = method.row["caps"][1]
+    assert at_one["kept_low"] > 0.95 and method.row["recommended"]["cap"] == 0
+    assert method.row["log"]["verdict"] == "cannot tell"
+
+
 def test_the_best_at_each_speed_is_named_with_those_that_cannot_be_told_from_it(runs: Results) -> None:
     found = advise(runs, caps=CAPS)
     assert [(p["cap"], p["algorithm"], p["binds"]) for p in found.frontier] == [
