@@ -6,6 +6,7 @@ Time is counted in training steps, and a row takes its time spread evenly over i
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -65,6 +66,11 @@ class PipelineLag(LagModel):
             return schedule_of(simulate(pipeline, integer(demand.seed, "lag")))
         except UserError as error:
             raise UserError(f"LAG={self.text}: {error} (s: training steps)") from error
+
+    def bound(self, demand: Demand) -> int | None:
+        rules = self.rules(demand)
+        limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
+        return math.floor(min(limits)) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         raise UserError(
