@@ -36,7 +36,7 @@ def test_json_is_one_object_and_the_table_goes_to_stderr(call: Any) -> None:
 
 def test_a_system_is_simulated_by_its_name_with_its_own_knobs(call: Any) -> None:
     asked = "--preset=areal[eta=2],cleanba,windowed_fifo[staleness=3,window=0]"
-    code, out, err = call("pipeline", asked, "--set", "lengths=constant:9", "--steps=60", "--json")
+    code, out, _ = call("pipeline", asked, "--set", "lengths=constant:9", "--steps=60", "--json")
     found = json.loads(out)
     assert code == 0 and list(found) == ["areal[eta=2]", "cleanba", "windowed_fifo[staleness=3,window=0]"]
     areal, cleanba, fifo = found.values()
