@@ -122,7 +122,7 @@ def test_a_lag_of_phases_is_so_many_optimiser_steps(spec: Specs) -> None:
 
 def test_a_resumed_generator_goes_on_in_the_epoch_it_stood_in(spec: Specs) -> None:
     walked, resumed = (simulation_of(spec()).generator for _ in range(2))
-    count = len(walked.prompts.problems)
+    count = len(walked.sampler.prompts.problems)
     for _ in range(count + 5):
         walked.next_problem()
     resumed.load_state_dict(walked.state_dict())
