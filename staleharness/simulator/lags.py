@@ -67,7 +67,9 @@ class Lags:
 
     def assigned(self, phase: int) -> list[int]:
         """Rows of a phase by the lag that they were assigned to begin with; empty where nobody asked."""
-        rows = self._rows if self._phase == phase else {}
+        rows = self._rows if self._phase == phase else Counter[int]()
+        if self.schedule is not None:
+            rows = Counter((phase - self.schedule.oldest[self.schedule.trained_in(phase)]).tolist())
         return [rows.get(lag, 0) for lag in range(max(rows, default=-1) + 1)]
 
     @property
