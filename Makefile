@@ -138,8 +138,9 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files
+docs: $(STAMP) ## the pages that are made from code: docs/methods/ and docs/settings.md
 	@$(PYTHON) docs/generate.py
+	@$(PYTHON) docs/generate_settings.py
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .
