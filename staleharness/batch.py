@@ -62,10 +62,12 @@ class Completions:
     outcome: Tensor  # [B] verifiable reward, 0 or 1
     truncated: Tensor  # [B] bool, cut at the limit
     unparsed: Tensor  # [B] bool, no answer could be read
+    kept: Tensor | None = None  # [B, T] float, 0: the token is masked out of the loss; None: all are kept
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""
-        return Completions(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        given = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
+        return Completions(**{name: x[index] for name, x in given.items()})
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ LEDGER = (
     "in_flight",
     "in_queue",
 )  # what may have become of rows that are not trained on
+DRAWN = "drawn in each phase"  # a family of models
 WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
@@ -88,6 +89,10 @@ class LagModel(Options):
     without a default has to be given. The first is the one that `name:value` gives."""
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
+    family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
+    real: ClassVar[bool] = (
+        False  # versions come from processes that really run at once; nobody is asked for any
+    )
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
 
     def assign(self, draw: Draw) -> Assignment:
@@ -100,8 +105,8 @@ class LagModel(Options):
 
     @property
     def drawn(self) -> bool:
-        """Whether versions are drawn in each phase; else there is a `schedule`."""
-        return type(self).schedule is LagModel.schedule
+        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real`."""
+        return type(self).schedule is LagModel.schedule and not self.real
 
     @property
     def identity(self) -> str:
@@ -112,9 +117,17 @@ class LagModel(Options):
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
+    def bound(self, demand: Demand) -> int | None:
+        """The lag in phases at which a rule of its pipeline stops; None where it has none."""
+        return None
+
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
         return 0
+
+    def at(self, capacity: int) -> LagModel:
+        """The model as it stands with a buffer of `capacity`: another one where options follow from that."""
+        return self
 
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
@@ -135,7 +148,7 @@ class LagModel(Options):
     def text(self) -> str:
         """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
         default = self.hyper_parameters()
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: getattr(self, name) for name in self.hyper_parameter_types()}
         said = {k: v for k, v in given.items() if k not in default or default[k] != v}
         if list(said) == list(given)[:1] and said:
             (value,) = said.values()
@@ -148,9 +161,20 @@ class LagModel(Options):
         return f"LAG={cls.name}"
 
     @classmethod
+    def listed_under(cls) -> str:
+        drawn = cls.schedule is LagModel.schedule and not cls.real
+        return cls.family or (DRAWN if drawn else "recorded, or in real time")
+
+    @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """As of any plugin; options that can only be given by name stand behind the model's own."""
+        hints = super().hyper_parameter_types()
+        return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
+
+    @classmethod
     def usage(cls) -> str:
         """`fixed:<lag>`: how it is written, with the options that have to be given."""
-        names = [f.name for f in fields(cls)]
+        names = list(cls.hyper_parameter_types())
         needed = [f.name for f in fields(cls) if f.default is MISSING]
         if needed == names[:1] and needed:
             return f"{cls.name}:<{needed[0]}>"
@@ -197,7 +221,7 @@ def read_lag(text: str) -> LagModel:
 
 def parse_lag(text: str, capacity: int) -> LagModel:
     """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
-    model = read_lag(text)
+    model = read_lag(text).at(capacity)
     model.check(capacity)
     return model
 
@@ -209,9 +233,9 @@ def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:
-    """The rows of a whole run, checked; None where its lag model draws. Raises `UserError`."""
+    """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
-    if model.drawn:
+    if model.drawn or model.real:
         return None
     if spec.demand is None:
         raise UserError(

@@ -50,6 +50,10 @@ class Schedule:
     end: Ints  # [m] decisions of the row that are made when the stretch ends; the last one lasts to the row's end
     kept: Bools  # [m] False: masked out of the loss
     ledger: dict[str, dict[str, int]]  # "rows" and "decisions": generated = the sum of all the others
+    apart: int = (
+        0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
+    )
+    # of a language model depend on what is computed together
 
     def __len__(self) -> int:
         return len(self.group)

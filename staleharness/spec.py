@@ -112,6 +112,10 @@ class RunSpec:
         """Whether a phase belongs to the warm start: on-policy, whatever the lag model says."""
         return False
 
+    def epochs_in(self, phase: int) -> int:
+        """Passes over the data of a phase."""
+        return self.epochs
+
     def too_few_rows(self) -> str | None:
         """What is wrong where a phase has fewer rows than minibatches, in words."""
         return None

@@ -44,6 +44,7 @@ class Task:
     normalise: ClassVar[str] = "minmax"
     axes: ClassVar[dict[str, str]] = {}
     inflight: ClassVar[bool] = False  # whether weights can change inside a row
+    real_time: ClassVar[bool] = False  # whether actors can be processes of their own
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
     preload: ClassVar[
         tuple[str, ...]
@@ -84,6 +85,15 @@ class Task:
         if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
+            )
+        if model.real and not cls.real_time:
+            raise UserError(
+                f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform"
+            )
+        if spec.warm(0) and not model.drawn:
+            raise UserError(
+                f"LAG={spec.lag} plans whole runs, and a warm start is for lag that is drawn; give uniform, or "
+                "warm_phases=0"
             )
         schedule_of(spec)
 

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 from ..base.files import user_path, write_bytes
 from ..base.text import printable
 from ..errors import UserError
-from .shared.arguments import SWITCH, value
+from .shared.arguments import SWITCH, Chosen, value
 
 if TYPE_CHECKING:
     from ..pipeline.caps import Cap
     from ..statistics.advice import Advice
+    from ..statistics.results import Results
 
 PICTURES = (".png", ".svg", ".pdf")
 CAPS = "0,1,2,4,8"
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Chosen):
     """Which K and which method: staleness budgets from stored runs, score against time from a pipeline, and where the
     lag of a real system lies. Trains nothing, and says nothing beyond the data."""
 
@@ -48,10 +49,6 @@ class Command:
     """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
     score: Annotated[str, value("sampled|deterministic", "auto")] = "auto"
     """Which evaluation counts."""
-    env: Annotated[str | None, value("NAME,...", "all")] = None
-    """Only these environments."""
-    algo: Annotated[str | None, value("NAME,...", "all")] = None
-    """Only these algorithms, as the table names them."""
     out: Annotated[str | None, value("FILE.png|svg|pdf")] = None
     """Draw score against lag and, with a pipeline, against time."""
     json: Annotated[bool, SWITCH] = False
@@ -63,7 +60,6 @@ def handle(command: Command) -> int:
     from ..base.parsing import parse_value
     from ..logs.lag_log import read_log
     from ..statistics.advice import advise
-    from ..statistics.results import load
     from .shared.advice_text import as_text
 
     target = _target(command.out)
@@ -75,9 +71,7 @@ def handle(command: Command) -> int:
     keep = _number(command.keep, "KEEP")
     updates = None if command.updates is None else _number(command.updates, "UPDATES")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit)
-    runs = load(command.results, env=command.env, algo=command.algo)
-    if not runs:
-        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+    runs = _runs(command)
     caps = _caps(command)
     found = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
@@ -88,6 +82,21 @@ def handle(command: Command) -> int:
     if command.json:
         print(json.dumps({"results": command.results, **found.to_json()}, sort_keys=True))
     return 0
+
+
+def _runs(command: Command) -> Results:
+    from ..statistics.results import load
+    from ..store.store import MARKER
+
+    root = user_path(command.results)
+    if not (root / MARKER).is_file():
+        inside = sorted(path.parent.name for path in root.glob(f"*/{MARKER}"))
+        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
+        raise UserError(f"RESULTS={command.results} holds no results{hint}")
+    runs = load(root, env=command.env, k=command.k, algo=command.algo)
+    if not runs:
+        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+    return runs
 
 
 def _caps(command: Command) -> list[Cap]:

@@ -16,7 +16,7 @@ from ..simulator.buffer import PolicyBuffer
 from ..simulator.ledger import Count, Flow
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
-from .policy import MLPPolicy
+from .policy import MLPPolicy, policy_for
 from .replay import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
@@ -36,18 +36,21 @@ class Consumed(NamedTuple):
     rollout: Rollout  # [B, T]
     returns: Tensor  # [T, B]
     episodes: Episodes
-    flow: Flow
+    flow: Flow | None
     kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
 class Actor:
-    """`envs_per_actor` environments, those that would be its stretch of one vector of all actors' environments."""
+    """`envs_per_actor` environments, those that would be its stretch of one vector of all actors' environments.
 
-    def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy, number: int) -> None:
+    policy: the learner's where it is at hand; it is the stored versions that act.
+    """
+
+    def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy | None, number: int) -> None:
         each = spec.envs_per_actor
         self.discount = spec.discount
         env = task.make(spec.env, each, spec.threads)
-        self.collector = Collector(spec, env, policy, first=number * each)
+        self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * each)
         self.carry = torch.zeros(each, dtype=torch.float64)
 
     def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> Group:
@@ -117,16 +120,16 @@ class Crew:
     def state_dict(self) -> dict[str, Any]:
         return {
             "actors": {number: actor.state_dict() for number, actor in self.actors.items()},
-            "held": {number: _plain(group) for number, group in self.held.items()},
+            "held": {number: as_plain(group) for number, group in self.held.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for number, kept in state["actors"].items():
             self._actor(number).load_state_dict(kept)
-        self.held = {number: _group(kept) for number, kept in state["held"].items()}
+        self.held = {number: as_group(kept) for number, kept in state["held"].items()}
 
 
-def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) -> Consumed:
+def consumed(groups: Sequence[Group], flow: Flow | None = None, kept: Tensor | None = None) -> Consumed:
     """Groups one under the other, written down as one vector of environments would have been."""
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
@@ -140,11 +143,12 @@ def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) ->
     return Consumed(Rollout(**dense), returns, episodes, flow, kept)
 
 
-def _plain(group: Group) -> dict[str, Any]:
-    """As a checkpoint holds it."""
+def as_plain(group: Group) -> dict[str, Any]:
+    """As it is kept, and sent: tensors and primitives."""
     rollout = {f.name: getattr(group.rollout, f.name) for f in fields(group.rollout)}
     return {"rollout": rollout, "returns": group.returns, "episodes": asdict(group.episodes)}
 
 
-def _group(plain: dict[str, Any]) -> Group:
+def as_group(plain: dict[str, Any]) -> Group:
+    """What `as_plain` was given."""
     return Group(Rollout(**plain["rollout"]), plain["returns"], Episodes(**plain["episodes"]))

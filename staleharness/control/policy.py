@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..base.streams import integer
 from ..simulator.buffer import Version
-from .distributions import Distribution, Gaussian
+from .distributions import Distribution, Gaussian, distribution_of
 from .moments import CLIP, Moments
 from .networks import layer_shapes, means, network, views_of
 from .passes import NetworkPass
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from .spec import ControlSpec
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,12 @@ class Pull(NamedTuple):
     entropy: Tensor | float  # []
     mean: Tensor | None = None  # [N, A], beside what comes through `logp`; None where there is nothing
     log_std: Tensor | None = None  # [A], likewise
+
+
+def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
+    """The policy that a run begins with, for environments like these."""
+    obs_dim = int(math.prod(env.single_observation_space.shape or ()))
+    return MLPPolicy(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device)
 
 
 class MLPPolicy:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from torch import Tensor
 
+from ..asynchronous.processes import Pace
 from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.ledger import Count, Flow
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector, Episodes
 from .crew import Consumed, Crew
-from .distributions import distribution_of
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .policy import MLPPolicy
+from .policy import MLPPolicy, policy_for
+from .processes import ControlProcesses
 from .replay import RolloutStore
 from .spec import ControlSpec
 from .task import ControlTask
@@ -49,10 +51,9 @@ class LearnsControl(Simulation[ControlData]):
 
     def __init__(self, spec: ControlSpec, task: ControlTask, env: gymnasium.vector.VectorEnv) -> None:
         super().__init__(spec, task)
-        obs_dim = int(np.prod(env.single_observation_space.shape or ()))
-        self.policy = MLPPolicy(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device)
+        self.policy = policy_for(spec, env)
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
-        self.moments = Moments.initial(obs_dim)
+        self.moments = Moments.initial(self.policy.obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
 
     def consumes(
@@ -106,6 +107,12 @@ class LearnsControl(Simulation[ControlData]):
             self.policy.set_statistics(self.moments)
 
 
+FIRST_AGAIN = (
+    "mechanism=replay trains on the first batch again in every phase until LAG={} has its lag, which is over-fitting "
+    "and not delay; LAG=delay:<l> without replay is a queue that trains on nothing before it is full"
+)
+
+
 class ControlSimulation(LearnsControl):
     """A run on a vector of gymnasium environments, with versions that are drawn in each phase."""
 
@@ -116,6 +123,8 @@ class ControlSimulation(LearnsControl):
         super().__init__(spec, task, self.env)
         self.rollouts = RolloutStore(spec.capacity)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
+        if spec.mechanism == "replay" and self.lags.probabilities(1) == {0: 1.0}:
+            self.warnings.append(FIRST_AGAIN.format(spec.lag))
 
     def collect(self, phase: int) -> Collected[ControlData]:
         spec = self.spec
@@ -156,14 +165,21 @@ class ControlOfActors(LearnsControl):
         self.actors = self.engaged()
 
     def engaged(self) -> Source:
-        """The actors of the schedule."""
-        assert self.lags.schedule is not None
+        """The actors of the schedule, or processes."""
+        if self.lags.schedule is None:
+            return ControlProcesses(self.spec, cast(Pace, self.lags.model), self.task.preload)
         return Crew(self.spec, self.task, self.policy, self.lags.schedule)
+
+    def beside(self) -> dict[str, bytes]:
+        return self.actors.beside() if isinstance(self.actors, ControlProcesses) else {}
 
     def collect(self, phase: int) -> Collected[ControlData]:
         rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
         self.reward_scale.take_in(returns)
-        return self.consumes(rollout, rollout, episodes, 0, flow, kept)
+        found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
+        updates = self.spec.epochs * self.spec.minibatches
+        elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
+        return found._replace(metrics=found.metrics | elsewhere)
 
     def close(self) -> None:
         self.actors.close()

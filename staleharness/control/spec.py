@@ -43,6 +43,10 @@ class ControlSpec(RunSpec):
     max_grad_norm: float = 0.5  # longer gradients, of actor and critic together, are scaled down to it
     hidden: tuple[int, ...] = (64, 64)  # widths of the tanh layers, of actor and critic each
 
+    # warm start: on-policy phases at the beginning, the same whatever K, lag model and epochs of the run are
+    warm_phases: int = later(0, before=0)
+    warm_epochs: int = later(10, before=10)  # in place of `epochs`, while the warm start lasts
+
     # evaluation: the newest policy, frozen statistics, fixed seeds
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last
     final_episodes: int = 20  # sampled and as many deterministic, at the end
@@ -91,6 +95,12 @@ class ControlSpec(RunSpec):
         for name in ("value_coef", "value_clip"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if self.warm_epochs < 1:
+            raise UserError(f"warm_epochs={self.warm_epochs} must be at least 1")
+        if not 0 <= self.warm_phases < max(1, self.phases):
+            raise UserError(
+                f"warm_phases={self.warm_phases} must leave a phase of the {self.phases} that STEPS={self.steps} has"
+            )
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
         if self.steps < self.batch_size:
@@ -136,6 +146,12 @@ class ControlSpec(RunSpec):
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
 
+    def warm(self, phase: int) -> bool:
+        return phase < self.warm_phases
+
+    def epochs_in(self, phase: int) -> int:
+        return self.warm_epochs if self.warm(phase) else self.epochs
+
     def too_few_rows(self) -> str | None:
         if self.num_envs >= self.minibatches:
             return None
@@ -146,4 +162,6 @@ class ControlSpec(RunSpec):
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
         small = min(self.minibatches, self.num_envs * length)
         steps = 3 * self.num_envs * length
-        return dataclasses.replace(self, num_steps=length, steps=steps, minibatches=small, evaluations=1)
+        return dataclasses.replace(
+            self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0
+        )

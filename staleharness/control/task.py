@@ -28,6 +28,7 @@ class ControlTask(Task):
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
     provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
+    real_time: ClassVar[bool] = True
 
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
 
@@ -42,6 +43,8 @@ class ControlTask(Task):
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         assert isinstance(spec, ControlSpec)
+        if not read_lag(spec.lag).drawn:
+            check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
 
@@ -60,8 +63,8 @@ class ControlTask(Task):
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
-def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
-    """Raise `UserError` where a run on control cannot be made of a schedule."""
+def check_actors(spec: ControlSpec) -> None:
+    """Raise `UserError` where a run asks for what actors with environments of their own do not do."""
     plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
     for name, value in plain.items():
         if (given := getattr(spec, name)) != value:
@@ -73,6 +76,14 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
             "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "
             "use snapshot or frozen"
         )
+    if read_lag(spec.lag).real and spec.device != "cpu":
+        raise UserError(
+            f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu"
+        )
+
+
+def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
+    """Raise `UserError` where a run on control cannot be made of a schedule."""
     if (np.diff(schedule.actor)[np.diff(schedule.group) == 0] != 0).any():
         raise UserError(f"LAG={spec.lag}: on control the rows of a group are of one actor")
     if schedule.kept.all():

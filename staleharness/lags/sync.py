@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, read_lag
 
@@ -16,6 +17,8 @@ class Sync(LagModel):
     Between syncs the model `of` draws as if the run had begun with the last one, so no lag exceeds phase mod every.
     Where none is given, actors fetch nothing in between, and the lag is a sawtooth.
     """
+
+    family: ClassVar[str] = "around another model"
 
     every: int  # phases
     of: str = ""  # a lag model

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
+from ..schedule import Demand
 from ..spec import Aggregation, RunSpec, later
 from ..tokens.spec import TokenSpec
 
@@ -160,6 +161,11 @@ class LanguageSpec(TokenSpec):
     def sequences(self) -> int:
         """Completions per minibatch."""
         return self.prompts * self.completions
+
+    @property
+    def demand(self) -> Demand:
+        groups = self.minibatches * self.prompts
+        return Demand(self.phases, groups, self.completions, self.completion_tokens, self.seed)
 
     @property
     def size(self) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.files import digest, user_path
 from ..base.notes import NOTES
-from ..errors import missing_extra
+from ..errors import UserError, missing_extra
+from ..lag import read_lag
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
@@ -69,6 +70,7 @@ class LanguageTask(Task):
     normalise: ClassVar[str] = "raw"
     axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     inflight: ClassVar[bool] = True
+    real_time: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
@@ -93,6 +95,13 @@ class LanguageTask(Task):
         if importlib.util.find_spec("transformers") is None:
             raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
+        model = read_lag(spec.lag)
+        if spec.dynamic_sampling and not model.drawn:
+            raise UserError(f"dynamic_sampling asks for more groups than LAG={spec.lag} has; set it to false")
+        if model.real and spec.device != "cpu":
+            raise UserError(
+                f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu"
+            )
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         check_decoder(spec.decoder)
         if spec.model:

@@ -123,7 +123,7 @@ def _column(cells: Sequence[Any], name: str, file: str) -> NDArray[np.float64]:
 
 def _trace(path: str, file: str) -> LagLog:
     """Lags of the decisions of a trace's trained rows, stretch by stretch."""
-    from ..pipeline.trace import read_trace
+    from ..trace import read_trace
 
     header, rows = read_trace(path)
     trained = rows[rows["phase"] >= 0]

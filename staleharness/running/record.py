@@ -60,6 +60,7 @@ def conclude(
         "lag_histogram": _total(frame["lag_histogram"]),
         **simulation.accounts.record(),
         "promise": simulation.lags.promise and simulation.lags.promise._asdict(),
+        **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
         "steps": spec.phases * spec.steps_per_phase,
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,

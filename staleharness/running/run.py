@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..base.files import write_json
+from ..base.files import write_bytes, write_json
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
@@ -55,6 +55,8 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
                     NOTES.warning("warning: %s", line)
             with opened(attempt) as logs:
                 scores = _phases(simulation, logs, made_with, progress, should_stop)
+            for name, content in simulation.beside().items():
+                write_bytes(attempt / name, content)
         conclude(attempt, job, family, simulation, scores, made_with)
         return store.publish(job.run_id)
 

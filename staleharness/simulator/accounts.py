@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .ages import Ints, ages, at_ends, mean_lag
+from .ages import added, ages, at_ends, mean_lag
 from .ledger import UNITS, Count, Flow, Ledger
 
 if TYPE_CHECKING:
@@ -43,7 +40,7 @@ class Accounts:
         if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
             rows = collected.behaviour_logp
             handed = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
-            trained, realised, taught = Count(handed.sequences, passed), np.empty(0, int), np.empty(0, int)
+            trained, realised, taught = Count(handed.sequences, passed), [], []
         else:
             found = ages(learner.rows, phase, gradient_steps)
             handed, realised, taught = found.handed, found.handed_lags, found.trained_lags
@@ -60,9 +57,9 @@ class Accounts:
         realised = added(realised, flow.dropped_lags)
         if learner.rows is not None:
             said["lags/realised"] = mean_lag(realised)
-            said["lags/at_cap"] = float(taught[lags.cap :].sum() / max(1, taught.sum()))
+            said["lags/at_cap"] = sum(taught[lags.cap :]) / max(1, sum(taught))
         for kind, counts in {"assigned": assigned, "realised": realised, "trained": taught}.items():
-            self.histograms[kind] = added(self.histograms[kind], np.asarray(counts)).tolist()
+            self.histograms[kind] = added(self.histograms[kind], counts)
         return said | self.ledger.enter(phase, flow, handed, trained)
 
     def record(self) -> dict[str, Any]:
@@ -84,11 +81,3 @@ class Accounts:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.ledger.totals, self.histograms = dict(state["totals"]), dict(state["histograms"])
-
-
-def added(a: Sequence[int] | Ints, b: Sequence[int] | Ints) -> Ints:
-    """The sum of two histograms, of whatever lengths."""
-    out = np.zeros(max(len(a), len(b)), dtype=np.int64)
-    out[: len(a)] += np.asarray(a, dtype=np.int64)
-    out[: len(b)] += np.asarray(b, dtype=np.int64)
-    return out

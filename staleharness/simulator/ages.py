@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Taken = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
 
 
@@ -30,8 +32,8 @@ class Ages(NamedTuple):
     """Of one phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
 
     columns: dict[str, float]
-    handed_lags: Ints
-    trained_lags: Ints
+    handed_lags: list[int]
+    trained_lags: list[int]
     handed: Count
     taught: Count
 
@@ -41,63 +43,88 @@ def ages(rows: Rows, phase: int, gradient_steps: int) -> Ages:
 
     gradient_steps: done when the phase began.
     """
-    lag = phase - rows.version.cpu().numpy()
-    step = gradient_steps - rows.gradient_step.cpu().numpy()
-    valid = _bools(rows.valid)
-    taught = valid if rows.taught is None else _bools(rows.taught)
-    handed_lags = np.bincount(lag.ravel() if valid is None else lag[valid])
-    trained_lags = handed_lags if taught is valid else np.bincount(lag[taught])
-    handed = _count(lag, valid)
-    counted = handed if taught is valid else _count(lag, taught)
+    version, step = rows.version.cpu().numpy(), rows.gradient_step.cpu().numpy()
+    if (version == version[:, :1]).all():  # rows that keep their version have one lag each
+        version, step = version[:, :1], step[:, :1]
+    lag, back = phase - version, gradient_steps - step
+    shape = tuple(rows.version.shape)
+    valid, handed = _weights(rows.valid, shape, lag.shape[1])
+    taught, trained = valid, handed
+    if rows.taught is not None and rows.taught is not rows.valid:
+        taught, trained = _weights(rows.taught, shape, lag.shape[1])
+    alike = shape[1] // lag.shape[1]  # decisions behind an entry of `lag`, where none is left out
+    handed_lags = _histogram(lag, valid, alike)
+    trained_lags = handed_lags if taught is valid else _histogram(lag, taught, alike)
     columns: dict[str, float] = {}
-    if counted.decisions:
-        columns |= _columns("lags", lag, taught) | _columns("gradient_lags", step, taught)
-    return Ages(columns, handed_lags, trained_lags, handed, counted)
+    if trained.decisions:
+        columns = _columns("lags", lag, taught) | _columns("gradient_lags", back, taught)
+    return Ages(columns, handed_lags, trained_lags, handed, trained)
 
 
 def at_ends(first: Taken | None, last: Taken | None) -> dict[str, float]:
     """Mean lag of the decisions of a phase's first and last minibatch, when their gradient steps began."""
     out: dict[str, float] = {}
     for name, taken in (("first", first), ("last", last)):
-        if taken and (count := float(taken[2].sum())):
+        if name == "last" and first is last:
+            out |= {key.replace("first", "last"): value for key, value in out.items()}
+        elif taken and (count := float(taken[2].sum())):
             lag, step, mask = taken
             out[f"lags/{name}"] = float((lag * mask).sum()) / count
             out[f"gradient_lags/{name}"] = float((step * mask).sum()) / count
     return out
 
 
-def mean_lag(histogram: Sequence[int] | Ints) -> float | None:
+def mean_lag(histogram: Sequence[int]) -> float | None:
     """Of decisions by lag; None where there are none."""
-    counts = np.asarray(histogram, dtype=np.float64)
-    return float(counts @ np.arange(len(counts)) / counts.sum()) if counts.sum() else None
+    count = sum(histogram)
+    return sum(lag * n for lag, n in enumerate(histogram)) / count if count else None
 
 
-def _columns(prefix: str, lag: Ints, taught: NDArray[np.bool_] | None) -> dict[str, float]:
-    """Versions only become newer within a completion; an actor whose episode ends may go on with any."""
-    if taught is None:
-        trained, rows = lag.mean(), lag
-        oldest, newest = lag.max(1), lag.min(1)
-    else:
-        trained, there = lag[taught].mean(), taught.any(1)
-        rows, mask = lag[there], taught[there]
-        oldest = np.where(mask, rows, np.iinfo(np.int64).min).max(1)
-        newest = np.where(mask, rows, np.iinfo(np.int64).max).min(1)
-    found = {
-        "trained": trained,
-        "start": rows[:, 0].mean(),
-        "oldest": oldest.mean(),
-        "newest": newest.mean(),
-        "in_flight": (oldest - newest).mean(),
-        "in_queue": newest.mean(),
-    }
-    return {f"{prefix}/{name}": float(value) for name, value in found.items()}
+def added(a: Sequence[int], b: Sequence[int]) -> list[int]:
+    """The sum of two histograms, of whatever lengths."""
+    return [x + y for x, y in zip_longest(a, b, fillvalue=0)]
 
 
-def _bools(mask: Tensor | None) -> NDArray[np.bool_] | None:
-    return None if mask is None else mask.cpu().numpy() > 0
-
-
-def _count(lag: Ints, mask: NDArray[np.bool_] | None) -> Count:
+def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple[Ints | None, Count]:
+    """How many decisions of a row [B, 1], or 1 for each that counts [B, T], and how many there are; None: all alike."""
     if mask is None:
-        return Count(len(lag)).rows(lag.shape[1])
-    return Count(int(mask.any(1).sum()), int(mask.sum()))
+        return None, Count(shape[0], shape[0] * shape[1])
+    there = mask.cpu().numpy() > 0
+    each = there.sum(1, keepdims=True)
+    found = Count(int(np.count_nonzero(each)), int(each.sum()))
+    if found.decisions == there.size:
+        return None, found
+    return (each if columns == 1 else there.astype(np.int64)), found
+
+
+def _histogram(lag: Ints, weights: Ints | None, alike: int) -> list[int]:
+    """Decisions by lag, without zeros at the end."""
+    counts = np.bincount(lag.ravel(), None if weights is None else weights.ravel())
+    found = [int(n) for n in counts] if weights is not None else [int(n) * alike for n in counts]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
+    """Versions only become newer within a completion; an actor whose episode ends may go on with any."""
+    if weights is None:
+        trained = start = oldest = newest = float(lag.mean())
+        if lag.shape[1] > 1:
+            start, oldest, newest = (float(x.mean()) for x in (lag[:, 0], lag.max(1), lag.min(1)))
+    else:
+        trained = float((lag * weights).sum() / weights.sum())
+        there = weights.any(1)
+        start = oldest = newest = float(lag[there, 0].mean())
+        if lag.shape[1] > 1:
+            most = np.iinfo(np.int64).max
+            oldest = float(np.where(weights > 0, lag, -most).max(1)[there].mean())
+            newest = float(np.where(weights > 0, lag, most).min(1)[there].mean())
+    return {
+        f"{prefix}/trained": trained,
+        f"{prefix}/start": start,
+        f"{prefix}/oldest": oldest,
+        f"{prefix}/newest": newest,
+        f"{prefix}/in_flight": oldest - newest,
+        f"{prefix}/in_queue": newest,
+    }

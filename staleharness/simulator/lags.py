@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from ..errors import UserError
-from ..lag import LEDGER, Assignment, Draw, parse_lag, schedule_of
+from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
 from ..spec import RunSpec
+from .ledger import check_pipeline
 from .promise import promise
 
 
@@ -19,8 +22,10 @@ class Lags:
     def __init__(self, spec: RunSpec) -> None:
         self.model = parse_lag(spec.lag, spec.capacity)
         self.schedule = schedule_of(spec)
+        if self.schedule is not None:
+            check_pipeline(self.schedule.ledger)
         self.seed, self.capacity = spec.seed, spec.capacity
-        self.promise = promise(spec, self.model)
+        self.promise, self.warm = promise(spec, self.model), spec.warm
         self._phase = -1  # that was asked about last
         self._ledger: Counter[str] = Counter()  # of that phase
         self._rows: Counter[int] = Counter()  # of that phase, by lag
@@ -31,7 +36,8 @@ class Lags:
         Raises `UserError` where the model answers with versions that the buffer does not hold.
         """
         question = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
-        answer = self.model.assign(question)
+        warm = self.warm(phase)
+        answer = keep(np.full(slots, phase)) if warm else self.model.assign(question)
         stretches = 1 if answer.every is None else -(-length // answer.every)
         if answer.versions.shape != (slots, stretches):
             raise UserError(
@@ -64,6 +70,9 @@ class Lags:
 
     def assigned(self, phase: int) -> list[int]:
         """Rows of a phase by the lag that they were assigned to begin with; empty where nobody asked."""
+        if self.schedule is not None:
+            lags = phase - self.schedule.oldest[self.schedule.trained_in(phase)]
+            return [int(count) for count in np.bincount(lags)]
         rows = self._rows if self._phase == phase else {}
         return [rows.get(lag, 0) for lag in range(max(rows, default=-1) + 1)]
 
@@ -74,8 +83,8 @@ class Lags:
 
     def probabilities(self, phase: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it."""
-        return self.model.probabilities(phase, self.capacity)
+        return {phase: 1.0} if self.warm(phase) else self.model.probabilities(phase, self.capacity)
 
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
-        return self.model.oldest(phase)
+        return phase if self.warm(phase) else self.model.oldest(phase)

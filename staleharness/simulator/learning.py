@@ -89,9 +89,10 @@ class Learner(ABC, Generic[Data, Part]):
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
         """All gradient steps of a phase. One that the method ends early on is measured and not taken."""
         spec, ended = self.spec, 0
+        epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
-        for epoch in range(spec.epochs):
-            self.progress = Progress(phase, spec.phases, epoch, spec.epochs, 0, spec.minibatches)
+        for epoch in range(epochs):
+            self.progress = Progress(phase, spec.phases, epoch, epochs, 0, spec.minibatches)
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
                 if self.stopped != "no":

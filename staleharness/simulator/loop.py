@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 Data = TypeVar("Data")
 
 
+RACE = (
+    "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
+    "beside its record is what replays it"
+)
+
+
 class Policy(Protocol):
     """What the loop asks of a policy: to be stored."""
 
@@ -70,6 +76,8 @@ class Simulation(ABC, Generic[Data]):
             self.algorithm, spec
         )  # plain data: who reads the results has no plugin at hand
         self.warnings = warnings_of(self.algorithm, spec)
+        if self.lags.model.real:
+            self.warnings.append(RACE.format(spec.lag))
 
     @property
     def gradient_steps(self) -> int:
@@ -125,6 +133,10 @@ class Simulation(ABC, Generic[Data]):
 
     def between_phases(self, data: Data) -> dict[str, Any]:
         """What changes when training is over and before the policy is evaluated; returns what is to be said of it."""
+        return {}
+
+    def beside(self) -> dict[str, bytes]:
+        """Files that a finished run leaves beside its record, by name."""
         return {}
 
     def close(self) -> None:

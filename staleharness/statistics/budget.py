@@ -104,10 +104,10 @@ def kept(curve: LagCurve, reps: int = REPS) -> Kept:
     drawn = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
     mine = np.array([iqm(s) for s in curve.scores])
     weights = np.array(sizes, dtype=np.float64)
-    return Kept(
-        curve.lags, mine / mine[0], shares(mine[None], weights)[0], shares(drawn, weights), drawn[:, 0],
-        "paired" if curve.paired else "independent",
-    )  # fmt: skip
+    raw = mine / mine[0] if mine[0] else np.ones_like(mine)
+    fitted, resampled = shares(mine[None], weights)[0], shares(drawn, weights)
+    how = "paired" if curve.paired else "independent"
+    return Kept(curve.lags, raw, fitted, resampled, drawn[:, 0], how)
 
 
 def shares(iqms: Array, weights: Array) -> Array:

@@ -60,6 +60,13 @@ class LagCurve:
         """The least number of seeds of a setting."""
         return min(map(len, self.scores))
 
+    def around(self, lag: float) -> tuple[Array, ...]:
+        """Scores of the settings that a lag within the data lies between, or of the one that has it."""
+        right = int(np.searchsorted(self.lags, lag))
+        return (
+            self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
+        )
+
     @property
     def gradient_steps_per_phase(self) -> float | None:
         """Slope of lag in gradient steps over lag in phases."""
@@ -182,7 +189,7 @@ def _zero(env: str, runs: list[StoredRun], score: str, scale: str, asked: str | 
     if asked != AUTO:
         raise UserError(f"zero={asked!r} is not a number, worst or auto")
     if scale == "raw":
-        return 0.0, "an accuracy of 0"
+        return 0.0, "a score of 0"
     entry: dict[str, Any] = constants()["envs"].get(env, {}).get("random") or {}
     if score not in entry:
         raise UserError("a random policy's score is not known: give ZERO, a number or worst")

@@ -45,6 +45,8 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
         cut = self.spec.mask_truncated
         self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
+        if data.kept is not None:
+            self.taught = self.taught * data.kept
         self.rows = Rows(data.version, data.gradient_step, data.mask, self.taught)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None

@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.power import power
+from staleharness.statistics.power import power, seeds_needed
 from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
@@ -68,6 +68,17 @@ def test_the_cap_to_take_is_the_fastest_within_the_budget_and_the_data(runs: Res
     assert "64" not in found.methods[0].scores
 
 
+def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest_measured(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "vaco", (0.9, 0.84, 0.5))
+    log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "")
+    (method,) = advise(load(tmp_path), caps=CAPS, log=log).methods
+    at_one = method.row["caps"][1]
+    assert at_one["kept_low"] > 0.95 and method.row["recommended"]["cap"] == 0
+    assert method.row["log"]["verdict"] == "cannot tell"
+
+
 def test_the_best_at_each_speed_is_named_with_those_that_cannot_be_told_from_it(runs: Results) -> None:
     found = advise(runs, caps=CAPS)
     assert [(p["cap"], p["algorithm"], p["binds"]) for p in found.frontier] == [
@@ -82,7 +93,17 @@ def test_methods_with_equal_scores_cannot_be_told_apart(tmp_path: Path) -> None:
     for label in ("vaco", "spo"):
         write(tmp_path, label, (0.9, 0.9, 0.9))
     (first,) = advise(load(tmp_path), caps=CAPS).frontier
-    assert {first["algorithm"], *first["cannot_be_told_from"]} == {"vaco", "spo"}
+    (other,) = first["cannot_be_told_from"]
+    assert {first["algorithm"], other["algorithm"]} == {"vaco", "spo"} and other["seeds_to_tell"] is None
+
+
+def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
+    write(tmp_path, "vaco", (0.9, 0.9, 0.9))
+    write(tmp_path, "spo", (0.896, 0.896, 0.896))
+    (first,) = advise(load(tmp_path), caps=CAPS[:3]).frontier
+    (other,) = first["cannot_be_told_from"]
+    n = seeds_needed(0.004 / (0.005 * np.sqrt(2.5)))
+    assert (first["algorithm"], other) == ("vaco", {"algorithm": "spo", "seeds_to_tell": n}) and n > 5
 
 
 @pytest.mark.parametrize(
@@ -112,7 +133,7 @@ def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path
         for seed in range(3):
             write_run(tmp_path, "vaco", seed, capacity=k)
     log = LagLog("run.csv", "lag", "gradient_steps", np.ones(1), np.ones(1), "")
-    with pytest.raises(UserError, match="vaco on Hopper-v5: its runs do not say how many gradient steps"):
+    with pytest.raises(UserError, match="its runs do not say how many gradient steps a phase has"):
         advise(load(tmp_path), log=log)
 
 
@@ -122,7 +143,7 @@ def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are
     found = advise(load(tmp_path))
     assert [m.curve.algorithm for m in found.methods] == ["vaco"]
     (refusal,) = found.refused
-    assert refusal.algorithm == "spo" and "are not clearly above zero (an accuracy of 0)" in refusal.why
+    assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.why
 
 
 def test_power_is_in_the_rows(runs: Results) -> None:

@@ -19,7 +19,7 @@ def curve(*scores: list[float], lags: Array = LAGS, seeds: list[tuple[int, ...]]
     columns = tuple(np.array(s) for s in scores)
     return LagCurve(
         "vaco", "Hopper-v5", (1, 4, 16)[: len(scores)], lags, None, columns,
-        tuple(seeds or [tuple(range(len(s))) for s in scores]), 0.0, "an accuracy of 0", ((),) * len(scores),
+        tuple(seeds or [tuple(range(len(s))) for s in scores]), 0.0, "a score of 0", ((),) * len(scores),
     )  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_an_accuracy_begins_at_nothing(tmp_path: Path) -> None:
     for k in (1, 4):
         write(tmp_path, capacity=k, kind="language", env="word-problems", score=0.5)
     ((curve,), _) = lag_curves(load(tmp_path))
-    assert (curve.zero, curve.zero_note) == (0.0, "an accuracy of 0")
+    assert (curve.zero, curve.zero_note) == (0.0, "a score of 0")
 
 
 def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
@@ -104,3 +104,12 @@ def test_lag_in_gradient_steps_where_runs_recorded_it(tmp_path: Path) -> None:
         write(tmp_path, capacity=k, said=said)
     ((curve,), _) = lag_curves(load(tmp_path))
     assert curve.gradient_lags == pytest.approx([0, 120]) and curve.gradient_steps_per_phase == 80
+
+
+def test_the_settings_around_a_lag(tmp_path: Path) -> None:
+    for k, lag in ((1, 0.0), (4, 1.5), (16, 7.0)):
+        write(tmp_path, capacity=k, score=100.0 * k, said={"summary": {"lag_mean": lag}})
+    ((curve,), _) = lag_curves(load(tmp_path))
+    ks = {float(scores[0]): k for scores, k in zip(curve.scores, curve.capacities, strict=True)}
+    near = {lag: [ks[float(s[0])] for s in curve.around(lag)] for lag in (0.0, 0.4, 1.5, 2.0, 7.0)}
+    assert near == {0.0: [1], 0.4: [1, 4], 1.5: [4], 2.0: [4, 16], 7.0: [16]}

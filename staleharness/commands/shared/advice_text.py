@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.text import fit, fixed_width, number, wrapped
-from ...statistics.advice import Advice, Method
+from ...statistics.advice import Advice
+from ...statistics.advised import Method
 from ...statistics.budget import Limit
 
 WIDTH = 120
@@ -40,7 +41,8 @@ def _pipeline(found: Advice) -> list[str]:
         [f"cap {c.name}", number(c.lag), number(c.step_seconds, 1), f"{first / c.step_seconds:.2f}x", c.binds]
         for c in found.caps
     ]
-    return ["", *fixed_width(["pipeline", "mean lag", "s/step", "speed", "binds"], lines)]
+    why = dict.fromkeys(f"{c.binds}: {c.why}" for c in found.caps)
+    return ["", *fixed_width(["pipeline", "mean lag", "s/step", "speed", "binds"], lines), *why]
 
 
 def _log(found: Advice) -> str:
@@ -128,13 +130,16 @@ def _budget(row: Mapping[str, Any], scale: float | None = 1.0) -> str:
 
 
 def _best(point: Mapping[str, Any], digits: int) -> str:
-    alike = ", ".join(point["cannot_be_told_from"])
+    alike = ", ".join(
+        f"{other['algorithm']} ({'> 1000' if other['seeds_to_tell'] is None else other['seeds_to_tell']})"
+        for other in point["cannot_be_told_from"]
+    )
     return (
         f"  at {point['step_seconds']:.1f} s/step ({point['speed_up']:.2f}x, {_cap(point['cap'])}, "
         f"{point['binds']} binds): "
         f"{point['algorithm']} {number(point['score'], digits)} "
         f"[{number(point['score_low'], digits)}, {number(point['score_high'], digits)}]"
-        + (f"; cannot be told from it: {alike}" if alike else "")
+        + (f"; cannot be told from it (seeds that would): {alike}" if alike else "")
     )
 
 
