@@ -13,6 +13,7 @@ from ..base.parsing import whole_number
 from ..errors import UserError
 from ..store.store import Store, StoredRun
 from .devices import usable_cores
+from .limits import from_environment
 from .plan import Plan, PlannedRun
 from .sweep import Listener, Outcome, sweep
 
@@ -36,12 +37,13 @@ def carry_out(
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; how each run ended, and what is stored then. `watch` is called where there is something to
     run, with the number of runs that are stored already, and gives who hears of the progress."""
+    limits = from_environment()
     store.open_for_writing()
     stored = stored_of(planned, store)
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
     with watch(len(stored)) as listener, _nothing_of_main():
-        outcome = sweep(planned.runs, store, jobs, listener)
+        outcome = sweep(planned.runs, store, jobs, listener, limits)
     return outcome, stored_of(planned, store)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest, write_json
+from ..base.files import digest, whole, write_json
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
-from ..store.store import FORMAT
+from ..store.record import FORMAT
 from ..store.stored_run import PARTS
 from ..task import Task
 from .job import Job
@@ -34,10 +34,10 @@ def conclude(
     import pandas as pd
 
     spec = simulation.spec
-    frame = pd.DataFrame(_lines(attempt / "metrics.jsonl"))
-    frame.to_parquet(attempt / "metrics.parquet", index=False)
-    times = _lines(attempt / "timing.jsonl")
-    pd.DataFrame(times).to_parquet(attempt / "timing.parquet", index=False)
+    frame, times = pd.DataFrame(_lines(attempt / "metrics.jsonl")), _lines(attempt / "timing.jsonl")
+    for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
+        with whole(attempt / f"{name}.parquet") as stream:
+            table.to_parquet(stream, index=False)
     numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
     seconds = {key: sum(t[key] for t in times) for key in times[0]}
     record = {

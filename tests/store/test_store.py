@@ -340,6 +340,30 @@ def test_paths_are_taken_as_people_type_them(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "real" / "runs").is_dir()
 
 
+def test_a_link_to_nothing_is_a_folder_that_is_to_be_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "results")
+    Store(tmp_path / "link").open_for_writing()
+    assert (tmp_path / "disk" / "results" / "runs").is_dir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError):
+        Store(tmp_path / "loop").open_for_writing()
+
+
+@pytest.mark.parametrize("name", ["runs", "attempts", "staleharness.json"])
+def test_a_file_where_a_folder_should_be_is_one_line(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    if (tmp_path / name).is_dir():
+        (tmp_path / name).rmdir()
+        (tmp_path / name).write_text("")
+    else:
+        (tmp_path / name).unlink()
+        (tmp_path / name).mkdir()
+    with pytest.raises(UserError):
+        store.open_for_writing()
+    assert store.read_all() == []
+
+
 @pytest.mark.parametrize("text", ["", "a\0b", "x" * 300, "~nobody-of-this-name/x"])
 def test_what_is_no_path_is_one_line(text: str) -> None:
     with pytest.raises(UserError):
