@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import itertools
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +19,7 @@ import pytest
 from crash import EVERY, Died, every_crash
 
 from staleharness.base.files import digest
-from staleharness.errors import Interrupted
+from staleharness.errors import Interrupted, UserError
 from staleharness.running import checkpoint, record, run
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
@@ -220,20 +225,49 @@ def test_a_run_is_not_continued_with_other_instructions(
     assert "MKL_CBWR" not in Store(job.root).read_all()[0].record["fingerprint"]
 
 
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
 @pytest.mark.parametrize("step", EVERY)
-def test_a_crash_at_any_dealing_with_the_disk_is_repaired_by_the_next_call(
-    tmp_path: Path, straight: tuple[str, Any], step: int
+def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
+    tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
 ) -> None:
     """Of a whole run: its logs, each of its checkpoints, its tables and its publication."""
-    for n in every_crash(lambda n: carry_out(job_of(tmp_path / str(n))), at_most=400, step=7 * step):
+
+    def first(n: int) -> None:
+        with contextlib.suppress(UserError):  # as the command line does
+            carry_out(job_of(tmp_path / str(n)))
+
+    stride = 13 * step if step > 1 else 1
+    for n in every_crash(first, at_most=800, step=stride, refusal=refusal):
         job = job_of(tmp_path / str(n))
         store = Store(job.root)
         assert store.is_done(job.run_id) == store.run_dir(job.run_id).exists()
-        Store(job.root).open_attempt(job.run_id)
+        store.open_attempt(job.run_id)
         carry_out(job)
         assert result(job) == straight
         assert [path.name for path in store.root.rglob(".*") if path.name != ".lock"] == []
         shutil.rmtree(job.root)
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC, errno.EIO], ids=str)
+def test_a_checkpoint_that_cannot_be_written_leaves_those_before_it(
+    tmp_path: Path, refusal: int | None
+) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, {"phase": phase})
+    for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, {"phase": 3}), refusal=refusal):
+        found = checkpoint.load_newest(tmp_path)
+        assert found is not None and found["phase"] in (2, 3)
+
+
+def test_no_clock_that_jumps_changes_a_run(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumps = itertools.cycle([0.0, 1e9, -3600.0, 4e9])  # 1970, 2001, before all that, 2096
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    carry_out(job, stop_after=2)
+    for path in Store(job.root).attempt_dir(job.run_id).iterdir():
+        os.utime(path, (next(jumps) % 1e9,) * 2)
+    assert carry_out(job) == [3, 4, 5] and result(job) == straight
 
 
 def test_what_a_run_says_of_its_log_is_the_log_s_digest(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,44 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     for _ in every_crash(lambda n: files.write_bytes(path, b"after!")):
         assert path.read_bytes() in (b"before", b"after!")
     assert path.read_bytes() == b"after!"
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=str)
+def test_a_publication_that_is_refused_anywhere_is_made_by_the_next_call(
+    tmp_path: Path, refusal: int
+) -> None:
+    def publish(n: int) -> None:
+        Store(tmp_path / str(n)).publish(RUN)
+
+    for n in every_crash(publish, lambda n: finished_attempt(tmp_path / str(n)), refusal=refusal):
+        store = Store(tmp_path / str(n))
+        assert store.is_done(RUN) == store.run_dir(RUN).exists()
+        if not store.is_done(RUN):
+            publish(n)
+        assert store.is_done(RUN)
+
+
+def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "results"
+        Store(folder).open_for_writing()
+        for path in (Path(name), folder, folder / "runs", folder / "attempts"):
+            path.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:  # who may write anywhere
+            os.seteuid(65534)
+        try:
+            for out in (folder, Path(name) / "new"):
+                with pytest.raises((UserError, PermissionError), match=r"cannot be written|ermission"):
+                    Store(out).open_for_writing()
+                    with Store(out).locked():
+                        pass
+            assert Store(folder).read_all() == []  # reading needs no more than reading
+        finally:
+            if root:
+                os.seteuid(0)
+            for path in (folder, Path(name)):
+                path.chmod(0o755)
 
 
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
