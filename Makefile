@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ reproduce: $(STAMP) ## make the runs they need, then draw: PAPER=vaco FIG=3 SCAL
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
+
+verify: $(STAMP) ## make stored runs again and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
+	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO JOBS PLUGIN OUT JSON)
 
 export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
 	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)

@@ -14,7 +14,9 @@ from ... import commands
 from ...errors import UserError, nearest
 
 # how help lists them; others follow by name
-ORDER = "sweep run list status report figures reproduce compare export pack unpack pipeline new".split()
+ORDER = (
+    "sweep run list status report figures reproduce compare verify export pack unpack pipeline new".split()
+)
 HELP = ("-h", "--help")
 
 
