@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -43,13 +43,15 @@ def carry_out(
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
     with watch(len(stored)) as listener, _nothing_of_main():
-        outcome = sweep(planned.runs, store, jobs, listener, limits)
-    return outcome, stored_of(planned, store)
+        outcome = sweep(planned.runs, store, jobs, listener, limits, {run.id for run in stored})
+    made = stored_of(planned, store, outcome.done)
+    return outcome, sorted([*stored, *made], key=lambda run: run.id)
 
 
-def stored_of(planned: Plan, store: Store) -> list[StoredRun]:
-    """What is stored of the plan, under the labels it has there (an earlier sweep may have used another)."""
-    labels = {run.run_id: run.label for run in planned.runs}
+def stored_of(planned: Plan, store: Store, only: Collection[str] | None = None) -> list[StoredRun]:
+    """What is stored of the plan, or of some of its runs, under the labels it has there (an earlier sweep may have
+    used another)."""
+    labels = {run.run_id: run.label for run in planned.runs if only is None or run.run_id in only}
     return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
 
 

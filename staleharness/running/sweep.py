@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,9 +48,11 @@ def sweep(
     runner: Runner | int,
     listener: Listener,
     limits: Limits = Limits(),  # noqa: B008 (it is frozen)
+    done: Collection[str] | None = None,
 ) -> Outcome:
     """Run every run that is not stored yet. One that dies takes nothing but itself along.
 
+    done: ids of runs that are known to be stored; where it is not given, that is looked up.
     A number instead of a `runner`: that many processes at a time on this machine.
     Ctrl-C once: every run finishes its phase, checkpoints and ends. Twice: all are ended at once.
     """
@@ -60,7 +63,7 @@ def sweep(
     watch = Watch(limits.stall)
     with store.locked(), counted() as interrupts, contextlib.closing(runner):
         runner.open(modules)
-        outcome, waiting = _missing(runs, store)
+        outcome, waiting = _missing(runs, store, done)
         while waiting or active:
             if interrupts.count and not outcome.interrupted:
                 outcome.interrupted = True
@@ -91,10 +94,12 @@ def sweep(
     return outcome
 
 
-def _missing(runs: tuple[PlannedRun, ...], store: Store) -> tuple[Outcome, list[PlannedRun]]:
+def _missing(
+    runs: tuple[PlannedRun, ...], store: Store, done: Collection[str] | None
+) -> tuple[Outcome, list[PlannedRun]]:
     """The outcome so far, and the runs that are to be made; what is in their place and does not count is put aside."""
     outcome, waiting = Outcome(), []
-    done = {run.id for run in store.read_all(run.run_id for run in runs)}
+    done = {run.id for run in store.read_all(run.run_id for run in runs)} if done is None else done
     for run in runs:
         if run.run_id in done:
             outcome.skipped.append(run.run_id)
