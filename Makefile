@@ -13,8 +13,8 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED
-SWITCHES = DRY JSON
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
+SWITCHES = DRY LIST PROBE JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z a-z)
@@ -29,19 +29,26 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 # The sweep ------------------------------------------------------------------------------------------------------------
 
-# Language tasks, and the tests of them, need the extra llm: it is installed the first time they are asked for.
-LLM = grep -qs llm "$(STAMP)" || $(INSTALL) --also=llm
+# What needs an extra installs it the first time it is asked for; a dry run installs nothing and says what is missing.
+also = grep -qs $(1) "$(STAMP)" || $(INSTALL) --also=$(1)
+LLM = $(call also,llm)
+SMOLLM2 = $(call also,smollm2)
+TOKENS = word-problems gsm8k
+is_on = $(filter-out 0 no off false,$(if $(call given,$(1)),$(value $(1))))
+dry = $(strip $(foreach v,DRY LIST PROBE,$(call is_on,$v)))
+# the same where a file that is named in an argument of make asks for a language task
+LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
 
-sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@$(if $(strip $(foreach v,word-problems gsm8k,$(findstring $v,$(value ENV)))),$(LLM),:)
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY JSON)
+sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= DEVICE= OUT= DRY=1 LIST=1 JSON=1
+	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL) $(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
@@ -52,8 +59,9 @@ report: $(STAMP) ## table and figures again from stored results: OUT= NORMALISE=
 figures: $(STAMP) ## the figures of a paper from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
 	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
 
-reproduce: $(STAMP) ## make the runs they need, then draw: PAPER=vaco FIG=3 SCALE=small|paper JOBS= DEVICE= OUT= DRY=1 JSON=1
-	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS DEVICE OUT DRY JSON)
+reproduce: $(STAMP) ## what there is; with PAPER=vaco FIG=3 the runs and the figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
+	@$(if $(dry),:,$(if $(call given,PAPER),$(call LLM_FOR,experiments/"$$ARG_PAPER"_*.toml experiments/"$$ARG_PAPER".toml),:))
+	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS DEVICE OUT DRY PROBE JSON)
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
@@ -62,6 +70,7 @@ verify: $(STAMP) ## make stored runs again and compare every bit: A=results/runs
 	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO JOBS PLUGIN OUT JSON)
 
 export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
+	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
 	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)
 
 pack: $(STAMP) ## results as a bundle to publish, few files: OUT= TO=results/reference/... SPEC=
@@ -72,6 +81,9 @@ unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/re
 
 pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
+
+advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
+	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV K ALGO OUT JSON)
 
 list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
@@ -132,8 +144,9 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of the methods, docs/methods/, from their files
+docs: $(STAMP) ## the pages of methods, docs/methods/, and of lag models, from their files, and docs/leaderboard.md from the bundles
 	@$(PYTHON) docs/generate.py
+	@$(PYTHON) docs/lag_models.py
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .

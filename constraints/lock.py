@@ -49,6 +49,7 @@ def resolve() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["project"]["dependencies"], *(item for extra in extras.values() for item in extra)]
+    wanted = [item for item in wanted if not item.startswith("staleharness")]  # an extra that holds another
     wanted += project["build-system"]["requires"]
     wanted += [f"{name}=={version}" for name, version in CHOSEN.items()]
     with tempfile.TemporaryDirectory() as folder:

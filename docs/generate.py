@@ -1,4 +1,5 @@
-"""The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say.
+"""The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say; and
+docs/leaderboard.md from the published results.
 
     python docs/generate.py
 
@@ -20,9 +21,11 @@ from typing import Any, Literal, get_args, get_origin
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.errors import UserError
+from staleharness.pages.leaderboard import leaderboard
 from staleharness.simulator.methods import Place, families, passes_of, place_of
 
 FOLDER = Path(__file__).resolve().parent / "methods"
+PUBLISHED = FOLDER.parents[1] / "results" / "reference"
 
 
 def pages() -> dict[str, str]:
@@ -229,6 +232,7 @@ def main() -> None:
         (FOLDER / name).unlink()
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    (FOLDER.parent / "leaderboard.md").write_text(leaderboard(PUBLISHED), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every other gymnasium environment with flat Box spaces, through gymnasium's own vector of environments."""
+"""Every other gymnasium environment with flat observations, through gymnasium's own vector of environments."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ from staleharness.errors import UserError
 from staleharness.task import ENVS
 
 
+def is_vector(space: Any) -> bool:
+    """Whether a space holds flat vectors of real numbers."""
+    import gymnasium
+
+    return isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f"
+
+
 @ENVS.register("gymnasium")
 class Gymnasium(ControlTask):
-    """Any gymnasium id with vectors of real numbers as observations and actions, stepped one after the
-    other.
-    """
+    """Any gymnasium id with vectors of real numbers as observations, and as actions or a few choices."""
 
     paper = "Towers et al. 2024 (gymnasium)"
     fallback = True
     ids: ClassVar[dict[str, str]] = {
         "Pendulum-v1": "swing a pole up and hold it, 3 observations, 1 action, 200 steps",
         "MountainCarContinuous-v0": "rock a car out of a valley, 2 observations, 1 action, 999 steps",
+        "CartPole-v1": "keep a pole up, 4 observations, 2 choices, 500 steps",
+        "Acrobot-v1": "swing two links up, 6 observations, 3 choices, 500 steps",
     }
     aliases: ClassVar[dict[str, str]] = {
         "Pendulum": "Pendulum-v1",
         "MountainCarContinuous": "MountainCarContinuous-v0",
+        "CartPole": "CartPole-v1",
+        "Acrobot": "Acrobot-v1",
+        "LunarLander": "LunarLander-v3",  # needs Box2D
     }
 
     @classmethod
@@ -35,12 +45,19 @@ class Gymnasium(ControlTask):
             return listed
         import gymnasium
 
-        return {id.lower(): id for id in gymnasium.registry}.get(env.lower())
+        known = {id.lower(): id for id in gymnasium.registry}
+        namespace, slash, _ = env.lower().rpartition("/")
+        if slash and not any(id.startswith(f"{namespace}/") for id in known):
+            raise UserError(
+                f"no environment is called {env!r}: no installed package registers ids that begin with "
+                f"{env.rpartition('/')[0]}/ (and images are not served, so no Atari)"
+            )
+        return known.get(env.lower())
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         """See `ControlTask.make`. Steps on one thread, whatever `threads` says; state by replay (`ReplayState`).
 
-        Raises `UserError` for spaces that are not one-dimensional Boxes and for ids that gymnasium cannot
+        Raises `UserError` for other spaces than flat Boxes and Discrete actions, and for ids that gymnasium cannot
         make.
         """
         import gymnasium
@@ -61,17 +78,15 @@ class Gymnasium(ControlTask):
             )
         except (gymnasium.error.Error, ImportError) as error:
             raise UserError(f"gymnasium cannot make {env}: {' '.join(str(error).split())}") from error
-        for kind, space in (
-            ("observations", vector.single_observation_space),
-            ("actions", vector.single_action_space),
+        spaces, seen, taken = gymnasium.spaces, vector.single_observation_space, vector.single_action_space
+        for kind, space, served in (
+            ("observations", seen, is_vector(seen)),
+            ("actions", taken, is_vector(taken) or isinstance(taken, spaces.Discrete)),
         ):
-            if (
-                not isinstance(space, gymnasium.spaces.Box)
-                or len(space.shape) != 1
-                or space.dtype.kind != "f"
-            ):
+            if not served:
                 vector.close()
                 raise UserError(
-                    f"{env} has {kind} {space}; only flat vectors of real numbers (Box) are served"
+                    f"{env} has {kind} {space}; served are flat vectors of real numbers (Box) and Discrete actions, "
+                    "no images"
                 )
         return ReplayState(vector)

@@ -62,7 +62,7 @@ def plan(
 
     env, algo: names, as a list or separated by commas, `["vaco[delta=0.1]", "spo"]`; no algo: the core methods.
     k: capacities of the policy buffer. n: minibatches per generation round, of tasks that have such rounds.
-    seeds: how many (0, 1, ...), or a list of seeds.
+    seeds: how many (0, 1, ...), or a list of seeds, `[3, 4]` or "3,4".
     steps, preset, lag, model, data, device: as `staleharness sweep --help` says.
     settings: other settings of a run by name, e.g. `{"learning_rate": 1e-4}`.
     spec: a file that asks for a sweep; what is given beside it wins. scale: its `small` grid, or that of `paper`.
@@ -70,11 +70,14 @@ def plan(
 
     Raises `UserError` for whatever cannot be run.
     """
+    from .base.parsing import whole_numbers
     from .running.plan import plan as resolve
     from .store.study import ask
 
     load_plugins(plugin)
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": device}
+    if isinstance(seeds, str) and "," in seeds:
+        seeds = whole_numbers(seeds, "SEEDS")
     listed = None if seeds is None or isinstance(seeds, (int, str)) else _listed(seeds)
     question = ask(
         env=_text(env), k=_text(k), algo=_text(algo), n=_text(n), preset=preset, lag=lag,

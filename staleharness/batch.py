@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +20,10 @@ class Rollout:
     """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
 
     obs: Tensor  # [B, T, D] raw observations, float32
-    action: Tensor  # [B, T, A] as sampled, before the environment clips it
+    action: Tensor  # [B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice
     behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
-    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted
-    behaviour_log_std: Tensor  # [B, T, A]
+    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted, or the logits of A choices
+    behaviour_log_std: Tensor  # [B, T, A]; [B, T, 0] of choices
     version: Tensor  # [B, T] int64, phases done when the acting version was stored
     gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
     reward: Tensor  # [B, T] raw, float64
@@ -62,10 +62,12 @@ class Completions:
     outcome: Tensor  # [B] verifiable reward, 0 or 1
     truncated: Tensor  # [B] bool, cut at the limit
     unparsed: Tensor  # [B] bool, no answer could be read
+    kept: Tensor | None = None  # [B, T] float, 0: the token is masked out of the loss; None: all are kept
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""
-        return Completions(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        given = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
+        return Completions(**{name: x[index] for name, x in given.items()})
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,25 @@ class Targets:
     value_target: Tensor
 
 
+class Progress(NamedTuple):
+    """How far a run is: phase, epoch of its phase, gradient step of its epoch, each from 0, and of how many."""
+
+    phase: int = 0
+    phases: int = 1
+    epoch: int = 0
+    epochs: int = 1
+    step: int = 0
+    steps: int = 1
+
+    @property
+    def fraction(self) -> float:
+        """Of the whole run, in [0, 1)."""
+        return (self.phase + (self.epoch + self.step / self.steps) / self.epochs) / self.phases
+
+
+BEGINNING = Progress()
+
+
 @dataclass(frozen=True)
 class Decisions:
     """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
@@ -109,8 +130,12 @@ class Decisions:
     lag: Tensor  # backward lag d in phases (float)
     gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
     mask: Tensor  # 1 for a decision, 0 for padding
-    state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
-    # "behaviour" or "proximal" -> KL[anchor ‖ π_θ] per decision; None where there is no closed form (tokens)
+    state: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
+    progress: Progress = BEGINNING  # how far the run is
+    # 1 where the next column is the next decision of the same episode; only for a method with `time_order`, on control
+    continues: Tensor | None = None
+    # "behaviour" or "proximal", the anchor of `proximal_logp` -> KL[anchor ‖ π_θ] per decision; None where there is no
+    # closed form (tokens): a method that cannot do without has "closed_form" among its `needs`
     analytic_kl: Callable[[str], Tensor] | None = None
     # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
     group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
@@ -120,12 +145,27 @@ class Decisions:
 
 
 @dataclass(frozen=True)
+class Values:
+    """One minibatch as `Algorithm.value_loss` sees it: tensors [B, T], with gradient through `value` only."""
+
+    value: Tensor  # V(s) of the critic being trained
+    start: Tensor  # of the critic at the start of the phase
+    target: Tensor  # the value target that `Algorithm.targets` gave
+    behaviour_logp: Tensor  # log μ(a|s), recorded when sampled
+    target_logp: Tensor  # log π(a|s) of the learner now
+    lag: Tensor  # backward lag d in phases (float)
+    mask: Tensor
+    state: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress = BEGINNING
+
+
+@dataclass(frozen=True)
 class PolicyLoss:
     """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
-    The learner masks and averages both, so that aggregation is a setting of the run, not of a method, and
-    detaches the diagnostics. Each mechanism of a method reports, as 0 or 1, which decisions it touched. Some
-    names are shared by all methods:
+    Both are of the inputs' dtype: a comparison is reported as `(ratio > cap).to(ratio.dtype)`. The learner masks and
+    averages both, so that aggregation is a setting of the run, not of a method, and detaches the diagnostics. Each
+    mechanism of a method reports, as 0 or 1, which decisions it touched. Some names are shared by all methods:
 
         clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
         truncated   the importance weight was cut to its cap, and the gradient stays

@@ -36,10 +36,40 @@ def missing_extra(what: str, extra: str) -> UserError:
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error line: the nearest known name if one is close, otherwise all of them."""
+# What other libraries call a setting (Stable-Baselines3, CleanRL, TRL, RLlib) -> what it is called here.
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "gamma": "discount",
+    "lam": "gae_lambda",
+    "lambda": "gae_lambda",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_coef",
+    "n_envs": "num_envs",
+    "n_steps": "num_steps",
+    "n_epochs": "epochs",
+    "num_epochs": "epochs",
+    "update_epochs": "epochs",
+    "num_minibatches": "minibatches",
+    "anneal_lr": "anneal_learning_rate",
+    "norm_adv": "normalise_advantage",
+    "normalize_advantage": "normalise_advantage",
+    "total_timesteps": "steps",
+    "clip_range": "clip",
+    "clip_coef": "clip",
+    "epsilon": "clip",
+    "eps": "adam_epsilon",
+    "temperature": "sampling_temperature",
+}
+
+
+def nearest(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The end of an error line: the nearest known name if one is close, otherwise all of them. `others` may be meant
+    too, and are not listed."""
     names = sorted(known)
-    by_lower = {n.lower(): n for n in names}
+    by_lower = {n.lower(): n for n in (*others, *names)}
+    here = ELSEWHERE.get(name.lower(), "")
+    if here in by_lower:
+        return f"did you mean {here!r}?"
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"

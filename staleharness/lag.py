@@ -9,6 +9,7 @@ Written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` giv
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -23,6 +24,7 @@ from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shortened
 from .schedule import Demand, Schedule
+from .spec import RunSpec
 
 LEDGER = (
     "dropped",
@@ -30,6 +32,7 @@ LEDGER = (
     "in_flight",
     "in_queue",
 )  # what may have become of rows that are not trained on
+DRAWN = "drawn in each phase"  # a family of models
 WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
@@ -86,23 +89,45 @@ class LagModel(Options):
     without a default has to be given. The first is the one that `name:value` gives."""
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
+    family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
+    real: ClassVar[bool] = (
+        False  # versions come from processes that really run at once; nobody is asked for any
+    )
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
 
     def assign(self, draw: Draw) -> Assignment:
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
-    def schedule(self, demand: Demand) -> Schedule | None:
-        """The whole run's rows, of a pipeline or a recording; None: `assign` answers in each phase."""
-        return None
+    def schedule(self, demand: Demand) -> Schedule:
+        """The whole run's rows, of a pipeline or a recording. A model that defines this is not asked to `assign`."""
+        raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
+
+    @property
+    def drawn(self) -> bool:
+        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real`."""
+        return type(self).schedule is LagModel.schedule and not self.real
+
+    @property
+    def identity(self) -> str:
+        """What stands for it in run ids: `text`, unless that names a file whose content counts."""
+        return self.text
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
+    def bound(self, demand: Demand) -> int | None:
+        """The lag in phases at which a rule of its pipeline stops; None where it has none."""
+        return None
+
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
         return 0
+
+    def at(self, capacity: int) -> LagModel:
+        """The model as it stands with a buffer of `capacity`: another one where options follow from that."""
+        return self
 
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
@@ -123,7 +148,7 @@ class LagModel(Options):
     def text(self) -> str:
         """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
         default = self.hyper_parameters()
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: getattr(self, name) for name in self.hyper_parameter_types()}
         said = {k: v for k, v in given.items() if k not in default or default[k] != v}
         if list(said) == list(given)[:1] and said:
             (value,) = said.values()
@@ -136,9 +161,20 @@ class LagModel(Options):
         return f"LAG={cls.name}"
 
     @classmethod
+    def listed_under(cls) -> str:
+        drawn = cls.schedule is LagModel.schedule and not cls.real
+        return cls.family or (DRAWN if drawn else "recorded, or in real time")
+
+    @classmethod
+    def hyper_parameter_types(cls) -> dict[str, Any]:
+        """As of any plugin; options that can only be given by name stand behind the model's own."""
+        hints = super().hyper_parameter_types()
+        return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
+
+    @classmethod
     def usage(cls) -> str:
         """`fixed:<lag>`: how it is written, with the options that have to be given."""
-        names = [f.name for f in fields(cls)]
+        names = list(cls.hyper_parameter_types())
         needed = [f.name for f in fields(cls) if f.default is MISSING]
         if needed == names[:1] and needed:
             return f"{cls.name}:<{needed[0]}>"
@@ -185,15 +221,41 @@ def read_lag(text: str) -> LagModel:
 
 def parse_lag(text: str, capacity: int) -> LagModel:
     """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
-    model = read_lag(text)
+    model = read_lag(text).at(capacity)
     model.check(capacity)
     return model
+
+
+@functools.lru_cache(maxsize=4)
+def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
+    """The schedule that a model answers; `identity` is its own, by which what was asked before is known again."""
+    return model.schedule(demand)
+
+
+def schedule_of(spec: RunSpec) -> Schedule | None:
+    """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
+    model = parse_lag(spec.lag, spec.capacity)
+    if model.drawn or model.real:
+        return None
+    if spec.demand is None:
+        raise UserError(
+            f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform"
+        )
+    schedule = planned(model, model.identity, spec.demand)
+    schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}")
+    return schedule
 
 
 def hashed(text: str) -> list[type[LagModel]]:
     """The models in a lag model whose files are part of a run's id: all but the six whose runs are older than lag
     models in files, for which `MATHS_VERSION` stands."""
     return [type(model) for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
+
+
+def identity(text: str) -> str:
+    """What stands for a lag model in run ids; empty where that is its text."""
+    model = read_lag(text)
+    return "" if model.identity == model.text else model.identity
 
 
 def file_hash(text: str) -> str:

@@ -8,9 +8,12 @@ in the run, so there is no state to checkpoint.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .errors import UserError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -33,7 +36,8 @@ class Schedule:
     """Rows [n] in the order in which they began, and their stretches [m]. The learner's step t trains version t.
 
     A group is what an actor makes at one time: a row in each of its environments, or the completions of one prompt.
-    Rows of a group stand side by side. The data of a row depend on (seed, actor, nth) and on its versions alone.
+    Rows of a group stand side by side. The data of a row depend on (seed, actor, nth), its versions, and on tokens its
+    group, which is the number of the prompt; not on when it happens to be made.
     """
 
     group: Ints  # [n] not decreasing
@@ -46,22 +50,121 @@ class Schedule:
     end: Ints  # [m] decisions of the row that are made when the stretch ends; the last one lasts to the row's end
     kept: Bools  # [m] False: masked out of the loss
     ledger: dict[str, dict[str, int]]  # "rows" and "decisions": generated = the sum of all the others
+    apart: int = (
+        0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
+    )
+    # of a language model depend on what is computed together
 
     def __len__(self) -> int:
         return len(self.group)
 
     @property
+    def actors(self) -> int:
+        """They are numbered from 0."""
+        return int(self.actor.max(initial=NEVER)) + 1
+
+    @cached_property
     def oldest(self) -> Ints:
         """[n], the version that each row begins with."""
         return self.version[self.first[:-1]]
 
-    @property
+    @cached_property
     def newest(self) -> Ints:
-        """[n], the version that each row ends with; the row can be made from then on."""
+        """[n], the version that each row ends with."""
         return self.version[self.first[1:] - 1]
 
-    @property
+    @cached_property
+    def made(self) -> Ints:
+        """[n], the phase in which each row can be made: its newest version is there, and what its actor made before is
+        made; NEVER for what an actor does once nothing of it is trained on any more, which nobody has to make."""
+        made = np.full(len(self), NEVER)
+        for rows in self._of_actors():
+            trained = np.flatnonzero(self.phase[rows] != NEVER)
+            if len(trained):
+                last = self.nth[rows[trained[-1]]]
+                rows = rows[self.nth[rows] <= last]
+                made[rows] = np.maximum.accumulate(self.newest[rows])
+        begins = np.flatnonzero(np.diff(self.group, prepend=-1))  # a group is made as a whole
+        whole = np.maximum.reduceat(made, begins) if len(self) else made
+        return np.repeat(whole, np.diff(begins, append=len(self)))
+
+    @cached_property
     def longest_lag(self) -> int:
-        """Of the rows that are trained on, in phases."""
+        """Of the rows that are made, in phases, until they are trained on or at least made."""
+        held = np.where(self.phase == NEVER, self.made, self.phase) - self.oldest
+        return int(held[self.made != NEVER].max(initial=0))
+
+    def trained_in(self, phase: int) -> Ints:
+        """The rows that a phase trains on, in the order of their places."""
+        first, last = np.searchsorted(self.phase[self._by_phase], [phase, phase + 1])
+        return self._by_phase[first:last]
+
+    def made_in(self, phase: int) -> list[Ints]:
+        """The rows that can be made from this phase on and not before, group by group: actor by actor, in the order
+        in which each makes them."""
+        rows = np.flatnonzero(self.made == phase)
+        rows = rows[np.lexsort((self.group[rows], self.actor[rows]))]
+        cuts = np.flatnonzero(np.diff(self.group[rows])) + 1
+        return np.split(rows, cuts) if len(rows) else []
+
+    def along(self, rows: Ints, length: int) -> tuple[Ints, Bools]:
+        """(version, kept) [R, length] of every decision of some rows."""
+        versions, kept = np.empty((len(rows), length), np.int64), np.empty((len(rows), length), np.bool_)
+        for i, row in enumerate(rows.tolist()):
+            part = slice(self.first[row], self.first[row + 1])
+            ends = np.minimum(self.end[part], length)
+            ends[-1] = length
+            times = np.diff(ends, prepend=0)
+            versions[i], kept[i] = np.repeat(self.version[part], times), np.repeat(self.kept[part], times)
+        return versions, kept
+
+    def check(self, demand: Demand, capacity: int, title: str) -> None:
+        """Raise `UserError` where a run cannot be made of it, or not with a buffer of `capacity` versions."""
+        for fault in (self._untold(), self._unasked(demand)):
+            if fault is not None:
+                raise UserError(f"{title}: {fault}")
+        if self.longest_lag >= capacity:
+            raise UserError(
+                f"{title} has lags of up to {self.longest_lag} phases, and K={capacity} holds lags 0 to "
+                f"{capacity - 1}; give K={self.longest_lag + 1}"
+            )
+
+    def _untold(self) -> str | None:
+        """What contradicts itself, in words."""
+        inner = np.delete(np.diff(self.version), self.first[1:-1] - 1)
+        if (inner < 0).any() or (self.version < 0).any():
+            return "versions decrease along a row"
         trained = self.phase != NEVER
-        return int((self.phase - self.oldest)[trained].max(initial=0))
+        future = trained & (np.maximum(self.newest, self.made) > self.phase)
+        if future.any():
+            row = int(np.flatnonzero(future)[0])
+            return f"row {row} is trained in phase {self.phase[row]} with a version from the future"
+        for rows in self._of_actors():
+            begun = np.unique(self.nth[rows])
+            if len(begun) != begun[-1] + 1:
+                hole = int(np.setdiff1d(np.arange(begun[-1] + 1), begun)[0])
+                return f"actor {self.actor[rows[0]]} has a hole: its group {hole} is missing"
+        return None
+
+    def _unasked(self, demand: Demand) -> str | None:
+        """What is not what the learner asks for, in words."""
+        expected = np.repeat(np.arange(demand.groups), demand.rows)
+        for phase in range(demand.phases):
+            rows = self.trained_in(phase)
+            if len(rows) != len(expected) or not np.array_equal(self.place[rows], expected):
+                return (
+                    f"phase {phase} has {len(rows)} rows in {len(np.unique(self.group[rows]))} groups; the run asks "
+                    f"for {demand.groups} groups of {demand.rows}, for {demand.phases} phases"
+                )
+        return None
+
+    def _of_actors(self) -> list[Ints]:
+        """The rows of each actor, in the order in which it made them."""
+        order = np.lexsort((self.nth, self.actor))
+        cuts = np.flatnonzero(np.diff(self.actor[order])) + 1
+        return np.split(order, cuts) if len(order) else []
+
+    @cached_property
+    def _by_phase(self) -> Ints:
+        """The rows by phase and place."""
+        return np.lexsort((np.arange(len(self)), self.place, self.phase))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from .base.parsing import build, canonical_json
 from .errors import UserError
+from .schedule import Demand
 
 MOST_THREADS = 1024
 StepSize = Literal["constant", "ess", "inverse_lag"]
@@ -93,6 +94,11 @@ class RunSpec:
         return self.steps // self.steps_per_phase
 
     @property
+    def demand(self) -> Demand | None:
+        """What its learner asks of a schedule; None where the kind of task takes none."""
+        return None
+
+    @property
     def weight_decay(self) -> float:
         """Of AdamW; where a kind of task has no such setting there is none."""
         return 0.0
@@ -101,6 +107,14 @@ class RunSpec:
     def size(self) -> str:
         """The few numbers that say how big a run is."""
         raise NotImplementedError
+
+    def warm(self, phase: int) -> bool:
+        """Whether a phase belongs to the warm start: on-policy, whatever the lag model says."""
+        return False
+
+    def epochs_in(self, phase: int) -> int:
+        """Passes over the data of a phase."""
+        return self.epochs
 
     def too_few_rows(self) -> str | None:
         """What is wrong where a phase has fewer rows than minibatches, in words."""
@@ -134,20 +148,22 @@ class RunSpec:
         """The fields that are not an axis of a sweep."""
         return [f.name for f in fields(cls) if f.name not in COMMON]
 
-    def run_id(self, algorithm_hash: str, env_hash: str, lag_hash: str = "") -> str:
+    def run_id(self, algorithm_hash: str, env_hash: str, lag_hash: str = "", lag: str = "") -> str:
         """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others; that of
-        the lag model where it has a hash (`lag.file_hash`)."""
+        the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not its text
+        (`lag.identity`)."""
         as_before = {
             f.name
             for f in fields(self)
             if "before" in f.metadata and getattr(self, f.name) == f.metadata["before"]
         }
-        identity = {
+        identity: dict[str, Any] = {
             "spec": {key: value for key, value in self.to_dict().items() if key not in as_before},
             "maths": MATHS_VERSION,
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,
         }
+        identity["spec"] |= {"lag": lag} if lag else {}
         identity |= {"lag_file": lag_hash} if lag_hash else {}
         return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
 

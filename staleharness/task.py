@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shortened
-from .lag import parse_lag
+from .lag import parse_lag, schedule_of
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Task:
     normalise: ClassVar[str] = "minmax"
     axes: ClassVar[dict[str, str]] = {}
     inflight: ClassVar[bool] = False  # whether weights can change inside a row
+    real_time: ClassVar[bool] = False  # whether actors can be processes of their own
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
     preload: ClassVar[
         tuple[str, ...]
@@ -79,10 +81,21 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
-        if parse_lag(spec.lag, spec.capacity).within_rows and not cls.inflight:
+        model = parse_lag(spec.lag, spec.capacity)
+        if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
             )
+        if model.real and not cls.real_time:
+            raise UserError(
+                f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform"
+            )
+        if spec.warm(0) and not model.drawn:
+            raise UserError(
+                f"LAG={spec.lag} plans whole runs, and a warm start is for lag that is drawn; give uniform, or "
+                "warm_phases=0"
+            )
+        schedule_of(spec)
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
@@ -92,6 +105,11 @@ class Task:
     @classmethod
     def try_out(cls, env: str) -> None:
         """Raise an error where an id that the family finds, but does not list, cannot be used."""
+
+    @classmethod
+    def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of a sweep with those that follow from others filled in, where the user left them open."""
+        return settings
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:

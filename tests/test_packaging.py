@@ -221,7 +221,10 @@ def test_every_requirement_has_a_pin_within_its_range(python):
     project = PYPROJECT["project"]
     requirements = [*project["dependencies"], *PYPROJECT["build-system"]["requires"]]
     requirements += [item for extra in project["optional-dependencies"].values() for item in extra]
-    for requirement in map(Requirement, requirements):
+    others = [
+        r for r in map(Requirement, requirements) if r.name != "staleharness"
+    ]  # an extra may hold another
+    for requirement in others:
         pinned = pins(python)[requirement.name.lower()]
         assert requirement.specifier.contains(pinned), f"{requirement} but {pinned} in constraints"
 
@@ -248,3 +251,22 @@ def test_the_citation_names_the_version_that_is_installed():
     import staleharness
 
     assert f"\nversion: {staleharness.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("target", "extra"),
+    [
+        (["sweep", "ENV=gsm8k", "DEVICE=cuda"], "llm"),
+        (["sweep", "SPEC=experiments/a3po_language.toml"], "llm"),
+        (["sweep", "ENV=Hopper"], ""),
+        (["reproduce", "PAPER=a3po"], "llm"),
+        (["export", "KIND=wandb"], "wandb"),
+        (["export", "KIND=csv"], ""),
+    ],
+)
+def test_a_target_installs_the_extra_that_it_needs_and_a_dry_run_none(target, extra):
+    said = make("-n", *target).stdout
+    assert (f"--also={extra}" in said) if extra else ("--also" not in said)
+    if target[0] != "export":
+        assert "--also" not in make("-n", *target, "DRY=1").stdout

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -133,8 +134,9 @@ def sync(path: Path) -> None:
 
 def user_path(text: str) -> Path:
     """A path as typed, `~` expanded. Raises `UserError` where it cannot be one."""
-    if "\0" in text:
-        raise UserError(f"{shortened(text)!r} is not a path: it has a NUL in it")
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        what = "a NUL" if "\0" in text else "a line break or another control character"
+        raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
     try:
         path = Path(text).expanduser()
         path.exists()

@@ -101,13 +101,17 @@ def split_list(text: str) -> list[str]:
 
 
 def whole_number(text: str, what: str) -> int:
-    """A whole number as people type it: `8`, `1_000_000`, `1e6`. Raises `UserError` naming `what`."""
-    cleaned = text.strip().replace("_", "")
-    if not re.fullmatch(r"[+-]?\d+(e\+?\d{1,2})?", cleaned, re.ASCII | re.IGNORECASE):
+    """A whole number as people type it: `8`, `1_000_000`, `1e6`, `3.2e6`. Raises `UserError` naming `what`."""
+    cleaned = text.strip().replace("_", "").lower()
+    match = re.fullmatch(r"([+-]?\d+)(?:\.(\d+))?(?:e\+?(\d{1,2}))?", cleaned, re.ASCII)
+    mantissa, fraction, exponent = match.groups("") if match else ("", "", "")
+    fraction = fraction.rstrip("0")
+    zeros = int(exponent or 0) - len(fraction)
+    if match is None or (fraction and zeros < 0):
         raise UserError(f"{what}={shortened(text)!r} is not a whole number")
-    mantissa, _, zeros = cleaned.lower().partition("e")
-    number: int = int(mantissa[:30]) * 10 ** int(zeros or 0)
-    if len(mantissa) > 30 or abs(number) > LARGEST:
+    digits = mantissa + fraction
+    number: int = int(digits[:30]) * 10**zeros
+    if len(digits) > 30 or abs(number) > LARGEST:
         raise UserError(f"{what}={shortened(text)} is too large; at most {LARGEST}")
     return number
 
@@ -120,6 +124,11 @@ def type_hints(cls: type) -> Mapping[str, Any]:
     if cls not in _HINTS:
         _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
     return _HINTS[cls]
+
+
+def whole_numbers(text: str, what: str) -> list[int]:
+    """Whole numbers separated by commas or white space. Raises `UserError` naming `what`."""
+    return [whole_number(part, what) for part in split_list(text)]
 
 
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:

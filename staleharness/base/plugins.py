@@ -27,6 +27,7 @@ T = TypeVar("T", bound=type)
 
 KINDS = ("algorithms", "envs", "lags", "decoders")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
+_registered: set[type] = set()  # classes of any kind
 
 
 class Registry(Generic[T]):
@@ -53,6 +54,7 @@ class Registry(Generic[T]):
                     f"{source_file(holder)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
                 )
             cls.name = name  # type: ignore[attr-defined]
+            _registered.add(cls)
             self._classes.setdefault(name, cls)
             return self._classes[name]
 
@@ -74,15 +76,23 @@ class Registry(Generic[T]):
             )
         return self._classes[name]
 
+    def _holds_plugin(self, path: Path) -> bool:
+        """Whether a file that was executed names a registered class, its own or one that it imports."""
+        names = vars(sys.modules.get(self._module(path), object))
+        return any(isinstance(x, type) and x in _registered for x in names.values())
+
+    def _module(self, path: Path) -> str:
+        """The flat private name of a plugin file's module."""
+        path = path.resolve()
+        return f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
     def load_file(self, path: Path) -> None:
-        """Execute one plugin file under a flat private module name (once per file)."""
+        """Execute one plugin file (once per file)."""
         path = path.resolve()
         if path in self._loaded:
             return
         self._loaded.add(path)
-        module_name = (
-            f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-        )
+        module_name = self._module(path)
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
@@ -108,6 +118,10 @@ class Registry(Generic[T]):
             for folder in (builtin_folder(self.kind), *user_paths()):
                 for path in plugin_files(folder, self.kind):
                     self.load_file(path)
+                if folder.is_file() and not self._holds_plugin(folder):
+                    raise UserError(
+                        f"plugin {folder} registers nothing; `staleharness new` writes one to start from"
+                    )
             for point in sorted(importlib.metadata.entry_points(group=f"staleharness.{self.kind}"), key=str):
                 try:
                     with contextlib.redirect_stdout(sys.stderr):
@@ -170,6 +184,11 @@ def plugin_files(path: Path, kind: str) -> list[Path]:
         return [path]
     folder = path / kind if any((path / each).is_dir() for each in KINDS) else path
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".")))
+
+
+def is_builtin(cls: type, kind: str) -> bool:
+    """Whether a plugin class lies in the built-in folder of its kind."""
+    return Path(source_file(cls)).parent == builtin_folder(kind).resolve()
 
 
 def source_file(cls: type) -> str:

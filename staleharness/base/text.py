@@ -96,6 +96,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
+def megabytes(size: float) -> str:
+    """Bytes as `12 MB`, at least 1."""
+    return f"{max(1, round(size / 1e6)):,} MB"
+
+
 def printable(text: str) -> str:
     """A line without control characters: a name or an error message cannot steer the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
+from ..schedule import Demand
 from ..spec import Aggregation, RunSpec
 from ..tokens.spec import TokenSpec
 
@@ -83,6 +84,10 @@ class ChainSpec(TokenSpec):
     def completion_tokens(self) -> int:
         """Decisions of the longest row: H, of every row."""
         return self.horizon
+
+    @property
+    def demand(self) -> Demand:
+        return Demand(self.phases, self.minibatches * self.batch, 1, self.horizon, self.seed)
 
     @property
     def size(self) -> str:

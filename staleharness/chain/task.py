@@ -39,10 +39,12 @@ class ChainTask(Task):
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:
-        if parse_lag(spec.lag, spec.capacity).within_rows:
+        model = parse_lag(spec.lag, spec.capacity)
+        if model.drawn and model.within_rows:
             raise UserError(
                 f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform"
             )
+        super().check(spec)
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[B] whether episodes of these decisions [B, H] have succeeded."""

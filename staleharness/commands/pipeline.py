@@ -17,6 +17,7 @@ from .shared.arguments import SWITCH, value
 if TYPE_CHECKING:
     from ..pipeline.log import Record
 
+LENGTH_BIAS = 0.03  # from which on it is said
 HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
 
 
@@ -92,7 +93,7 @@ def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         text += ["", f"{name}: {s['why']}"]
         text += [f"  trainer  {_shares(s['trainer'])}", f"  slots    {_shares(s['slots'])}"]
         text += [f"  {unit:<8} {_account(account)}" for unit, account in s["ledger"].items()]
-        text += [f"  {line}" for line in _bounds(s)]
+        text += [f"  {line}" for line in [*_bounds(s), *_bias(s)]]
     return text
 
 
@@ -106,9 +107,21 @@ def _bounds(s: Mapping[str, Any]) -> list[str]:
         above = "" if most is not None else f": {share}, {lag['share_above_bound']:.1%} above"
         lines.append(f"cap      {cap:g}{above}{holds}")
     if most is not None:
-        dropped = "" if s["ledger"]["rows"]["dropped_stale"] else "; no row was ever too old"
+        tokens = s["ledger"]["tokens"]
+        dropped = "" if tokens["dropped_stale"] or tokens["masked"] else "; no row was ever too old"
         lines.append(f"max_lag  {most}: {share}{dropped}")
     return lines
+
+
+def _bias(s: Mapping[str, Any]) -> list[str]:
+    """Whether what is trained on is as long as what is generated."""
+    lag = s["lag"]
+    if abs(lag["length_bias"]) < LENGTH_BIAS:
+        return []
+    trained, begun = number(lag["tokens_trained_mean"], 0), number(lag["tokens_begun_mean"], 0)
+    return [
+        f"lengths  {trained} of the rows trained on, {begun} of all in the mean: {lag['length_bias']:+.0%}"
+    ]
 
 
 def _shares(shares: Mapping[str, float]) -> str:

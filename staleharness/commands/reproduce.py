@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from ..store.store import Store
 
 
+CORES = 2  # that the published runs shared
+
+
 @dataclass(frozen=True)
 class Command:
-    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them."""
+    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them. Without a
+    paper and a figure: list what there is, and what it takes."""
 
-    paper: Annotated[str, value("NAME", "vaco")] = "vaco"
+    paper: Annotated[str | None, value("NAME", "vaco with --fig")] = None
     """The paper, by its folder in experiments/."""
     fig: Annotated[str | None, value("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
@@ -35,7 +39,9 @@ class Command:
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
     """Folder for results, one below it per study, and for the figures."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say which runs, how long and how much disk."""
+    """Only say which runs, how long and how much disk, as far as stored runs tell."""
+    probe: Annotated[bool, SWITCH] = False
+    """With --dry: measure the speed here, for some seconds, where no stored run tells it."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 
@@ -54,7 +60,10 @@ def handle(command: Command) -> int:
     from .shared.execute import execute
 
     check_scale_name(command.scale)
-    paper, figures = read_paper(command.paper)
+    if command.paper is None and command.fig is None:
+        return _list(command)
+    name = command.paper or "vaco"
+    paper, figures = read_paper(name)
     wanted = chosen(figures, command.fig)
     out, code = user_path(command.out), 0
     plans = []
@@ -69,11 +78,11 @@ def handle(command: Command) -> int:
             continue
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
-    if command.dry:
-        _say(command, plans, out)
-        return 0
     for _, _, store in plans:
         store.check()
+    if command.dry or command.probe:
+        _say(command, plans, out)
+        return 0
     for _, planned, store in plans:
         store.open_for_writing()
         labels = {run.run_id: run.label for run in planned.runs}
@@ -90,13 +99,52 @@ def handle(command: Command) -> int:
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
-    pictures = make(paper, command.paper, entries, [f.name for f in wanted], out / "figures")
+    pictures = make(paper, name, entries, [f.name for f in wanted], out / "figures")
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}
-        print(json.dumps({"paper": command.paper, "figures": states, "folder": str(out / "figures")}))
+        print(json.dumps({"paper": name, "figures": states, "folder": str(out / "figures")}))
     else:
         print("\n".join(f"figure: {path}" for path in pictures))
     return code
+
+
+def _list(command: Command) -> int:
+    """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
+    from ..base.text import duration, fixed_width, megabytes, number
+    from ..pages.papers import experiments, read_paper
+    from ..running.estimate import disk
+    from ..store.bundle import bundle_path, reference
+    from ..store.store import Store
+
+    rows: list[dict[str, Any]] = []
+    for name in sorted(file.parent.name for file in experiments().glob("*/paper.toml")):
+        _, figures = read_paper(name)
+        for study in dict.fromkeys(f.entry.study for f in figures):
+            drawn = [f for f in figures if f.entry.study == study]
+            runs = len(drawn[0].question.cells()) * drawn[0].question.seeds
+            path = bundle_path(reference(), study, "small")
+            made = Store(path).read_all() if path.is_dir() else []
+            spent = sum(run.record["seconds"]["total"] for run in made) / max(1, len(made))
+            space = sum(disk(run.record["phases"]) for run in made) / max(1, len(made))
+            rows.append({
+                "paper": name, "study": study, "figures": [f.number or f.name for f in drawn], "runs": runs,
+                "seconds": runs * spent / CORES if made else None, "bytes": runs * space if made else None,
+            })  # fmt: skip
+    if command.json:
+        print(json.dumps({"studies": rows}, sort_keys=True))
+        return 0
+    lines = []
+    for row in rows:
+        size = megabytes(row["bytes"]) if row["bytes"] else number(None)
+        lines.append([row["paper"], row["study"], str(row["runs"]), duration(row["seconds"]), size])
+    head, rule, *table = fixed_width(["PAPER", "study", "runs", f"on {CORES} cores", "disk"], lines)
+    print(f"{head}  FIG\n{rule}  ---")
+    for line, row in zip(table, rows, strict=True):
+        print(f"{line}  {' '.join(row['figures'])}")
+    print(
+        "make reproduce PAPER=vaco FIG=3 makes one; SCALE=paper is days of a large machine; DRY=1 says what is left"
+    )
+    return 0
 
 
 def _others(store: Store, out: Path) -> list[Store]:
@@ -122,7 +170,7 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
             if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
-        guess = estimate(missing, store, jobs_for(command.jobs, planned))
+        guess = estimate(missing, store, jobs_for(command.jobs, planned), command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
             "seconds": guess.seconds, "bytes": guess.bytes,

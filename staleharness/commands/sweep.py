@@ -21,23 +21,29 @@ class Command(Shown, Grid):
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would be run, how long and how much disk."""
+    """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
+    list: Annotated[bool, SWITCH] = False
+    """With --dry: every run, one a line."""
+    probe: Annotated[bool, SWITCH] = False
+    """With --dry: measure the speed here, for some seconds, where no stored run tells it."""
 
 
 def handle(command: Command) -> int:
     from ..running.execution import jobs_for
     from ..statistics.normalise import check_scale
     from ..store.store import Store
+    from ..task import find_env
     from .shared.execute import execute, planned_of
     from .shared.present import check_shown
 
     check_shown(command)
     planned = planned_of(command)
-    check_scale(command.normalise, command.score, planned.envs, planned.labels, planned.capacities)
+    score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
+    check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
     jobs = jobs_for(command.jobs, planned)
     store = Store(command.out)
     store.check()
-    if command.dry:
+    if command.dry or command.list or command.probe:
         return _dry(command, planned, store, jobs)
     return execute(command, planned, store, jobs)
 
@@ -46,18 +52,20 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
     """Say what there is to run, and what it takes."""
     from ..running.estimate import estimate
     from ..running.execution import describe, stored_of
+    from ..running.expectations import on_lag
     from ..running.plan import dump
     from .shared.execute import say_plan
 
     stream = sys.stderr if command.json else sys.stdout
     done = {run.id for run in stored_of(planned, store)}
-    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs)
-    say_plan(planned, len(done), jobs)
-    for run in planned.runs:
+    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs, command.probe)
+    say_plan(planned, len(done), jobs, stream)
+    for run in planned.runs if command.list else ():
         print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
     print(guess.text, file=stream)
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}
+        content["notes"] = on_lag(planned)
         print(json.dumps(content, sort_keys=True))
     return 0

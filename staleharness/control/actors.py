@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..simulator.buffer import Version
 from .moments import CLIP
-from .networks import MIN_ROWS, gaussian_logp, views_of
+from .networks import MIN_ROWS, views_of
 from .policy import MLPPolicy
 
 
@@ -42,7 +42,7 @@ class Actors:
         self.position = torch.from_numpy(position).to(policy.device)  # [N] padded row of each environment
         self.log_std = log_std.squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
         self.std = self.log_std.exp()
-        self.act_dim = policy.act_dim
+        self.density, self.act_dim = policy.density, policy.act_dim
         if policy.act_dim == 1:  # see `networks`
             weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
         self.weights, self.biases = weights[::2], weights[1::2]
@@ -63,9 +63,9 @@ class Actors:
         return mean.flatten(0, 1)[self.position, : self.act_dim]
 
     def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """(actions [N, A], mean actions [N, A])."""
+        """(actions [N, columns], mean actions [N, A]: what the networks put out)."""
         mean = self.means(obs)
-        return mean + self.std * noise, mean
+        return self.density.act(mean, self.std, noise), mean
 
 
 def mixture_logp(
@@ -76,5 +76,5 @@ def mixture_logp(
     for version, weight in zip(versions, weights, strict=True):
         x = ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-CLIP, CLIP)
         mean, log_std = policy.actor(views_of(version.tensors["actor"], policy.actor_shapes), x)
-        terms.append(gaussian_logp(action, mean, log_std) + math.log(weight))
+        terms.append(policy.density.logp(action, mean, log_std) + math.log(weight))
     return torch.logsumexp(torch.stack(terms), 0) if len(terms) > 1 else terms[0]

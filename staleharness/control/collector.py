@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +17,16 @@ from ..batch import Rollout
 from ..simulator.buffer import PolicyBuffer, Version
 from ..simulator.lags import Lags
 from .actors import Actors, mixture_logp
-from .networks import gaussian_logp
+from .distributions import Distribution, as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import action_bounds
 
 if TYPE_CHECKING:
     import gymnasium
+
+
+# (t, which episodes ended just before) -> versions [size] of decision t and those after, or None: as before
+NextVersions = Callable[[int, NDArray[np.bool_]], NDArray[np.int64] | None]
 
 
 @dataclass
@@ -33,36 +38,70 @@ class Episodes:
 
 
 class Collector:
-    """Holds the environments between phases; `collect` runs one phase."""
+    """Holds environments between phases; `collect` runs one phase, `make` what a schedule asks for.
+
+    first: the number of its first environment, among all that there are.
+    """
 
     def __init__(
-        self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, lags: Lags
+        self,
+        spec: ControlSpec,
+        env: gymnasium.vector.VectorEnv,
+        policy: MLPPolicy,
+        lags: Lags | None = None,
+        first: int = 0,
     ) -> None:
-        self.spec, self.env, self.policy, self.lags = spec, env, policy, lags
-        self.low, self.high = action_bounds(env)
-        self.obs, _ = env.reset(seed=integer(spec.seed, "env"))
-        self.episode_return = np.zeros(spec.num_envs)
-        self.episode_length = np.zeros(spec.num_envs, dtype=np.int64)
-        self.assigned = np.zeros(spec.num_envs, dtype=np.int64)  # version of each actor
+        self.spec, self.env, self.policy, self._lags, self.first = spec, env, policy, lags, first
+        self.size = env.num_envs
+        self.taken = as_taken(env)
+        self.obs, _ = env.reset(seed=integer(spec.seed, "env") + first)
+        self.episode_return = np.zeros(self.size)
+        self.episode_length = np.zeros(self.size, dtype=np.int64)
+        self.assigned = np.zeros(self.size, dtype=np.int64)  # version of each actor
+
+    @property
+    def lags(self) -> Lags:
+        assert self._lags is not None, "versions are drawn for `collect`, by the run's lag model"
+        return self._lags
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> tuple[Rollout, Episodes]:
         """Roll every environment for `num_steps`; returns rows [num_envs, num_steps] and the finished episodes."""
-        spec, policy, n = self.spec, self.policy, self.spec.num_envs
-        if spec.reset_each_phase and phase > 0:
-            self._reset(np.ones(n, dtype=bool))
+        self._begin(phase)
         self._assign(buffer, phase)
+
+        def next_versions(t: int, done: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+            if self.spec.assignment == "phase" or not done.any():
+                return None
+            return np.where(done, self._draw(phase, t), self.assigned)
+
+        record, episodes = self._roll(buffer, phase, next_versions)
+        mixture = self._mixture(buffer, phase, record) if self.spec.density == "mixture" else None
+        return record.rollout(buffer, mixture), episodes
+
+    def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> tuple[Rollout, Episodes]:
+        """The `nth` time that every environment is rolled for `num_steps`, with what `versions` says."""
+        self._begin(nth)
+        asked = versions(0, np.zeros(self.size, dtype=np.bool_))
+        self.assigned = self.assigned if asked is None else asked
+        record, episodes = self._roll(buffer, nth, versions)
+        return record.rollout(buffer, None), episodes
+
+    def _begin(self, nth: int) -> None:
+        if self.spec.reset_each_phase and nth > 0:
+            self._reset(np.ones(self.size, dtype=bool))
+
+    def _roll(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> tuple[_Record, Episodes]:
+        spec, policy = self.spec, self.policy
         actors = self._actors(buffer)
-        noise = stream(spec.seed, "action", phase).standard_normal(
-            (spec.num_steps, n, policy.act_dim), np.float32
-        )
-        record = _Record(spec.num_steps, n, policy)
+        noise = self._noise(nth)
+        record = _Record(spec.num_steps, self.size, policy)
         episodes = Episodes([], [])
         with torch.no_grad():
             for t in range(spec.num_steps):
                 obs = record.observe(t, self.obs)
                 sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
                 action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
-                next_obs, reward, terminated, truncated, _ = self.env.step(action.clip(self.low, self.high))
+                next_obs, reward, terminated, truncated, _ = self.env.step(self.taken(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
@@ -75,12 +114,20 @@ class Collector:
                     episodes.returns += self.episode_return[done].tolist()
                     episodes.lengths += self.episode_length[done].tolist()
                     self._reset(done)
-                    if spec.assignment == "episode":
-                        self.assigned[done] = self._draw(phase, t + 1)[done]
-                        actors = self._actors(buffer)
-            mixture = self._mixture(buffer, phase, record) if spec.density == "mixture" else None
-        steps = {v: buffer[v].gradient_step for v in np.unique(record.version).tolist()}
-        return record.rollout(steps, mixture), episodes
+                if not last and (asked := versions(t + 1, done)) is not None:
+                    self.assigned = asked
+                    actors = self._actors(buffer)
+        return record, episodes
+
+    def _noise(self, nth: int) -> NDArray[np.float32]:
+        """[num_steps, size, A]: of `num_envs` environments at a time, the columns of its own."""
+        spec = self.spec
+        block, column = divmod(self.first, spec.num_envs)
+        which = (nth, block) if block else (nth,)
+        shape = spec.num_steps, spec.num_envs
+        if self.size == spec.num_envs:
+            return _drawn(self.policy.density, spec.seed, which, shape)
+        return _kept(self.policy.density, spec.seed, which, shape)[:, column : column + self.size]
 
     def _draw(self, phase: int, *index: int) -> NDArray[np.int64]:
         if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
@@ -106,6 +153,7 @@ class Collector:
         live = {"mean": self.policy.mean, "inverse_std": self.policy.inverse_std}
         return replace(version, tensors={**version.tensors, **live})
 
+    @torch.no_grad()
     def _mixture(self, buffer: PolicyBuffer, phase: int, record: _Record) -> Tensor:
         weights = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
         versions = [self._as_acted(buffer[v]) for v in sorted(weights)]
@@ -138,9 +186,9 @@ class _Record:
         def empty(*shape: int) -> NDArray[np.float32]:
             return np.empty((steps, envs, *shape), dtype=np.float32)
 
-        self.device = policy.device
-        self.obs, self.action = empty(policy.obs_dim), empty(policy.act_dim)
-        self.mean, self.log_std = empty(policy.act_dim), empty(policy.act_dim)
+        self.device, self.density = policy.device, policy.density
+        self.obs, self.action = empty(policy.obs_dim), empty(policy.density.columns)
+        self.mean, self.log_std = empty(policy.act_dim), empty(policy.density.deviations)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
         self.terminated = np.empty((steps, envs), dtype=bool)
@@ -174,15 +222,16 @@ class _Record:
         rows = np.flatnonzero(cut)
         self.final.append((next_obs[rows].astype(np.float32), rows, t))
 
-    def rollout(self, gradient_steps: dict[int, int], mixture: Tensor | None) -> Rollout:
+    def rollout(self, buffer: PolicyBuffer, mixture: Tensor | None) -> Rollout:
         """What was written, by rows. `mixture` [T, N]: log-probabilities in place of the acting version's own."""
         tensor = self.tensor
-        step_of = np.vectorize(gradient_steps.__getitem__, otypes=[np.int64])
+        steps = {v: buffer[v].gradient_step for v in np.unique(self.version).tolist()}
+        step_of = np.vectorize(steps.__getitem__, otypes=[np.int64])
         action, mean, log_std = tensor(self.action), tensor(self.mean), tensor(self.log_std)
         by_time = {
             "obs": tensor(self.obs),
             "action": action,
-            "behaviour_logp": gaussian_logp(action, mean, log_std) if mixture is None else mixture,
+            "behaviour_logp": self.density.logp(action, mean, log_std) if mixture is None else mixture,
             "behaviour_mean": mean,
             "behaviour_log_std": log_std,
             "version": tensor(self.version),
@@ -197,6 +246,15 @@ class _Record:
             final_row=tensor(np.concatenate([rows for _, rows, _ in self.final])),
             final_step=tensor(np.concatenate([np.full(len(rows), t) for _, rows, t in self.final])),
         )
+
+
+def _drawn(
+    density: Distribution, seed: int, which: tuple[int, ...], shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    return density.noise(stream(seed, "action", *which), *shape)
+
+
+_kept = functools.lru_cache(maxsize=8)(_drawn)  # actors that share their noise ask one after the other
 
 
 def _tensors(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -11,9 +11,10 @@ from ..base.streams import integer, stream
 from ..simulator.buffer import Version
 from ..simulator.phase import Scores
 from .actors import Actors
+from .distributions import as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import ControlTask, action_bounds
+from .task import ControlTask
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
@@ -32,7 +33,7 @@ def evaluate(
         obs, _ = env.reset(seed=seeds + seeds)
         actors = Actors(policy, [version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
-        low, high = action_bounds(env)
+        taken = as_taken(env)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -41,11 +42,11 @@ def evaluate(
                 raise RuntimeError(
                     f"an episode of {spec.env} lasts more than {LONGEST:,} steps; give it a time limit"
                 )
-            noise[:episodes] = rng.standard_normal((episodes, policy.act_dim), np.float32)
+            noise[:episodes] = policy.density.noise(rng, episodes)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
                 action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
-            obs, reward, terminated, truncated, _ = env.step(np.clip(action.cpu().numpy(), low, high))
+            obs, reward, terminated, truncated, _ = env.step(taken(action.cpu().numpy()))
             returns[alive] += reward[alive]
             lengths[alive] += 1
             done = terminated | truncated

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..algorithm import Algorithm
+from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
-from ..batch import Decisions, Rollout, Targets
+from ..batch import Decisions, Rollout, Targets, Values
+from ..objectives import masked_mean
+from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
-from .networks import gaussian_kl
 from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
@@ -26,6 +27,7 @@ class ControlData(NamedTuple):
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
     fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
+    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
 class Columns(NamedTuple):
@@ -57,12 +59,15 @@ class ControlLearner(Learner[ControlData, Part]):
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
         self.policy = policy
+        self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
 
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)
+        self.kept = None if data.kept is None else data.kept.flatten()
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
+        self.rows = Rows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
         report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 
@@ -81,7 +86,7 @@ class ControlLearner(Learner[ControlData, Part]):
             targets.value_target,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, realign == "step", rng)
+        parts = batch.minibatches(count, self.in_rows, rng, self.kept)
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in shuffled]
@@ -111,7 +116,10 @@ class ControlLearner(Learner[ControlData, Part]):
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, mask / mask.numel())
         start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
-        critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
+        if self.own_value_loss:
+            critic_loss, of_value = self._own_value_loss(part, now, asked.value_target, mask)
+        else:
+            critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
@@ -123,6 +131,27 @@ class ControlLearner(Learner[ControlData, Part]):
             "clipped": clipped,
         }
         return Gradient(decisions, answer, pull, log)
+
+    def _own_value_loss(
+        self, part: Part, now: Evaluation, target: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
+        fixed = part.fixed
+        shown = Values(
+            value=now.value.view_as(mask).detach().requires_grad_(),
+            start=fixed.start_value,
+            target=target,
+            behaviour_logp=fixed.behaviour_logp,
+            target_logp=now.logp.detach().view_as(mask),
+            lag=fixed.lag,
+            mask=mask,
+            state=self.state,
+            progress=self.progress,
+        )
+        with torch.enable_grad():
+            loss = masked_mean(self.algorithm.value_loss(shown), mask)
+            (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, shown.value)
+        return loss.detach(), of_value.flatten()
 
     def _of_entropy(self, decisions: int) -> Tensor | float:
         """The gradient of the entropy bonus with respect to log σ: summed over decisions, as autograd rounds it."""
@@ -164,20 +193,23 @@ class ControlLearner(Learner[ControlData, Part]):
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed
         shape, flat = part.decision.shape, part.decision.flatten()
+        proximal = self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
-        if self.algorithm.proximal == "recompute":
+        if proximal == "recompute":
             proximal_logp = fixed.start_logp
-        elif self.algorithm.proximal == "ewma":
+        elif proximal == "ewma":
             obs, action = batch.obs[flat], batch.action[flat]
             proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
 
         def analytic_kl(anchor: str) -> Tensor:
-            if anchor == "proximal":
+            if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
+            elif anchor == "proximal" and proximal == "ewma":
+                mean, log_std = self.policy.actor_with(self.shadow[0], batch.obs[flat])
             else:
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
-            return gaussian_kl(mean, log_std, now.mean, now.log_std).view(shape)
+            return self.policy.density.kl(mean, log_std, now.mean, now.log_std).view(shape)
 
         return Decisions(
             target_logp=now.logp.view(shape),
@@ -188,5 +220,7 @@ class ControlLearner(Learner[ControlData, Part]):
             gradient_lag=self.gradient_steps - fixed.behaviour_step,
             mask=mask,
             state=self.state,
+            progress=self.progress,
+            continues=batch.continues.flatten()[part.decision] if self.algorithm.time_order else None,
             analytic_kl=analytic_kl,
         )

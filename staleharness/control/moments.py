@@ -46,6 +46,17 @@ class Moments:
         return {"count": self.count, "mean": self.mean, "variance": self.variance}
 
 
+def discounted_returns(reward: Tensor, done: Tensor, carry: Tensor, discount: float) -> tuple[Tensor, Tensor]:
+    """Σ γ^k r_{t−k} since the episode began [T, B] from raw rewards and episode ends [B, T], and what is carried over
+    to the next ones [B], as `carry` was to these."""
+    returns = torch.empty_like(reward, dtype=torch.float64).t().contiguous()
+    keep = (~done).double().t().contiguous()
+    for t, step in enumerate(reward.double().t().contiguous()):
+        returns[t] = carry = carry * discount + step
+        carry = carry * keep[t]
+    return returns, carry
+
+
 class RewardScale:
     """Divides rewards by the running standard deviation of the discounted return, one statistic for all
     environments, applied to a whole phase at once.
@@ -61,13 +72,11 @@ class RewardScale:
 
     def update(self, reward: Tensor, done: Tensor) -> None:
         """Take in one phase of raw rewards and episode ends, both [B, T]."""
-        returns = torch.empty_like(reward, dtype=torch.float64).t().contiguous()
-        carry = self.carry
-        keep = (~done).double().t().contiguous()
-        for t, step in enumerate(reward.double().t().contiguous()):
-            returns[t] = carry = carry * self.discount + step
-            carry = carry * keep[t]
-        self.carry = carry
+        returns, self.carry = discounted_returns(reward, done, self.carry, self.discount)
+        self.take_in(returns)
+
+    def take_in(self, returns: Tensor) -> None:
+        """Take in returns [T, B] as `discounted_returns` gives them."""
         self.moments = self.moments.updated(returns.reshape(-1, 1))
 
     def __call__(self, reward: Tensor) -> Tensor:

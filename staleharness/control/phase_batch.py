@@ -84,11 +84,14 @@ class PhaseBatch:
             gae_lambda=self.gae_lambda,
         )
 
-    def minibatches(self, count: int, whole_rows: bool, rng: np.random.Generator) -> tuple[Tensor, ...]:
+    def minibatches(
+        self, count: int, whole_rows: bool, rng: np.random.Generator, kept: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
-        `whole_rows`, where time order has to be kept."""
+        `whole_rows`, where time order has to be kept. Decisions that are not `kept` [N] are in none of them."""
         rows, steps = self.shape
         order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)
+        order = order if kept is None else order[kept[order]]
         index = order[:, None]
         if whole_rows:
             index = index * steps + torch.arange(steps, device=self.obs.device)

@@ -1,19 +1,25 @@
-"""The learner's Gaussian policy and its critic over one flat vector of parameters."""
+"""The learner's policy and its critic over one flat vector of parameters."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..base.streams import integer
 from ..simulator.buffer import Version
+from .distributions import Distribution, Gaussian, distribution_of
 from .moments import CLIP, Moments
-from .networks import HALF_LOG_2PI, gaussian_logp, layer_shapes, means, network, views_of
-from .passes import GaussianPass, NetworkPass
+from .networks import layer_shapes, means, network, views_of
+from .passes import NetworkPass
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from .spec import ControlSpec
 
 
 @dataclass(frozen=True)
@@ -21,10 +27,10 @@ class Evaluation:
     """What the learner's policy and critic say about observations and actions."""
 
     logp: Tensor  # log π(a|s), summed over action dimensions [N]
-    entropy: Tensor  # [], the same at every state
+    entropy: Tensor  # [], the mean over states (of normals, the same at each)
     value: Tensor  # V(s) [N]
-    mean: Tensor  # [N, A]
-    log_std: Tensor  # [A]
+    mean: Tensor  # [N, A], or the logits of A choices
+    log_std: Tensor  # [A], or [0]
 
 
 class Pull(NamedTuple):
@@ -37,6 +43,12 @@ class Pull(NamedTuple):
     log_std: Tensor | None = None  # [A], likewise
 
 
+def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
+    """The policy that a run begins with, for environments like these."""
+    obs_dim = int(math.prod(env.single_observation_space.shape or ()))
+    return MLPPolicy(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device)
+
+
 class MLPPolicy:
     """Actor and critic over one flat vector of parameters, and the observation statistics they act with.
 
@@ -44,11 +56,18 @@ class MLPPolicy:
     """
 
     def __init__(
-        self, obs_dim: int, act_dim: int, hidden: tuple[int, ...], seed: int, device: str = "cpu"
+        self,
+        obs_dim: int,
+        actions: int | Distribution,
+        hidden: tuple[int, ...],
+        seed: int,
+        device: str = "cpu",
     ) -> None:
-        self.obs_dim, self.act_dim, self.hidden = obs_dim, act_dim, hidden
+        """`actions`: what they are drawn from; a number stands for normals of so many dimensions."""
+        self.density: Distribution = Gaussian(actions) if isinstance(actions, int) else actions
+        self.obs_dim, self.act_dim, self.hidden = obs_dim, self.density.outputs, hidden
         self.device = torch.device(device)
-        self.actor_shapes = [*layer_shapes((obs_dim, *hidden, act_dim)), (act_dim,)]
+        self.actor_shapes = [*layer_shapes((obs_dim, *hidden, self.act_dim)), (self.density.deviations,)]
         self.critic_shapes = layer_shapes((obs_dim, *hidden, 1))
         self.actor_size = sum(math.prod(shape) for shape in self.actor_shapes)
         size = self.actor_size + sum(math.prod(shape) for shape in self.critic_shapes)
@@ -64,7 +83,6 @@ class MLPPolicy:
             NetworkPass(self.actor_weights, columns=2),
             NetworkPass(self.critic_weights),
         )
-        self.density = GaussianPass()
         self._initialise(seed)
         self.set_statistics(Moments.initial(obs_dim))
 
@@ -85,7 +103,7 @@ class MLPPolicy:
         self.mean, self.inverse_std = mean.to(self.device), inverse_std.to(self.device)
 
     def actor(self, parameters: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """(mean [N, A], log σ [A]) for normalised observations."""
+        """(mean [N, A], log σ [A]) for normalised observations; of choices, (logits, [0])."""
         return means(parameters[:-1], x), parameters[-1]
 
     def normalise(self, obs: Tensor) -> Tensor:
@@ -98,8 +116,8 @@ class MLPPolicy:
         x = self.normalise(obs)
         mean = means(self.actor_weights, x)
         value = network(self.critic_weights, x).squeeze(-1)
-        logp = gaussian_logp(action, mean, self.log_std)
-        return Evaluation(logp, self._entropy(), value, mean, self.log_std.clone())
+        logp = self.density.logp(action, mean, self.log_std)
+        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def forward(self, obs: Tensor, action: Tensor) -> Evaluation:
         """`evaluate`, remembering what `backward` needs. To be called under `torch.no_grad`."""
@@ -107,19 +125,16 @@ class MLPPolicy:
         mean = self.actor_pass.forward(x)
         value = self.critic_pass.forward(x).squeeze(-1)
         logp = self.density.forward(action, mean, self.log_std)
-        return Evaluation(logp, self._entropy(), value, mean, self.log_std.clone())
+        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def backward(self, pull: Pull) -> None:
         """Put ∂L/∂θ into the flat gradient, given the gradient of the loss with respect to the last `forward`."""
         mean, log_std = self.density.backward(pull.logp, pull.log_std)
-        log_std += pull.entropy
+        self.density.add_entropy(mean, log_std, pull.entropy)
         if pull.mean is not None:
             mean += pull.mean
         actor, critic = self.actor_pass.backward(mean), self.critic_pass.backward(pull.value[:, None])
         torch.cat([g.flatten() for g in (*actor, log_std, *critic)], out=self.flat_gradient)
-
-    def _entropy(self) -> Tensor:
-        return (self.log_std + (0.5 + HALF_LOG_2PI)).sum()
 
     @torch.no_grad()
     def values_now(self, obs: Tensor) -> Tensor:
@@ -129,8 +144,12 @@ class MLPPolicy:
     @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
-        mean, log_std = self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
-        return gaussian_logp(action, mean, log_std)
+        return self.density.logp(action, *self.actor_with(actor_flat, obs))
+
+    @torch.no_grad()
+    def actor_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """`actor` under other weights, for raw observations and with the learner's statistics."""
+        return self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
 
     @property
     def actor_flat(self) -> Tensor:

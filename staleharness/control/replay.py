@@ -23,6 +23,7 @@ class RolloutStore:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.unseen_rows = 0  # rows that left without ever being consumed
+        self.reused_rows = 0  # of those that were consumed last, how many had been before
         self._rollouts: dict[int, Rollout] = {}
         self._seen: dict[int, NDArray[np.bool_]] = {}
 
@@ -36,14 +37,20 @@ class RolloutStore:
 
     def draw(self, phases: NDArray[np.int64]) -> Rollout:
         """Row b from the rollout of `phases[b]`; rows come sorted by phase, then by slot."""
-        parts = []
+        parts, self.reused_rows = [], 0
         for phase in np.unique(phases).tolist():
             rows = np.flatnonzero(phases == phase)
+            self.reused_rows += int(self._seen[phase][rows].sum())
             self._seen[phase][rows] = True
             parts.append(
                 self._rollouts[phase].rows(torch.from_numpy(rows).to(self._rollouts[phase].obs.device))
             )
         return concatenate(parts)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that are held and have not been consumed yet."""
+        return sum(int((~seen).sum()) for seen in self._seen.values())
 
     def state_dict(self) -> dict[str, Any]:
         def plain(rollout: Rollout) -> dict[str, Any]:

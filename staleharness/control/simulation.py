@@ -2,60 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import contextlib
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 from torch import Tensor
 
+from ..asynchronous.processes import Pace
+from ..batch import Rollout
+from ..simulator.buffer import PolicyBuffer
+from ..simulator.elsewhere import counted_elsewhere
+from ..simulator.ledger import Count, Flow
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
-from .collector import Collector
+from .collector import Collector, Episodes
+from .crew import Consumed, Crew
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .policy import MLPPolicy
+from .policy import MLPPolicy, policy_for
+from .processes import ControlProcesses
 from .replay import RolloutStore
 from .spec import ControlSpec
 from .task import ControlTask
 
+if TYPE_CHECKING:
+    import gymnasium
 
-class ControlSimulation(Simulation[ControlData]):
-    """A run on a vector of gymnasium environments."""
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class LearnsControl(Simulation[ControlData]):
+    """Learner, statistics and evaluation of a run on gymnasium environments, wherever its data come from.
+
+    env: one vector of them, which tells of the spaces.
+    """
 
     spec: ControlSpec
     task: ControlTask
     policy: MLPPolicy
-    stateful: ClassVar[tuple[str, ...]] = ("rollouts", "collector", "reward_scale")
 
-    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
+    def __init__(self, spec: ControlSpec, task: ControlTask, env: gymnasium.vector.VectorEnv) -> None:
         super().__init__(spec, task)
-        self.env = task.make(spec.env, spec.num_envs, spec.threads)
-        obs_dim = int(np.prod(self.env.single_observation_space.shape or ()))
-        act_dim = int(np.prod(self.env.single_action_space.shape or ()))
-        self.policy = MLPPolicy(obs_dim, act_dim, spec.hidden, spec.seed, spec.device)
+        self.policy = policy_for(spec, env)
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
-        self.rollouts = RolloutStore(spec.capacity)
-        self.collector = Collector(spec, self.env, self.policy, self.lags)
-        self.moments = Moments.initial(obs_dim)
+        self.moments = Moments.initial(self.policy.obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)
 
-    def collect(self, phase: int) -> Collected[ControlData]:
+    def consumes(
+        self,
+        rollout: Rollout,
+        fresh: Rollout,
+        episodes: Episodes,
+        unseen: int,
+        flow: Flow | None = None,
+        kept: Tensor | None = None,
+    ) -> Collected[ControlData]:
+        """What the learner takes: `rollout`, and of what was acted in this phase, `fresh`, the statistics."""
         spec = self.spec
-        rollout, episodes = self.collector.collect(self.buffer, phase)
-        fresh = rollout
-        self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
-        if spec.mechanism == "replay":
-            self.rollouts.push(phase, rollout)
-            rollout = self.rollouts.draw(self.lags.draw(phase, spec.num_envs).starts)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
         said = {
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,
             "rollout_length": float(np.mean(episodes.lengths)) if episodes.lengths else None,
             "rollout_episodes": len(episodes.returns),
-            "unseen_rows": self.rollouts.unseen_rows,
+            "unseen_rows": unseen,
         }
-        data = ControlData(rollout, reward, fresh.obs.flatten(0, 1))
-        return Collected(data, fresh.behaviour_logp, said, {})
+        data = ControlData(rollout, reward, fresh.obs.flatten(0, 1), kept)
+        return Collected(data, fresh.behaviour_logp, said, {}, flow)
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._take_in(data.fresh_obs)}
@@ -77,9 +97,6 @@ class ControlSimulation(Simulation[ControlData]):
         newest = self.policy.snapshot(self.phase, self.gradient_steps)
         return evaluate(self.spec, self.task, self.policy, newest, episodes)
 
-    def close(self) -> None:
-        self.env.close()
-
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "moments": self.moments.state_dict()}
 
@@ -88,3 +105,81 @@ class ControlSimulation(Simulation[ControlData]):
         self.moments = Moments(**state["moments"])
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
+
+
+FIRST_AGAIN = (
+    "mechanism=replay trains on the first batch again in every phase until LAG={} has its lag, which is over-fitting "
+    "and not delay; LAG=delay:<l> without replay is a queue that trains on nothing before it is full"
+)
+
+
+class ControlSimulation(LearnsControl):
+    """A run on a vector of gymnasium environments, with versions that are drawn in each phase."""
+
+    stateful: ClassVar[tuple[str, ...]] = ("rollouts", "collector", "reward_scale")
+
+    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
+        self.env = task.make(spec.env, spec.num_envs, spec.threads)
+        super().__init__(spec, task, self.env)
+        self.rollouts = RolloutStore(spec.capacity)
+        self.collector = Collector(spec, self.env, self.policy, self.lags)
+        if spec.mechanism == "replay" and self.lags.probabilities(1) == {0: 1.0}:
+            self.warnings.append(FIRST_AGAIN.format(spec.lag))
+
+    def collect(self, phase: int) -> Collected[ControlData]:
+        spec = self.spec
+        rollout, episodes = self.collector.collect(self.buffer, phase)
+        fresh, flow = rollout, None
+        self.reward_scale.update(rollout.reward.cpu(), (rollout.terminated | rollout.truncated).cpu())
+        if spec.mechanism == "replay":
+            rollout, flow = self._replayed(phase, rollout)
+        return self.consumes(rollout, fresh, episodes, self.rollouts.unseen_rows, flow)
+
+    def _replayed(self, phase: int, fresh: Rollout) -> tuple[Rollout, Flow]:
+        """Store what was acted, and bring back what the lag model asks for."""
+        spec, store = self.spec, self.rollouts
+        left = store.unseen_rows
+        store.push(phase, fresh)
+        drawn = store.draw(self.lags.draw(phase, spec.num_envs).starts)
+        made, lost, waiting, again = (
+            Count(rows).rows(spec.num_steps)
+            for rows in (spec.num_envs, store.unseen_rows - left, store.waiting_rows, store.reused_rows)
+        )
+        return drawn, Flow(made, dropped=lost, queued=waiting, reused=again)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class ControlOfActors(LearnsControl):
+    """A run whose rows come from actors with environments of their own.
+
+    actors: what makes them; it answers `collect(buffer, phase)`, and goes from phase to phase.
+    """
+
+    stateful: ClassVar[tuple[str, ...]] = ("actors", "reward_scale")
+
+    def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
+        with contextlib.closing(task.make(spec.env, 1, 1)) as env:
+            super().__init__(spec, task, env)
+        self.actors = self.engaged()
+
+    def engaged(self) -> Source:
+        """The actors of the schedule, or processes."""
+        if self.lags.schedule is None:
+            return ControlProcesses(self.spec, cast(Pace, self.lags.model), self.task.preload)
+        return Crew(self.spec, self.task, self.policy, self.lags.schedule)
+
+    def beside(self) -> dict[str, bytes]:
+        return self.actors.beside() if isinstance(self.actors, ControlProcesses) else {}
+
+    def collect(self, phase: int) -> Collected[ControlData]:
+        rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
+        self.reward_scale.take_in(returns)
+        found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
+        updates = self.spec.epochs * self.spec.minibatches
+        elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
+        return found._replace(metrics=found.metrics | elsewhere)
+
+    def close(self) -> None:
+        self.actors.close()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
-from ..spec import RunSpec
+from ..schedule import Demand
+from ..spec import RunSpec, later
 
 PROBE_STEPS = 4_096  # environment steps
 
@@ -29,6 +30,7 @@ class ControlSpec(RunSpec):
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
     reset_each_phase: bool = False
+    envs_per_actor: int = later(1, before=1)  # that one actor steps together, where a schedule says who acts
 
     # learning
     epochs: int = 10
@@ -39,6 +41,10 @@ class ControlSpec(RunSpec):
     value_clip: float = 0.2  # around the learner's value at the start of the phase; 0 is off
     max_grad_norm: float = 0.5  # actor and critic together
     hidden: tuple[int, ...] = (64, 64)
+
+    # warm start: on-policy phases at the beginning, the same whatever K, lag model and epochs of the run are
+    warm_phases: int = later(0, before=0)
+    warm_epochs: int = later(10, before=10)  # in place of `epochs`, while the warm start lasts
 
     # evaluation: the newest policy, frozen statistics, fixed seeds
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last
@@ -88,6 +94,12 @@ class ControlSpec(RunSpec):
         for name in ("value_coef", "value_clip"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if self.warm_epochs < 1:
+            raise UserError(f"warm_epochs={self.warm_epochs} must be at least 1")
+        if not 0 <= self.warm_phases < max(1, self.phases):
+            raise UserError(
+                f"warm_phases={self.warm_phases} must leave a phase of the {self.phases} that STEPS={self.steps} has"
+            )
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
         if self.steps < self.batch_size:
@@ -105,6 +117,8 @@ class ControlSpec(RunSpec):
                 "density=mixture is that of versions drawn anew each phase; with assignment=episode nobody samples "
                 "from it, so use density=component, or assignment=phase"
             )
+        if self.envs_per_actor < 1 or self.num_envs % self.envs_per_actor:
+            raise UserError(f"envs_per_actor={self.envs_per_actor} must divide num_envs={self.num_envs}")
         if self.minibatches > self.batch_size:
             raise UserError(
                 f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
@@ -120,11 +134,22 @@ class ControlSpec(RunSpec):
         return self.batch_size
 
     @property
+    def demand(self) -> Demand:
+        each = self.envs_per_actor
+        return Demand(self.phases, self.num_envs // each, each, self.num_steps, self.seed)
+
+    @property
     def size(self) -> str:
         return (
             f"{self.phases} phases of {self.num_envs} x {self.num_steps} steps = {self.phases * self.batch_size:,} "
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
+
+    def warm(self, phase: int) -> bool:
+        return phase < self.warm_phases
+
+    def epochs_in(self, phase: int) -> int:
+        return self.warm_epochs if self.warm(phase) else self.epochs
 
     def too_few_rows(self) -> str | None:
         if self.num_envs >= self.minibatches:
@@ -136,4 +161,6 @@ class ControlSpec(RunSpec):
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
         small = min(self.minibatches, self.num_envs * length)
         steps = 3 * self.num_envs * length
-        return dataclasses.replace(self, num_steps=length, steps=steps, minibatches=small, evaluations=1)
+        return dataclasses.replace(
+            self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0
+        )

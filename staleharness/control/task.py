@@ -5,32 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
+
+from ..algorithm import make_algorithm, takes_rows
+from ..errors import UserError
+from ..lag import read_lag, schedule_of
+from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
     import gymnasium
-    import numpy as np
     from numpy.typing import NDArray
 
     from ..simulator.loop import Simulation
 
 
 class ControlTask(Task):
-    """A family of gymnasium environments with vectors of real numbers as observations and actions."""
+    """A family of gymnasium environments: vectors of real numbers as observations, and as actions or a few choices."""
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
+    provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
+    real_time: ClassVar[bool] = True
 
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
-        from .simulation import ControlSimulation
+        from .simulation import ControlOfActors, ControlSimulation
 
         assert isinstance(spec, ControlSpec)
-        return ControlSimulation(spec, cls())
+        return (ControlSimulation if read_lag(spec.lag).drawn else ControlOfActors)(spec, cls())
+
+    @classmethod
+    def check(cls, spec: RunSpec) -> None:
+        super().check(spec)
+        assert isinstance(spec, ControlSpec)
+        if not read_lag(spec.lag).drawn:
+            check_actors(spec)
+        if (schedule := schedule_of(spec)) is not None:
+            check_schedule(spec, schedule)
 
     @classmethod
     def try_out(cls, env: str) -> None:
@@ -40,17 +56,49 @@ class ControlTask(Task):
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
         caller resets finished environments with `reset(options={"reset_mask": done})`.
 
-        Both spaces are Boxes: observations [num_envs, obs_dim], actions [num_envs, act_dim]. A vector that also
+        Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
-def action_bounds(env: gymnasium.vector.VectorEnv) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Lowest and highest action [act_dim]; what the environment is given is clipped to them."""
-    space: Any = env.single_action_space
-    return space.low, space.high
+def check_actors(spec: ControlSpec) -> None:
+    """Raise `UserError` where a run asks for what actors with environments of their own do not do."""
+    plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
+    for name, value in plain.items():
+        if (given := getattr(spec, name)) != value:
+            raise UserError(
+                f"{name}={given} is for lag models that draw in each phase; LAG={spec.lag} does not"
+            )
+    if spec.observation_statistics == "shared_live":
+        raise UserError(
+            "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "
+            "use snapshot or frozen"
+        )
+    if read_lag(spec.lag).real and spec.device != "cpu":
+        raise UserError(
+            f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu"
+        )
+
+
+def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
+    """Raise `UserError` where a run on control cannot be made of a schedule."""
+    if (np.diff(schedule.actor)[np.diff(schedule.group) == 0] != 0).any():
+        raise UserError(f"LAG={spec.lag}: on control the rows of a group are of one actor")
+    if schedule.kept.all():
+        return
+    if takes_rows(algorithm := make_algorithm(spec)):
+        raise UserError(
+            f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows"
+        )
+    for phase in range(spec.phases):
+        _, kept = schedule.along(schedule.trained_in(phase), spec.num_steps)
+        if kept.sum() < spec.minibatches:
+            raise UserError(
+                f"LAG={spec.lag} masks all but {kept.sum()} decisions of phase {phase}, fewer than "
+                f"minibatches={spec.minibatches}"
+            )
 
 
 class Restorable(Protocol):

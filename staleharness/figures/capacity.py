@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -10,7 +12,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, label_edges, names_at_ends, panels
 from .captions import axis, bars, looks_of, scale, size
-from .marks import End, points_against_capacity
+from .marks import UNTRAINED, End, level, points_against_capacity, untrained_score
 from .registry import FIGURES, Section
 
 
@@ -19,6 +21,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
     ends = points_against_capacity(ax, looks_of(table), table.rows, "iqm", table.settings["capacities"])
     if delay:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k - 1:g}"))
+    level(ax, untrained_score(results, table))
     x = "delay in phases (0 = on-policy)" if delay else "buffer capacity K (1 = on-policy)"
     label_edges([ax], 1, x, f"IQM of {axis(table)}")
     return ends
@@ -38,6 +41,7 @@ def score_against_capacity(
     """
     title, height = f"Score against {'delay' if delay else 'buffer capacity'}", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
+    subtitle += UNTRAINED if math.isfinite(untrained_score(results, table)) else ""
     with panels(title, subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
         names_at_ends(ax, capacity_panel(ax, results, table, delay=delay), looks_of(table), height)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ..store.cells import Cell, Grid
 from ..store.study import plain_env
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
-from .marks import End
+from .marks import UNTRAINED, End, level, untrained_return, untrained_score
 from .palette import Style
 from .registry import FIGURES, Section, the_one
 
@@ -39,6 +40,7 @@ def curve_panel(
     env = the_one("env", env and full.get(plain_env(env), env), found.envs)
     k = the_one("k", k, found.capacities)
     _curves(ax, table, returns(results, table), env, k)
+    level(ax, untrained_return(results, table, env))
     ax.set_title(f"{env}, K = {k}", loc="left")
     label_edges([ax], 1, table.settings["unit"], _return_axis(table))
 
@@ -70,7 +72,10 @@ def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figu
         f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
     )
     tasks_of = returns(results, table)
-    return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, width)
+    levels = {env: untrained_return(results, table, env) for env in found.envs}
+    return _curve_panels(
+        "Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width
+    )
 
 
 def _several_envs(results: Results) -> bool:
@@ -96,7 +101,8 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     over = f"{len(found.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in found.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; {scale(table)}"
-    return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, width)
+    levels = {"all": untrained_score(results, table)}
+    return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 
 
 def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
@@ -110,9 +116,11 @@ def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[lis
 
 def _curve_panels(
     title: str, subtitle: str, y: str, table: Table, titles: Mapping[tuple[str, int], str],
-    tasks_of: TasksOf, width: float,
+    tasks_of: TasksOf, levels: Mapping[str, float], width: float,
 ) -> Figure:  # fmt: skip
-    """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band."""
+    """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band. `levels` are what
+    the untrained policy scores, by environment."""
+    subtitle += UNTRAINED if any(map(math.isfinite, levels.values())) else ""
     looks, envs = looks_of(table), [env for env, _ in titles]
     count, per_env = len(titles), envs.count(envs[0])
     wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
@@ -125,6 +133,7 @@ def _curve_panels(
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
             ends = _curves(ax, table, tasks_of, env, k)
+            level(ax, levels[env])
             ax.set_title(name, loc="left")
             if count == 1:
                 names_at_ends(ax, ends, looks, height)

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from .canvas import INK, gid, shown
+from ..statistics.account_notes import untrained
+from ..statistics.normalise import normaliser_of
+from ..statistics.results import Results
+from ..statistics.table import Table
+from .canvas import FAINT, INK, gid, shown
 from .palette import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+UNTRAINED = "; dotted: the untrained policy"  # in the second line of a figure that shows its level
 End = tuple[str, float, float]  # of an algorithm's line: label, x, y
+
+
+def level(ax: Axes, height: float) -> None:
+    """A dotted line across the panel; nothing where `height` is not a number."""
+    if math.isfinite(height):
+        ax.axhline(height, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+
+
+def untrained_return(results: Results, table: Table, env: str) -> float:
+    """What the untrained policy scores on an environment, NaN where its runs do not say."""
+    known = untrained(results.grid, env, table.settings["score"])
+    return math.nan if known is None else known[0]
+
+
+def untrained_score(results: Results, table: Table) -> float:
+    """What the untrained policy scores on the table's scale, mean over environments; NaN where one is not known, and
+    where it lies so far below all rows that a line there would flatten them."""
+    normalise, envs = normaliser_of(table), results.grid.envs
+    scores = [float(normalise(env, untrained_return(results, table, env))) for env in envs]
+    rows = [row["iqm"] for row in table.rows if row["iqm"] is not None]
+    if not rows or not scores:
+        return math.nan
+    mean, span = sum(scores) / len(scores), max(rows) - min(rows)
+    return mean if not span or mean > min(rows) - span else math.nan
 
 
 def points_against_capacity(

@@ -17,10 +17,10 @@ from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.cells import Grid
 from .bins import binned
-from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
+from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .captions import band, bars, iqm_axis, looks_of, scale, seeds
 from .curves import draw_curve, normalised_curves
-from .marks import points_against_capacity
+from .marks import level, points_against_capacity
 from .registry import FIGURES
 
 if TYPE_CHECKING:
@@ -138,8 +138,3 @@ def with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dict
         low, high = fast_interval(mean_of_tasks, tasks, name=(name, label, k), reps=REPS)
         row |= {"end_low": float(low[0]), "end_high": float(high[0])}
     return row
-
-
-def level(ax: Axes, height: float) -> None:
-    if math.isfinite(height):
-        ax.axhline(height, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))

@@ -14,7 +14,7 @@ from ..store.stored_run import SECONDS
 from .bins import binned
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
 from .captions import looks_of, machines, seeds
-from .over_training import level
+from .marks import level
 from .registry import FIGURES
 
 

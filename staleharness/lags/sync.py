@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, read_lag
 
@@ -17,6 +18,8 @@ class Sync(LagModel):
     Where none is given, actors fetch nothing in between, and the lag is a sawtooth.
     """
 
+    family: ClassVar[str] = "around another model"
+
     every: int  # phases
     of: str = ""  # a lag model
 
@@ -25,8 +28,8 @@ class Sync(LagModel):
         self.require("every", self.every >= 1, "at least 1 phase")
         self.require(
             "of",
-            not self.model.within_rows and not isinstance(self.model, Sync),
-            "a model whose rows keep their version, and that has no sync of its own",
+            self.model.drawn and not self.model.within_rows and not isinstance(self.model, Sync),
+            "a model whose rows keep their version, drawn in each phase, and that has no sync of its own",
         )
         if self.of:
             object.__setattr__(self, "of", self.model.text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,12 +39,20 @@ class Request:
     uniform: Tensor | None  # [B, length] in [0, 1), the noise of each token; None: the likeliest token
     length: int  # most tokens of a completion
     stops: tuple[str, ...] = ()  # strings that end a completion, beside the model's own end tokens
+    ends: tuple[int, ...] = ()  # tokens sampled when each stretch ends, where they are not of one length
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """(first token, behind the last) of each stretch."""
+        ends = self.ends or [min((s + 1) * self.stretch, self.length) for s in range(self.versions.shape[1])]
+        return list(pairwise([0, *ends]))
 
     def version(self, width: int) -> Tensor:
         """The version [B, width] that each of the first tokens is asked of."""
         import torch
 
-        each = self.versions.repeat(self.stretch, axis=1)[:, :width].copy()
+        times = [last - first for first, last in self.spans]
+        each = self.versions.repeat(times, axis=1)[:, :width].copy()
         return torch.from_numpy(each).to(self.prompt.device)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
+from ..schedule import Ints, Schedule
+from ..simulator.ages import added
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.lags import Lags
+from ..simulator.ledger import Count, Flow
 from .answers import grade
 from .behaviour import behaviour_logp
 from .decoder import Decoded, Decoder, Request
@@ -41,70 +45,75 @@ class Round:
 
     completions: Completions
     dropped_groups: int  # that dynamic sampling turned away
+    flow: Flow | None = None  # where not all that was made is trained on
     seconds: Seconds = field(default_factory=Seconds)
 
 
-class Generator:
-    """Draws from the training problems without replacement, epoch by epoch; `cursor` is where it stands."""
+class Sampler:
+    """Completes prompts and grades what comes of them."""
 
     def __init__(
-        self,
-        spec: LanguageSpec,
-        decoder: Decoder,
-        lags: Lags,
-        prompts: PromptSet,
-        extractor: str,
-        stops: tuple[str, ...],
+        self, spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...]
     ) -> None:
-        self.spec, self.decoder, self.lags = spec, decoder, lags
+        self.spec, self.decoder = spec, decoder
         self.prompts, self.extractor, self.stops = prompts, extractor, stops
-        self.cursor = 0
+        self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
-    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
-        """N × `prompts` groups, each acted by the version that the lag model assigns to it."""
-        wanted = self.spec.minibatches * self.spec.prompts
-        kept: list[Completions] = []
-        seconds, drawn, dropped = Seconds(), 0, 0
-        while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
-            if drawn >= MOST_DRAWS * wanted:
-                raise UserError(
-                    f"dynamic sampling found {wanted - missing} of {wanted} groups that are neither all right nor all "
-                    f"wrong among {drawn}; the model may be too weak or too strong for these problems"
-                )
-            part = self._draw(buffer, phase, drawn, missing, seconds)
-            drawn += missing
-            if self.spec.dynamic_sampling:
-                mixed = _mixed(part.outcome, self.spec.completions)
-                dropped += missing - int(mixed.sum()) // self.spec.completions
-                part = part.rows(mixed.nonzero()[:, 0])
-            kept.append(part)
-        return Round(_joined(kept, self.decoder.policy.pad), dropped, seconds)
+    def problem(self, number: int) -> int:
+        """The index of the run's `number`-th problem: without replacement, each epoch in an order of its own."""
+        epoch, place = divmod(number, len(self.prompts.problems))
+        if self.order[0] != epoch:
+            order = stream(self.spec.seed, "env", epoch).permutation(len(self.prompts.problems))
+            self.order = epoch, order
+        return int(self.order[1][place])
 
-    def _draw(
-        self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
-    ) -> Completions:
-        """`groups` more groups of this phase, the first of which is its `first`th."""
-        spec, decoder, policy = self.spec, self.decoder, self.decoder.policy
-        device = policy.device
+    def request(
+        self,
+        chosen: Sequence[int],
+        keys: Sequence[tuple[int, int]],
+        versions: NDArray[np.int64],
+        stretch: int,
+        ends: tuple[int, ...] = (),
+    ) -> Request:
+        """`completions` rows for each problem `chosen`, with `versions` [B, S]. `keys`: of each problem, whose noise
+        the rows have: (how many groups their actor had made, the actor)."""
+        spec, policy = self.spec, self.decoder.policy
         each, length = spec.completions, spec.completion_tokens
-        chosen = [self.next_problem() for _ in range(groups)]
-        slots = np.arange(first, first + groups)
-        assigned = self.lags.draw(phase, groups, first, length=length)
-        stretch = min(assigned.every or length, length)
-        versions = np.repeat(assigned.versions, each, axis=0)
         uniform = np.stack([
-            stream(spec.seed, "action", phase, slot, sample).random(length, np.float32)
-            for slot in slots.tolist()
+            stream(spec.seed, "action", nth, actor, sample).random(length, np.float32)
+            for nth, actor in keys
             for sample in range(each)
         ])  # fmt: skip
         tokens = [self.prompts.tokens[i] for i in chosen for _ in range(each)]
-        prompt, prompt_mask = pad_left(tokens, policy.pad, device)
+        prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
+        noise = torch.from_numpy(uniform).to(policy.device)
+        return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, ends)
+
+    def complete(
+        self, request: Request, buffer: PolicyBuffer, chosen: Sequence[int], groups: Ints, seconds: Seconds
+    ) -> Completions:
+        """The graded completions of a request for the problems `chosen`, in groups of these numbers."""
+        decoder, policy = self.decoder, self.decoder.policy
         begin = time.perf_counter()
-        noise = torch.from_numpy(uniform).to(device)
-        request = Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops)
         decoded = decoder.complete(request, buffer)
-        if device.type == "cuda":
+        if policy.device.type == "cuda":
             torch.cuda.synchronize()
+        sampled = time.perf_counter()
+        seconds.generate += sampled - begin
+        return self.graded(request, decoded, buffer, chosen, groups, seconds)
+
+    def graded(
+        self,
+        request: Request,
+        decoded: Decoded,
+        buffer: PolicyBuffer,
+        chosen: Sequence[int],
+        groups: Ints,
+        seconds: Seconds,
+    ) -> Completions:
+        """What was decoded, with its log-probabilities and outcomes."""
+        decoder, policy, each = self.decoder, self.decoder.policy, self.spec.completions
+        device = policy.device
         sampled = time.perf_counter()
         logp = behaviour_logp(decoder, request, decoded, buffer)
         if device.type == "cuda":
@@ -116,39 +125,126 @@ class Generator:
         gradient_step = torch.zeros_like(decoded.version)
         for v in decoded.version.unique().tolist():
             gradient_step[decoded.version == v] = buffer[v].gradient_step
-        seconds.generate += sampled - begin
         seconds.score += scored - sampled
         seconds.grade += time.perf_counter() - scored
         return Completions(
-            prompt=prompt,
-            prompt_mask=prompt_mask,
+            prompt=request.prompt,
+            prompt_mask=request.prompt_mask,
             token=decoded.token,
             mask=decoded.mask,
             behaviour_logp=logp,
             version=decoded.version,
             gradient_step=gradient_step,
-            group=torch.from_numpy(np.repeat(slots, each)).to(device),
+            group=torch.from_numpy(np.repeat(groups, each)).to(device),
             outcome=torch.tensor([float(v.correct) for v in verdicts], device=device),
             truncated=~decoded.ended,
             unparsed=torch.tensor([not v.parsed for v in verdicts], device=device),
         )
 
+
+class Generator:
+    """Draws from the training problems without replacement, epoch by epoch; `cursor` is where it stands."""
+
+    def __init__(self, sampler: Sampler, lags: Lags) -> None:
+        self.spec, self.sampler, self.lags = sampler.spec, sampler, lags
+        self.cursor = 0
+
+    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
+        """N × `prompts` groups, each acted by the version that the lag model assigns to it."""
+        wanted = self.spec.minibatches * self.spec.prompts
+        kept: list[Completions] = []
+        seconds, drawn, dropped = Seconds(), 0, 0
+        made, lost, lags = Count(), Count(), list[int]()
+        while (missing := wanted - sum(_groups(part) for part in kept)) > 0:
+            if drawn >= MOST_DRAWS * wanted:
+                raise UserError(
+                    f"dynamic sampling found {wanted - missing} of {wanted} groups that are neither all right nor all "
+                    f"wrong among {drawn}; the model may be too weak or too strong for these problems"
+                )
+            part = self._draw(buffer, phase, drawn, missing, seconds)
+            drawn += missing
+            made += _count(part)
+            if self.spec.dynamic_sampling:
+                mixed = _mixed(part.outcome, self.spec.completions)
+                dropped += missing - int(mixed.sum()) // self.spec.completions
+                left_out = part.rows((~mixed).nonzero()[:, 0])
+                lost += _count(left_out)
+                lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
+                part = part.rows(mixed.nonzero()[:, 0])
+            kept.append(part)
+        flow = Flow(made, dropped=lost, dropped_lags=lags)
+        return Round(joined(kept, self.sampler.decoder.policy.pad), dropped, flow, seconds)
+
+    def _draw(
+        self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
+    ) -> Completions:
+        """`groups` more groups of this phase, the first of which is its `first`th."""
+        each, length = self.spec.completions, self.spec.completion_tokens
+        chosen = [self.next_problem() for _ in range(groups)]
+        slots = np.arange(first, first + groups)
+        assigned = self.lags.draw(phase, groups, first, length=length)
+        stretch = min(assigned.every or length, length)
+        versions = np.repeat(assigned.versions, each, axis=0)
+        keys = [(phase, slot) for slot in slots.tolist()]
+        request = self.sampler.request(chosen, keys, versions, stretch)
+        return self.sampler.complete(request, buffer, chosen, slots, seconds)
+
     def next_problem(self) -> int:
-        """The index of the next problem: without replacement, each epoch in an order of its own."""
-        count = len(self.prompts.problems)
-        epoch, place = divmod(self.cursor, count)
-        if place == 0 or not hasattr(self, "order"):
-            self.order: NDArray[np.int64] = stream(self.spec.seed, "env", epoch).permutation(count)
+        """The index of the next problem."""
         self.cursor += 1
-        return int(self.order[place])
+        return self.sampler.problem(self.cursor - 1)
 
     def state_dict(self) -> dict[str, Any]:
         return {"cursor": self.cursor}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.cursor = state["cursor"]
-        count = len(self.prompts.problems)
-        self.order = stream(self.spec.seed, "env", self.cursor // count).permutation(count)
+
+
+class Planned:
+    """Groups as a schedule says. Those of a phase are made when it trains on them: a prompt has no past, and the
+    versions are still held. So nothing of it goes from phase to phase.
+
+    The number of a group is that of its problem.
+    """
+
+    def __init__(self, sampler: Sampler, schedule: Schedule) -> None:
+        self.sampler, self.schedule = sampler, schedule
+
+    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
+        rows, each, seconds = self.schedule.trained_in(phase), self.sampler.spec.completions, Seconds()
+        alone = each if self.schedule.apart else len(rows)
+        parts = [
+            self._made(rows[i : i + alone], np.arange(i, i + alone, each) // each, buffer, seconds)
+            for i in range(0, len(rows), alone)
+        ]
+        return Round(joined(parts, self.sampler.decoder.policy.pad), 0, seconds=seconds)
+
+    def _made(self, rows: Ints, places: Ints, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
+        """Some rows, as one batch; `places` of their groups."""
+        schedule, length = self.schedule, self.sampler.spec.completion_tokens
+        versions, kept = schedule.along(rows, length)
+        if schedule.apart:  # a row that has ended says nothing of what came after; the others of its group do
+            versions[:] = versions.max(0)
+            ends = [*range(schedule.apart, length, schedule.apart), length]
+        else:
+            ends = [*(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist(), length]
+        first = rows[:: self.sampler.spec.completions]
+        chosen = [self.sampler.problem(number) for number in schedule.group[first].tolist()]
+        keys = list(zip(schedule.nth[first].tolist(), schedule.actor[first].tolist(), strict=True))
+        starts = [0, *ends[:-1]]
+        request = self.sampler.request(chosen, keys, versions[:, starts], length, tuple(ends))
+        made = self.sampler.complete(request, buffer, chosen, places, seconds)
+        if schedule.kept.all():
+            return made
+        masked = torch.from_numpy(kept[:, : made.mask.shape[1]]).to(made.mask)
+        return replace(made, kept=masked)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none."""
 
 
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
@@ -157,6 +253,10 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     rows = [row[:n] for row, n in zip(decoded.token.tolist(), counts, strict=True)]
     texts: list[str] = policy.tokenizer.batch_decode(rows, skip_special_tokens=True)
     return texts
+
+
+def _count(part: Completions) -> Count:
+    return Count(int((part.mask.sum(1) > 0).sum()), int(part.mask.sum()))
 
 
 def _groups(part: Completions) -> int:
@@ -169,7 +269,7 @@ def _mixed(outcome: Tensor, each: int) -> Tensor:
     return ((right > 0) & (right < each)).repeat_interleave(each)
 
 
-def _joined(found: list[Completions], pad: int) -> Completions:
+def joined(found: list[Completions], pad: int) -> Completions:
     """Rows of several parts as one, padded to common widths."""
     if len(found) == 1:
         return found[0]
@@ -183,5 +283,5 @@ def _joined(found: list[Completions], pad: int) -> Completions:
         left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
         return torch.nn.functional.pad(x, left, value=fill)
 
-    names = [f.name for f in fields(Completions)]
+    names = [f.name for f in fields(Completions) if getattr(found[0], f.name) is not None]
     return Completions(**{n: torch.cat([widened(n, getattr(p, n)) for p in found]) for n in names})

@@ -16,3 +16,9 @@ class Problem:
     question: str
     solution: str
     answer: str
+
+    @property
+    def steps(self) -> int:
+        """Calculations in the worked solution: its annotations `<<48/2=24>>`, or else its lines before the answer."""
+        lines = [line for line in self.solution.splitlines() if line.strip() and not line.startswith("####")]
+        return self.solution.count("<<") or len(lines)

@@ -40,7 +40,8 @@ def prompt_set(
     texts = [render(form, problem.question, shots) for problem in problems]
     if spec.chat_template:
         texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
-    tokens = [list(ids) for ids in policy.tokenizer(texts)["input_ids"]]
+    special = not spec.chat_template  # a template has written them already
+    tokens = [list(ids) for ids in policy.tokenizer(texts, add_special_tokens=special)["input_ids"]]
     fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
     if not all(fits):
         longest = max(map(len, tokens))

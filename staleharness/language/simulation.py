@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Protocol, cast
 
+from ..asynchronous.processes import Pace
 from ..base.notes import NOTES
 from ..batch import Completions
+from ..simulator.buffer import PolicyBuffer
+from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
-from .answers import find_extractor
-from .decoder import make_decoder
 from .evaluation import evaluate
-from .generation import Generator
+from .generation import Generator, Planned, Round
 from .model.causal_lm import CausalLM
-from .model.memory import explained, settle
-from .prompt_set import prompt_set
-from .prompts import find_prompt
+from .model.memory import explained
+from .processes import LanguageProcesses
+from .setting_up import set_up
 from .spec import LanguageSpec
 from .task import LanguageTask, located
 
-SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
+
+class Source(Protocol):
+    """Where rounds come from."""
+
+    def round(self, buffer: PolicyBuffer, phase: int) -> Round: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class LanguageSimulation(Simulation[Completions]):
@@ -37,15 +44,12 @@ class LanguageSimulation(Simulation[Completions]):
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
         found = located(spec, folder)
-        self.policy = CausalLM(task.model(found, NOTES.info), spec)
-        settle(self.policy)
-        form = find_prompt(spec.prompt_format or task.prompt_format)
-        self.extractor = spec.extractor or form.extractor
-        find_extractor(self.extractor)
-        self.stops = form.stops
-        problems = {split: task.problems(found, split) for split in SPLITS}
-        shots = problems["train"][: form.shots]
-        train, self.test = (prompt_set(problems[s], form, shots, self.policy, spec, s) for s in SPLITS)
+        ready = set_up(found, task)
+        self.warnings += ready.remarks
+        self.policy, self.sampler, self.test = ready.policy, ready.sampler, ready.test
+        self.decoder = self.sampler.decoder
+        self.extractor, self.stops = self.sampler.extractor, self.sampler.stops
+        train = self.sampler.prompts
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
             NOTES.warning(
@@ -53,13 +57,22 @@ class LanguageSimulation(Simulation[Completions]):
             )
         self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
-        self.decoder = make_decoder(spec.decoder, self.policy)
-        self.generator = Generator(spec, self.decoder, self.lags, train, self.extractor, self.stops)
+        self.generator = self._generator(found)
+
+    def _generator(self, found: LanguageSpec) -> Source:
+        """What makes the rounds: it draws versions, or follows a schedule, or hears processes."""
+        if self.lags.schedule is not None:
+            return Planned(self.sampler, self.lags.schedule)
+        if self.lags.model.real:
+            pace = cast(Pace, self.lags.model)
+            return LanguageProcesses(found, pace, self.task.preload, self.policy.pad)
+        return Generator(self.sampler, self.lags)
 
     def _scores_ahead(self) -> bool:
         """Whether a round is one minibatch, which is asked for nothing but what scoring it says."""
         spec, method = self.spec, self.algorithm
         alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
+        alone = alone and self.lags.model.drawn
         return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     def advance(self) -> PhaseRecord:
@@ -69,8 +82,22 @@ class LanguageSimulation(Simulation[Completions]):
 
     def collect(self, phase: int) -> Collected[Completions]:
         made = self.generator.round(self.buffer, phase)
-        said = {"dropped_groups": made.dropped_groups, "dropped_problems": self.dropped_problems}
-        return Collected(made.completions, made.completions.behaviour_logp, said, asdict(made.seconds))
+        said: dict[str, Any] = {
+            "dropped_groups": made.dropped_groups,
+            "dropped_problems": self.dropped_problems,
+        }
+        data = made.completions
+        if not self.lags.model.drawn:
+            steps, updates = data.gradient_step[data.mask.bool()], self.spec.epochs * self.spec.minibatches
+            said |= counted_elsewhere(steps, self.gradient_steps, updates)
+        return Collected(data, data.behaviour_logp, said, asdict(made.seconds), made.flow)
+
+    def beside(self) -> dict[str, bytes]:
+        return self.generator.beside() if isinstance(self.generator, LanguageProcesses) else {}
+
+    def close(self) -> None:
+        if isinstance(self.generator, LanguageProcesses):
+            self.generator.close()
 
     def evaluate(self) -> Scores:
         return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)

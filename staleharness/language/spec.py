@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
+from ..schedule import Demand
 from ..spec import Aggregation, RunSpec, later
 from ..tokens.spec import TokenSpec
 
@@ -28,6 +29,12 @@ class LanguageSpec(TokenSpec):
     model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
     data_digest: str = ""
     prompt_format: str = ""  # by name; empty: the task's own
+    most_steps: int = later(
+        0, before=0
+    )  # of a problem's worked solution; longer ones are left out; 0: none is
+    warm_start: int = later(
+        0, before=0
+    )  # optimiser steps of supervised learning on the training problems, before all
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 
@@ -82,6 +89,22 @@ class LanguageSpec(TokenSpec):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {},
         "standard": {"evaluations": 16},
+        # a real pretrained model on two cores: problems of one step in words, after a short supervised warm start
+        "smollm2": {
+            "model": "smollm2",
+            "prompt_format": "verl",
+            "most_steps": 1,
+            "warm_start": 24,
+            "steps": 40,
+            "prompts": 8,
+            "completions": 8,
+            "prompt_tokens": 256,
+            "completion_tokens": 48,
+            "learning_rate": 1e-5,
+            "evaluations": 8,
+            "evaluation_problems": 64,
+            "threads": 2,
+        },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
         "paper": {
             "steps": 256,
@@ -110,7 +133,9 @@ class LanguageSpec(TokenSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("weight_decay", "evaluation_problems", "micro_batch", "decode_batch"):
+        for name in (
+            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps", "warm_start",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.steps % self.steps_per_phase:
@@ -136,6 +161,11 @@ class LanguageSpec(TokenSpec):
     def sequences(self) -> int:
         """Completions per minibatch."""
         return self.prompts * self.completions
+
+    @property
+    def demand(self) -> Demand:
+        groups = self.minibatches * self.prompts
+        return Demand(self.phases, groups, self.completions, self.completion_tokens, self.seed)
 
     @property
     def size(self) -> str:

@@ -6,18 +6,21 @@ import functools
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..base.files import digest, user_path
-from ..errors import missing_extra
+from ..base.notes import NOTES
+from ..errors import UserError, missing_extra
+from ..lag import read_lag
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
 from .decoder import check_decoder, decoder_digest
-from .model.checkpoint_files import check_model
+from .model.checkpoint_files import check_model, is_chat
+from .model.gguf_file import dequantised, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
@@ -29,12 +32,18 @@ if TYPE_CHECKING:
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
     """The spec with model and data where they lie; what is no folder under `folder` stays a name."""
     model, data = (user_path(text) for text in (spec.model, spec.data))
-    there = (folder / model).is_dir()
+    there = (folder / model).exists()
     return replace(
         spec,
         model=str((folder / model).resolve()) if spec.model and there else spec.model,
         data=str((folder / data).resolve()) if spec.data else "",
     )
+
+
+def model_digest(model: str) -> str:
+    """16 hex digits of a model's files; empty for one on the hub."""
+    file = gguf_of(model)
+    return folder_digest(model) if file is None else digest(file)[:16]
 
 
 @functools.cache
@@ -61,6 +70,7 @@ class LanguageTask(Task):
     normalise: ClassVar[str] = "raw"
     axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     inflight: ClassVar[bool] = True
+    real_time: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
@@ -85,10 +95,29 @@ class LanguageTask(Task):
         if importlib.util.find_spec("transformers") is None:
             raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
+        model = read_lag(spec.lag)
+        if spec.dynamic_sampling and not model.drawn:
+            raise UserError(f"dynamic_sampling asks for more groups than LAG={spec.lag} has; set it to false")
+        if model.real and spec.device != "cpu":
+            raise UserError(
+                f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu"
+            )
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         check_decoder(spec.decoder)
         if spec.model:
             check_model(spec)
+
+    @classmethod
+    def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Chat models are asked through their template unless the user says otherwise."""
+        model = settings.get("model")
+        if not isinstance(model, str) or "chat_template" in settings or not is_chat(model):
+            return settings
+        NOTES.warning(
+            "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none",
+            model,
+        )
+        return {**settings, "chat_template": True}
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
@@ -97,7 +126,7 @@ class LanguageTask(Task):
         assert isinstance(spec, LanguageSpec)
         return replace(
             spec,
-            model_digest=folder_digest(spec.model),
+            model_digest=model_digest(spec.model),
             data_digest=folder_digest(spec.data),
             decoder_digest=decoder_digest(spec.decoder),
         )
@@ -110,3 +139,13 @@ class LanguageTask(Task):
         """A hub name or a folder that transformers loads model and tokenizer from; may take the time it takes,
         telling `progress`, and is asked by every run."""
         raise NotImplementedError(f"{type(self).__name__} must define model(spec, progress)")
+
+    def weights(self, spec: LanguageSpec, progress: Callable[[str], None]) -> tuple[str, list[str]]:
+        """(hub name or folder that transformers loads, what readers of the results must know of it)."""
+        source = self.model(spec, progress)
+        if (file := gguf_of(source)) is None:
+            return source, []
+        kind = header(source, file).quantised
+        return str(dequantised(source, file, progress)), [
+            f"training began from rounded weights: those of {file.name} are stored as {kind} and were dequantised"
+        ]

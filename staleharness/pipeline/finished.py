@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import count, takewhile
 from typing import Literal
 
 from .settings import Pipeline
@@ -15,21 +16,27 @@ class Finished:
     """Groups that wait for the trainer, by their numbers, which are the order in which they began.
 
     `completed`: as they finish. `submitted`: as they began, so that a slow one holds up all behind it. `window`: as
-    they finish, but only among the first `window` that are not taken; a slow one can be passed by that many.
-    `discard(group, fate)` is told of those that are dropped.
+    they finish, but only among the first `window` that are not taken; a slow one can be passed by that many. `version`:
+    as they finish, but those of one version wait for all that are older. `version_of(group)` is the oldest version in a
+    group, None for one that has not begun; `discard(group, fate)` is told of those that are dropped.
     """
 
     def __init__(
-        self, pipeline: Pipeline, lag_of: Callable[[int], int], discard: Callable[[int, Fate], None]
+        self,
+        pipeline: Pipeline,
+        version_of: Callable[[int], int | None],
+        lag_of: Callable[[int], int],
+        discard: Callable[[int, Fate], None],
     ) -> None:
         self.needed = pipeline.groups
         self.window = pipeline.window if pipeline.order == "window" else 1
-        self.in_order = pipeline.order != "completed"
+        self.in_order, self.by_version = pipeline.order != "completed", pipeline.order == "version"
         self.room = (
             None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
         )
-        self.full, self.max_lag = pipeline.full, pipeline.max_lag
-        self.lag_of, self.discard = lag_of, discard
+        self.full = pipeline.full
+        self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
+        self.version_of, self.lag_of, self.discard = version_of, lag_of, discard
         self._ready: deque[int] = deque()  # in the order in which they finished
         self._waiting: set[int] = set()  # finished, where the order is another
         self._passed: set[int] = set()  # taken, ahead of the oldest one that is not
@@ -78,12 +85,21 @@ class Finished:
             if len(self._ready) + len(self._batch) < self.needed:
                 return None
             return self._ready.popleft() if self._ready else None
-        for group in range(self._head, self._head + self.window):
+        for group in self._open():
             if group in self._waiting:
                 self._waiting.remove(group)
                 self._step_over(group)
                 return group
         return None
+
+    def _open(self) -> Iterable[int]:
+        """Groups among which the next one is, taken and unfinished ones too."""
+        if not self.by_version:
+            return range(self._head, self._head + self.window)
+        oldest = self.version_of(self._head)
+        return takewhile(
+            lambda group: oldest is not None and self.version_of(group) == oldest, count(self._head)
+        )
 
     def _step_over(self, group: int) -> None:
         self._passed.add(group)

@@ -30,13 +30,19 @@ class Pipeline:
     unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
+    cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
+    cap_version: Literal["slots", "trainer"] = "slots"  # whose version that is
     # The queue of finished groups
-    order: Literal["completed", "submitted", "window"] = "completed"  # in which the trainer takes them
+    order: Literal["completed", "submitted", "window", "version"] = (
+        "completed"  # in which the trainer takes them
+    )
     window: int = 1  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
     full: Literal["block", "drop_oldest", "drop_newest"] = "block"
-    max_lag: int | None = None  # versions; an older group is not trained on
-    stale: Literal["drop", "recycle"] = "drop"  # recycle: the same prompts are generated again
+    max_lag: int | None = None  # versions; what is older is not trained on
+    stale: Literal["drop", "recycle", "drop_row", "mask"] = (
+        "drop"  # group, group made again, row, or decisions
+    )
     # The trainer
     batch: int = 64  # rows
     train_seconds: float = 15.0  # a step

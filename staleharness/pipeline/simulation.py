@@ -38,7 +38,7 @@ class _Simulation:
         self.work = Work(pipeline, seed)
         self.admission = Admission(pipeline)
         self.slots = Slots(pipeline, self.work, self.admission, self.log, self.deliver)
-        self.finished = Finished(pipeline, self.lag_of, self.discard)
+        self.finished = Finished(pipeline, self.version_of, self.lag_of, self.discard)
         self.trainer = Trainer(pipeline, seed)
         self.sync = Sync(pipeline, self.slots)
         self.faults = Faults(pipeline, seed, self.slots)
@@ -81,6 +81,7 @@ class _Simulation:
 
     def deliver(self, group: int, slot: int, now: float) -> bool:
         """A group is finished: into the queue, and to a trainer that waits. False: there is no room for it."""
+        self.admission.finished += 1
         if not self.finished.put(group):
             self.outside.append((group, slot))
             return False
@@ -137,6 +138,7 @@ class _Simulation:
         if what != "step":
             return
         self.log.step_ended.append(now)
+        self.admission.trained = self.trainer.version
         if self.trainer.version == self.warm:
             self.slots.account(now)
             self.since, self.before = now, dict(self.slots.seconds)
@@ -157,6 +159,9 @@ class _Simulation:
                 f"{MOST_FAILURES:,} failures let nothing be finished; "
                 f"{name}={getattr(self.pipeline, name):g} is too short"
             )
+
+    def version_of(self, group: int) -> int | None:
+        return self.log.oldest(group) if group * self.pipeline.group < len(self.log.version) else None
 
     def lag_of(self, group: int) -> int:
         return self.trainer.version - self.log.oldest(group)

@@ -150,7 +150,7 @@ class Logs:
     def write(self, metrics: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
         """Write a phase down. Raises `Diverged` where a number of it is not finite."""
         for (name, file), content in zip(self.files.items(), (metrics, seconds), strict=True):
-            line = _json_line(content)
+            line = json_line(content)
             file.write(line)
             file.flush()
             self.digests[name].update(line)
@@ -174,7 +174,8 @@ def _on_disk(log: BinaryIO) -> int:
     return log.tell()
 
 
-def _json_line(content: Mapping[str, Any]) -> bytes:
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """A phase as a line of a log. Raises `Diverged` where a number of it is not finite."""
     for key, value in content.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"{key} is {value} in phase {content.get('phase')}")

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
-from ..lag import LAGS, LagModel
+from ..lag import DRAWN, LAGS, LagModel
 from ..simulator.methods import OTHER, families, passes_of, place_of
 from ..task import all_families
+from .choices import is_core
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
@@ -27,7 +28,16 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
-    return {"algorithms": algorithms, "envs": envs, "lags": [_lag(LAGS[name]) for name in LAGS]}
+    return {
+        "algorithms": algorithms,
+        "envs": envs,
+        "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_place),
+    }
+
+
+def _place(entry: dict[str, Any]) -> tuple[bool, str, str]:
+    """What is drawn comes first."""
+    return entry["family"] != DRAWN, entry["family"], entry["name"]
 
 
 def _lag(cls: type[LagModel]) -> dict[str, Any]:
@@ -36,6 +46,7 @@ def _lag(cls: type[LagModel]) -> dict[str, Any]:
         "name": cls.name,
         "summary": summary(cls),
         "paper": cls.paper,
+        "family": cls.listed_under(),
         "hyper_parameters": dict.fromkeys(cls.hyper_parameter_types()) | cls.hyper_parameters(),
         "file": source_file(cls),
         "usage": cls.usage(),
@@ -50,7 +61,7 @@ def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
         "paper": cls.paper,
         "hyper_parameters": cls.hyper_parameters(),
         "file": source_file(cls),
-        "core": cls.core,
+        "core": is_core(cls),
         "family": place.family,
         "does": families(cls).get(place.family, ""),
         "level": place.level,
@@ -89,16 +100,20 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         lines.append(f"  {entry['name']:{width}}  {entry['summary']}{alias}")
     lines += [""] + [f"  file: {file}" for file in dict.fromkeys(entry["file"] for entry in content["envs"])]
     lines += ["", "lag models (LAG=name, name:value or name[option=value,...])"]
-    for entry in content["lags"]:
-        lines += ["", f"  {entry['usage']}: {entry['summary']}"]
-        options = ", ".join(
-            key if value in (None, "") else f"{key}={_shown(value)}"
-            for key, value in entry["hyper_parameters"].items()
-        )
-        for what, value in (("paper", entry["paper"]), ("options", options), ("file", entry["file"])):
-            if value:
-                lines.append(f"      {what + ':':9}{value}")
+    for family in dict.fromkeys(entry["family"] for entry in content["lags"]):
+        lines += ["", family]
+        lines += [line for entry in content["lags"] if entry["family"] == family for line in _of_lag(entry)]
     return "\n".join(lines)
+
+
+def _of_lag(entry: dict[str, Any]) -> list[str]:
+    options = ", ".join(
+        key if value in (None, "") else f"{key}={_shown(value)}"
+        for key, value in entry["hyper_parameters"].items()
+    )
+    known = {"paper": entry["paper"], "options": options, "file": entry["file"]}
+    said = [f"      {what + ':':9}{value}" for what, value in known.items() if value]
+    return ["", f"  {entry['usage']}: {entry['summary']}", *said]
 
 
 def _by_family(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:

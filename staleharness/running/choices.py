@@ -10,8 +10,10 @@ from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.parsing import AlgorithmChoice, build, parse_algorithm
+from ..base.plugins import is_builtin
 from ..errors import UserError, nearest
 from ..lag import read_lag
+from ..simulator.methods import OTHER, place_of
 from ..store.study import Question
 from ..task import Task, find_env
 from .names import label, no_duplicates
@@ -28,6 +30,11 @@ class Method:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    named: bool = True  # False: taken with others, and left out where a task cannot serve it
+
+    @property
+    def label(self) -> str:
+        return label(self.algorithm(), self.settings)
 
     def algorithm(self, preset: Mapping[str, Any] = MappingProxyType({})) -> Algorithm:
         """With its hyper-parameters, those not given as the preset says or at their defaults."""
@@ -44,20 +51,30 @@ class Environment:
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
 
 
-def methods(question: Question, settings: Iterable[str]) -> tuple[list[Method], bool]:
-    """The methods that are asked for, and whether they are named one by one. `settings` are those of all runs."""
-    named = question.algorithm not in ((), ("all",))
-    if named:
-        chosen = [_split(parse_algorithm(text), settings) for text in question.algorithm]
-    else:
-        chosen = [Method(name) for name in ALGORITHMS if question.algorithm or ALGORITHMS[name].core]
-    no_duplicates([label(method.algorithm(), method.settings) for method in chosen], "ALGO")
-    return chosen, named
+def methods(question: Question, settings: Iterable[str]) -> list[Method]:
+    """The methods that are asked for: the core ones, all, those that are named, or all and variants of them.
+    `settings` are those of all runs."""
+    names = question.algorithm
+    chosen = [_split(parse_algorithm(text), settings) for text in names if text != "all"]
+    no_duplicates([method.label for method in chosen], "ALGO")
+    if names and "all" not in names:
+        return chosen
+    others = [name for name in ALGORITHMS if names or is_core(ALGORITHMS[name])]
+    taken = {method.label for method in chosen}
+    return [m for m in (Method(name, named=False) for name in others) if m.label not in taken] + chosen
+
+
+def is_core(cls: type[Algorithm]) -> bool:
+    """Whether a sweep that names no method runs it: some of those that come with the package, and no plugin beside."""
+    return cls.core and is_builtin(cls, "algorithms") and place_of(cls).family != OTHER
 
 
 def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:
-    names = {f.name for f in fields(ALGORITHMS[choice.name])}
-    own = {k: v for k, v in choice.options.items() if k in known and k not in names}
+    own_names, known = {f.name for f in fields(ALGORITHMS[choice.name])}, set(known)
+    for key in choice.options:
+        if key not in own_names | known:
+            raise UserError(f"ALGO={choice.name}: unknown option {key!r}; {nearest(key, own_names, known)}")
+    own = {k: v for k, v in choice.options.items() if k in known and k not in own_names}
     if isinstance(own.get("lag"), str):
         own["lag"] = read_lag(own["lag"]).text
     return Method(choice.name, {k: v for k, v in choice.options.items() if k not in own}, own)
@@ -87,7 +104,7 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
         raise UserError(
             "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
         )
-    settings = {**presets[question.preset], **question.settings}
+    settings = dict(family.completed({**presets[question.preset], **question.settings}))
     hyper = dict(settings.pop("hyper", {}))
     return settings, hyper
 

@@ -1,13 +1,16 @@
-"""What a sweep will cost, before it starts: time from stored runs like it or from a short probe, and disk."""
+"""What a sweep will cost, before it starts: time from stored runs like it, or from a short probe, and disk."""
 
 from __future__ import annotations
 
 import time
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..base.text import duration
+from ..base.text import duration, megabytes
 from ..spec import RunSpec
+from ..store.bundle import bundles
 from ..store.store import Store
 from .plan import PlannedRun
 
@@ -24,46 +27,63 @@ class Estimate:
     @property
     def text(self) -> str:
         if self.seconds is None:
-            return f"no estimate of the time: {self.source}"
+            return f"{megabytes(self.bytes)} of disk; no estimate of the time: {self.source}"
         if not self.seconds:
             return "nothing to do: every run is stored"
-        return (
-            f"about {duration(self.seconds)} ({self.source}) and {max(1, round(self.bytes / 1e6))} MB of disk"
-        )
+        return f"about {duration(self.seconds)} ({self.source}) and {megabytes(self.bytes)} of disk"
 
 
-def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int) -> Estimate:
-    """Wall time of the missing runs at `jobs` at a time, in seconds, and disk in bytes."""
-    seconds, sources = 0.0, set()
-    speeds: dict[str, tuple[float, str]] = {}
+def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool = False) -> Estimate:
+    """Wall time of the missing runs at `jobs` at a time, in seconds, and disk in bytes. Speeds are those of runs like
+    them in `store`, or else in the published bundles, or else, where asked for, of a probe here."""
+    seconds, sources = 0.0, Counter[str]()
+    space = sum(disk(run.spec.phases) for run in missing)
+    speeds: dict[str, tuple[float, str, int] | None] = {}
     for run in missing:
-        if run.spec.env not in speeds:
+        env = run.spec.env
+        if env not in speeds:
+            speeds[env] = _stored_speed(run.spec, store)
+            if (found := speeds[env]) is not None:
+                sources[f"as {{}} {found[1]} runs like these took"] += found[2]
+        if (speed := speeds[env]) is None:
+            if not probe:
+                return Estimate(
+                    None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures"
+                )
             try:
-                speeds[run.spec.env] = _speed(run.spec, store)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the run says them again, in its log
+                    speed = speeds[env] = _probe(run.spec), "", 0
+                sources["from a probe of a few seconds"] += 1
             except Exception as error:  # the plan is worth showing all the same
                 line = " ".join(str(error).split())
-                return Estimate(None, 0, f"a probe of {run.spec.env} failed: {type(error).__name__}: {line}")
-        rate, source = speeds[run.spec.env]
-        seconds += run.spec.phases * run.spec.steps_per_phase / rate
-        sources.add(source)
-    space = sum(run.spec.phases * BYTES_PER_PHASE + BYTES_PER_RUN for run in missing)
-    return Estimate(seconds / min(jobs, max(1, len(missing))), space, " and ".join(sorted(sources)))
+                return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
+        seconds += run.spec.phases * run.spec.steps_per_phase / speed[0]
+    words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
+    return Estimate(seconds / min(jobs, max(1, len(missing))), space, words)
 
 
-def _speed(spec: RunSpec, store: Store) -> tuple[float, str]:
-    """Steps per second of one run, evaluation included, and where that comes from."""
-    rates = [
-        run.record["steps"] / run.record["seconds"]["total"]
-        for run in store.read_all()
-        if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
-    ]
-    if rates:
-        return sum(rates) / len(rates), f"as {len(rates)} stored runs like these took"
-    return _probe(spec), "from a probe of a few seconds"
+def disk(phases: int) -> int:
+    """Bytes that a run of so many phases takes."""
+    return phases * BYTES_PER_PHASE + BYTES_PER_RUN
+
+
+def _stored_speed(spec: RunSpec, store: Store) -> tuple[float, str, int] | None:
+    """Steps per second of one run, evaluation included; of which runs, and how many."""
+    for kind, stores in (("stored", [store]), ("published", list(map(Store, bundles())))):
+        rates = [
+            run.record["steps"] / run.record["seconds"]["total"]
+            for each in stores
+            for run in each.read_all()
+            if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
+        ]
+        if rates:
+            return sum(rates) / len(rates), kind, len(rates)
+    return None
 
 
 def _probe(spec: RunSpec) -> float:
-    """Train a few phases here."""
+    """Steps per second of a few phases here."""
     import torch
 
     from ..task import simulation_of

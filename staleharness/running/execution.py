@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.machinery
-import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.parsing import whole_number
+from ..base.processes import nothing_of_main
 from ..errors import UserError
 from ..store.store import Store, StoredRun
 from .devices import usable_cores
@@ -42,7 +40,7 @@ def carry_out(
     stored = stored_of(planned, store)
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
-    with watch(len(stored)) as listener, _nothing_of_main():
+    with watch(len(stored)) as listener, nothing_of_main():
         outcome = sweep(planned.runs, store, jobs, listener, limits, {run.id for run in stored})
     made = stored_of(planned, store, outcome.done)
     return outcome, sorted([*stored, *made], key=lambda run: run.id)
@@ -58,16 +56,3 @@ def stored_of(planned: Plan, store: Store, only: Collection[str] | None = None) 
 def describe(run: PlannedRun) -> str:
     """What a person calls the run."""
     return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
-
-
-@contextlib.contextmanager
-def _nothing_of_main() -> Iterator[None]:
-    """Keep multiprocessing from executing the caller's script again in every worker, which it does with the file of
-    `__main__` unless that has a name: a worker needs nothing of it."""
-    module = sys.modules["__main__"]
-    before = getattr(module, "__spec__", None)
-    module.__spec__ = importlib.machinery.ModuleSpec("__main__", None)
-    try:
-        yield
-    finally:
-        module.__spec__ = before

@@ -13,7 +13,7 @@ from typing import Any
 from ..algorithm import Algorithm, check, unmet
 from ..base.plugins import source_hash
 from ..errors import UserError
-from ..lag import file_hash, read_lag
+from ..lag import file_hash, identity, read_lag
 from ..spec import RunSpec
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
@@ -21,6 +21,7 @@ from .devices import check_device
 from .names import folder_name, hyper, label, no_duplicates, title
 
 MOST_RUNS = 100_000  # of one grid
+MOST_VERSIONS = 1_000_000  # in the buffer: more phases than any run has
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,18 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     for capacity in capacities:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
+        if capacity > MOST_VERSIONS:
+            raise UserError(
+                f"K={capacity} is more than {MOST_VERSIONS:,} versions, and no run has as many phases"
+            )
     no_duplicates([str(c) for c in capacities], "K")
     if question.seeds < 1:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
     check_device(str(question.settings.get("device", "cpu")))
     found = environments(question)
+    _one_kind(found)
     known = {key for env in found for key in env.family.settings.settings()} | {"lag"}
-    chosen, named = methods(question, known)
+    chosen = methods(question, known)
     seeds = range(question.seeds) if seeds is None else seeds
     forward: tuple[int | None, ...] = question.forward or (None,)
     no_duplicates([str(n) for n in forward], "N")
@@ -82,7 +88,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     skipped: dict[str, None] = {}
     for seed, env, capacity, n, method in product(seeds, found, capacities, forward, chosen):
         algorithm = method.algorithm(env.hyper.get(method.name, {}))
-        if not named and (why := unmet(algorithm, env.family.provides)) is not None:
+        if not method.named and (why := unmet(algorithm, env.family.provides)) is not None:
             skipped[f"{why}, which {env.id} does not have"] = None
             continue
         cell = {"capacity": capacity, "lag": question.lag, "seed": seed, **env.settings}
@@ -101,13 +107,24 @@ class Hashes:
     """What plugin files say, read once for all runs of a plan."""
 
     def __init__(self) -> None:
-        self._read: dict[type | str, str] = {}
+        self._read: dict[type | str, tuple[str, ...]] = {}
 
-    def of(self, plugin: type | str) -> str:
-        """Of a plugin's file, or of those of a lag model by its text."""
+    def of(self, plugin: type | str) -> tuple[str, ...]:
+        """Of a plugin's file; of those of a lag model, by its text, with what stands for it in run ids."""
         if plugin not in self._read:
-            self._read[plugin] = file_hash(plugin) if isinstance(plugin, str) else source_hash(plugin)
+            said = (
+                (source_hash(plugin),) if isinstance(plugin, type) else (file_hash(plugin), identity(plugin))
+            )
+            self._read[plugin] = said
         return self._read[plugin]
+
+
+def _one_kind(found: Sequence[Environment]) -> None:
+    """Raise `UserError` where environments have other settings and scores than each other."""
+    kinds = {env.family.kind: env for env in reversed(found)}
+    if len(kinds) > 1:
+        named = " and ".join(f"{env.id} ({kind})" for kind, env in reversed(kinds.items()))
+        raise UserError(f"ENV names tasks of different kinds, {named}; give a sweep to each kind")
 
 
 def _planned(
@@ -121,7 +138,7 @@ def _planned(
     check(algorithm, spec, family.provides)
     family.check(spec)
     spec = family.identified(spec)
-    run_id = spec.run_id(hashes.of(type(algorithm)), hashes.of(family), hashes.of(spec.lag))
+    run_id = spec.run_id(*hashes.of(type(algorithm)), *hashes.of(family), *hashes.of(spec.lag))
     differs = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(plain, key)}
     return PlannedRun(run_id, label(algorithm, differs) + suffix, spec)
 

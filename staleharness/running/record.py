@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest, whole, write_json
+from ..base.files import whole, write_json
+from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
 from ..store.record import FORMAT
 from ..store.stored_run import PARTS
 from ..task import Task
+from .attempt import json_line
 from .job import Job
 
 if TYPE_CHECKING:
@@ -34,11 +37,13 @@ def conclude(
     import pandas as pd
 
     spec = simulation.spec
-    frame, times = pd.DataFrame(_lines(attempt / "metrics.jsonl")), _lines(attempt / "timing.jsonl")
+    lines, times = (_lines(attempt / f"{name}.jsonl") for name in ("metrics", "timing"))
+    frame = pd.DataFrame(lines)
     for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
         with whole(attempt / f"{name}.parquet") as stream:
             table.to_parquet(stream, index=False)
     numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
+    numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
     seconds = {key: sum(t[key] for t in times) for key in times[0]}
     record = {
         "format": FORMAT,
@@ -49,10 +54,13 @@ def conclude(
         "method": dict(simulation.method),
         "warnings": list(simulation.warnings),
         "fingerprint": made_with,
-        "metrics_sha256": digest(attempt / "metrics.jsonl"),
+        "metrics_sha256": _checksum(lines),
         "scores": summary(scores),
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": _total(frame["lag_histogram"]),
+        **simulation.accounts.record(),
+        "promise": simulation.lags.promise and simulation.lags.promise._asdict(),
+        **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
         "steps": spec.phases * spec.steps_per_phase,
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,
@@ -65,6 +73,12 @@ def conclude(
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _checksum(lines: Sequence[dict[str, Any]]) -> str:
+    """Of the metrics but the accounts: a run made again has the checksum of one that was made before there were any."""
+    kept = [{key: v for key, v in line.items() if not key.startswith(ACCOUNTS)} for line in lines]
+    return hashlib.sha256(b"".join(map(json_line, kept))).hexdigest()
 
 
 def _total(histograms: pd.Series[Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..base.files import forget_torn, write_json
+from ..base.files import forget_torn, write_bytes, write_json
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
@@ -57,6 +57,8 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
             with opened(attempt, job.run_id) as logs:
                 save = functools.partial(logs.checkpoint, simulation, made_with)
                 scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, should_stop)
+            for name, content in simulation.beside().items():
+                write_bytes(attempt / name, content)
         conclude(attempt, job, family, simulation, scores, made_with)
         return store.publish(job.run_id)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithm import ALGORITHMS
 from ..base.plugins import source_hash
-from ..lag import file_hash
+from ..lag import file_hash, identity
 from ..store.stored_run import StoredRun
 from ..task import find_env
 from .fingerprint import same_bits
@@ -83,9 +83,8 @@ def again(run: StoredRun) -> PlannedRun:
     }
     spec = family.settings.from_dict({**before, **run.spec}, f"run {run.id}")
     algorithm = ALGORITHMS[spec.algorithm]
-    return PlannedRun(
-        spec.run_id(source_hash(algorithm), source_hash(family), file_hash(spec.lag)), run.label, spec
-    )
+    hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
+    return PlannedRun(spec.run_id(*hashes, identity(spec.lag)), run.label, spec)
 
 
 def compare(stored: StoredRun, made: StoredRun) -> Verdict:

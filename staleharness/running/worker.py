@@ -22,7 +22,7 @@ from ..base.files import write_json
 from ..base.notes import show_notes
 from ..base.plugins import PATH_VARIABLE, source_file, source_hash
 from ..errors import Changed, Interrupted
-from ..lag import file_hash, hashed
+from ..lag import file_hash, hashed, identity
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
@@ -79,7 +79,8 @@ def check_plugins(job: Job) -> None:
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     algorithm = ALGORITHMS[spec.algorithm]
-    if spec.run_id(source_hash(algorithm), source_hash(family), file_hash(spec.lag)) != job.run_id:
+    hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
+    if spec.run_id(*hashes, identity(spec.lag)) != job.run_id:
         files = [source_file(cls) for cls in (algorithm, family, *hashed(spec.lag))]
         raise Changed(f"{' or '.join(files)} was edited since the sweep began; start it again")
 

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from ..errors import UserError
-from ..lag import LEDGER, Assignment, Draw, parse_lag
+from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
 from ..spec import RunSpec
+from .ledger import check_pipeline
+from .promise import promise
 
 
 class Lags:
-    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed."""
+    """The lag model of a run. `draw` is a function of (seed, phase, index), so nothing has to be checkpointed.
+
+    schedule: the rows of the whole run, where the model plans them; then it is not asked to `draw`.
+    """
 
     def __init__(self, spec: RunSpec) -> None:
         self.model = parse_lag(spec.lag, spec.capacity)
+        self.schedule = schedule_of(spec)
+        if self.schedule is not None:
+            check_pipeline(self.schedule.ledger)
         self.seed, self.capacity = spec.seed, spec.capacity
-        self._counted: tuple[int, Counter[str]] = (-1, Counter())  # (phase, its ledger)
+        self.promise, self.warm = promise(spec, self.model), spec.warm
+        self._phase = -1  # that was asked about last
+        self._ledger: Counter[str] = Counter()  # of that phase
+        self._rows: Counter[int] = Counter()  # of that phase, by lag
 
     def draw(self, phase: int, slots: int, *index: int, length: int = 1) -> Assignment:
         """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is.
@@ -23,7 +36,8 @@ class Lags:
         Raises `UserError` where the model answers with versions that the buffer does not hold.
         """
         question = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
-        answer = self.model.assign(question)
+        warm = self.warm(phase)
+        answer = keep(np.full(slots, phase)) if warm else self.model.assign(question)
         stretches = 1 if answer.every is None else -(-length // answer.every)
         if answer.versions.shape != (slots, stretches):
             raise UserError(
@@ -43,20 +57,34 @@ class Lags:
             raise UserError(
                 f"LAG={self.model.text} counts {min(unknown)!r}; a ledger has {', '.join(LEDGER)}"
             )
-        if self._counted[0] != phase:
-            self._counted = (phase, Counter())
-        self._counted[1].update(answer.ledger)
+        if self._phase != phase:
+            self._phase, self._ledger, self._rows = phase, Counter(), Counter()
+        self._ledger.update(answer.ledger)
+        self._rows.update((phase - answer.starts).tolist())
         return answer
 
     def ledger(self, phase: int) -> dict[str, int]:
         """`lag_dropped` and so on, in rows, over the draws of a phase; empty where the model counts nothing."""
-        counted = self._counted[1] if self._counted[0] == phase else {}
+        counted = self._ledger if self._phase == phase else {}
         return {f"lag_{name}": counted[name] for name in LEDGER if name in counted}
+
+    def assigned(self, phase: int) -> list[int]:
+        """Rows of a phase by the lag that they were assigned to begin with; empty where nobody asked."""
+        if self.schedule is not None:
+            lags = phase - self.schedule.oldest[self.schedule.trained_in(phase)]
+            return [int(count) for count in np.bincount(lags)]
+        rows = self._rows if self._phase == phase else {}
+        return [rows.get(lag, 0) for lag in range(max(rows, default=-1) + 1)]
+
+    @property
+    def cap(self) -> int:
+        """The largest lag that can come up, in phases."""
+        return self.promise.cap if self.promise else self.capacity - 1
 
     def probabilities(self, phase: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it."""
-        return self.model.probabilities(phase, self.capacity)
+        return {phase: 1.0} if self.warm(phase) else self.model.probabilities(phase, self.capacity)
 
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
-        return self.model.oldest(phase)
+        return phase if self.warm(phase) else self.model.oldest(phase)

@@ -12,9 +12,11 @@ from ..algorithm import check, make_algorithm
 from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task
+from .accounts import Accounts
 from .buffer import PolicyBuffer, Version
 from .lags import Lags
 from .learning import Learner
+from .ledger import Flow
 from .methods import describe, warnings_of
 from .phase import PhaseRecord, Scores
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Data = TypeVar("Data")
+
+
+RACE = (
+    "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
+    "beside its record is what replays it"
+)
 
 
 class Policy(Protocol):
@@ -37,6 +45,7 @@ class Collected(NamedTuple, Generic[Data]):
     behaviour_logp: Tensor  # of what was acted in this phase
     metrics: dict[str, Any]
     seconds: dict[str, float]
+    flow: Flow | None = None  # where not all that was acted is handed to the learner, or not only that
 
 
 class Simulation(ABC, Generic[Data]):
@@ -61,6 +70,7 @@ class Simulation(ABC, Generic[Data]):
         self.algorithm = make_algorithm(spec)
         check(self.algorithm, spec, task.provides)
         self.buffer, self.lags = PolicyBuffer(spec.capacity), Lags(spec)
+        self.accounts = Accounts()
         self.phase = 0
         self.evaluation_steps = 0
         self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # a phase before its evaluation
@@ -69,6 +79,8 @@ class Simulation(ABC, Generic[Data]):
             self.algorithm, spec
         )  # plain data: who reads the results has no plugin at hand
         self.warnings = warnings_of(self.algorithm, spec)
+        if self.lags.model.real:
+            self.warnings.append(RACE.format(spec.lag))
 
     @property
     def gradient_steps(self) -> int:
@@ -92,7 +104,7 @@ class Simulation(ABC, Generic[Data]):
         self.evaluation_steps += scores.steps if scores else 0
         metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
-        seconds["evaluate"] = time.perf_counter() - clock
+        seconds["evaluate"] += time.perf_counter() - clock
         self.trained = None
         return PhaseRecord(metrics, seconds, scores)
 
@@ -100,8 +112,11 @@ class Simulation(ABC, Generic[Data]):
         """Metrics and seconds of a phase that is not evaluated yet. The newest policy is stored before versions are
         assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
+        began = time.perf_counter()
+        untrained = self.evaluate() if phase == 0 else None
         clock = time.perf_counter()
-        self.buffer.push(self.policy.snapshot(phase, self.gradient_steps))
+        begun = self.gradient_steps
+        self.buffer.push(self.policy.snapshot(phase, begun))
         collected = self.collect(phase)
         if not bool(collected.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
@@ -109,11 +124,15 @@ class Simulation(ABC, Generic[Data]):
         metrics, learning = self.learner.train(collected.data, phase)
         metrics |= self.between_phases(collected.data)
         self.phase += 1
+        self.evaluation_steps += untrained.steps if untrained else 0
         metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
+        metrics |= _of_untrained(untrained) if untrained else {}
         metrics |= self.lags.ledger(phase) | collected.metrics
+        metrics |= self.accounts.enter(phase, begun, self.learner, collected, self.lags)
         seconds = {
             "collect": acted - clock,
             "learn": time.perf_counter() - acted,
+            "evaluate": clock - began,  # of what was not trained yet
             **collected.seconds,
             **learning,
         }
@@ -131,17 +150,31 @@ class Simulation(ABC, Generic[Data]):
         """What changes when training is over and before the policy is evaluated; returns what is to be said of it."""
         return {}
 
+    def beside(self) -> dict[str, bytes]:
+        """Files that a finished run leaves beside its record, by name."""
+        return {}
+
     def close(self) -> None:
         """Let go of what is held outside memory."""
 
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return ("learner", "buffer", "accounts", *self.stateful)
+
     def state_dict(self) -> dict[str, Any]:
         """Tensors and primitives only, so that a checkpoint loads without executing anything."""
-        parts = {name: getattr(self, name).state_dict() for name in ("learner", "buffer", *self.stateful)}
+        parts = {name: getattr(self, name).state_dict() for name in self._parts}
         trained = json.dumps(self.trained)  # numbers of any library become plain ones, and keep every digit
         return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, "trained": trained, **parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.phase, self.evaluation_steps = state["phase"], state["evaluation_steps"]
         self.trained = json.loads(state["trained"])
-        for name in ("learner", "buffer", *self.stateful):
+        for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
+
+
+def _of_untrained(scores: Scores) -> dict[str, float]:
+    """What the policy scored before it was trained, and how sure that is."""
+    means = {f"untrained/{way}": scores.mean(way) for way in scores.returns}
+    return means | {f"untrained/{way}_error": scores.error(way) for way in scores.returns}

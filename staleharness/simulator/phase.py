@@ -20,6 +20,11 @@ class Scores:
     def mean(self, how: str) -> float:
         return float(np.mean(self.returns[how]))
 
+    def error(self, how: str) -> float:
+        """Standard error of the mean; 0 for a score that is not sampled."""
+        returns = self.returns[how]
+        return float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
+
 
 def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
     """The Wilson score interval of a proportion (Wilson 1927), 95 % by default."""

@@ -18,6 +18,7 @@ from ..base.files import tree_digest, write_json
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid, cell_of, grid
 from ..store.stored_run import StoredRun
+from .account_notes import on_lag, on_ledger, on_untrained
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
 from .normalise import Normaliser, normaliser
@@ -82,6 +83,9 @@ def table(
         *on_counts(found, envs),
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
         *on_warnings(runs),
+        *on_lag(runs),
+        *on_ledger(runs),
+        *on_untrained(found, score),
         *on_mixtures(runs),
     ]
     return Table(rows, notes, settings)

@@ -30,7 +30,7 @@ from ..errors import UserError, shortened
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
 from .record import FORMAT, is_id
-from .stored_run import RESULTS, StoredRun, read_intact, seal
+from .stored_run import RESULTS, TRACE, StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
@@ -275,7 +275,16 @@ class Store:
 
 def _plain(attempt: Path) -> bool:
     """Whether this is a folder, and what the harness writes in it are files."""
-    ours = (".lock", *RESULTS, "manifest.json", "failure.json", "log.txt", "metrics.jsonl", "timing.jsonl")
+    ours = (
+        ".lock",
+        *RESULTS,
+        TRACE,
+        "manifest.json",
+        "failure.json",
+        "log.txt",
+        "metrics.jsonl",
+        "timing.jsonl",
+    )
     there = [path for name in ours if os.path.lexists(path := attempt / name)]
     there += attempt.glob("checkpoint-*")
     return (

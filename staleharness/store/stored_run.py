@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
+TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
 PARTS = (
@@ -105,7 +106,8 @@ class StoredRun:
 
 def seal(path: Path) -> None:
     """Write the manifest: from now on the folder is a finished run, wherever it lies."""
-    write_json(path / "manifest.json", {name: digest(path / name) for name in RESULTS})
+    names = [*RESULTS, TRACE] if (path / TRACE).exists() else RESULTS
+    write_json(path / "manifest.json", {name: digest(path / name) for name in names})
 
 
 def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
@@ -116,11 +118,11 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
         manifest = dict(json.loads(sealed))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
-        if other := sorted(set(manifest) - set(RESULTS)):
+        if other := sorted(set(manifest) - {*RESULTS, TRACE}):
             return f"the manifest names {other[0][:60]!r}"
-        if links := [name for name in RESULTS if (path / name).is_symlink()]:
+        if links := [name for name in manifest if (path / name).is_symlink()]:
             return f"{links[0]} is a link"
-        contents = {name: (path / name).read_bytes() for name in RESULTS}
+        contents = {name: (path / name).read_bytes() for name in manifest}
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"

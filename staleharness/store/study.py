@@ -124,7 +124,10 @@ def _named(text: str, what: str) -> tuple[str, ...]:
     """The parts of a list that names at least one thing."""
     parts = tuple(split_list(text))
     if not parts:
-        raise UserError(f"{what}={text!r} names nothing; leave {what} out for the default")
+        remedy = (
+            "give one or several, e.g. ENV=Hopper" if what == "ENV" else f"leave {what} out for the default"
+        )
+        raise UserError(f"{what}={text!r} names nothing; {remedy}")
     return parts
 
 

@@ -1,4 +1,5 @@
-"""The contract every lag model keeps, one check a promise, run on each model at several capacities."""
+"""The contract every lag model keeps, one check a promise: on models that draw at several capacities, and on those
+that answer for a whole run for several demands."""
 
 from __future__ import annotations
 
@@ -12,20 +13,34 @@ import numpy as np
 from ..base.plugins import summary
 from ..errors import UserError
 from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
+from ..schedule import NEVER, Demand, Schedule
 
 LagCheck = Callable[[LagModel], None]
 
 CAPACITIES = (1, 2, 5, 16)
 PHASES = (0, 1, 4, 7, 40)
 MANY = 20_000  # rows of which an empirical distribution is taken
+DEMANDS = (
+    Demand(phases=30, groups=6, rows=1, length=7, seed=0),
+    Demand(phases=12, groups=4, rows=3, length=50, seed=1),
+    Demand(phases=1, groups=2, rows=1, length=1, seed=2),
+)
 
 
 def asked(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, Assignment]]:
-    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with."""
+    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with; none of a
+    model that answers with schedules."""
+    if not model.drawn:
+        return []
     usable = [capacity for capacity in CAPACITIES if _works(model, capacity)]
     assert usable, f"{model.text} works with none of the capacities {CAPACITIES}"
     draws = [Draw(phase, slots, k, 7, seed, (phase,)) for k in usable for phase in PHASES]
     return [(draw, model.assign(draw)) for draw in draws]
+
+
+def planned(model: LagModel) -> list[tuple[Demand, Schedule]]:
+    """What is asked, and the schedules; none of a model that draws. One that follows from K has one of 5."""
+    return [] if model.drawn else [(demand, model.at(5).schedule(demand)) for demand in DEMANDS]
 
 
 def is_a_listed_model(model: LagModel) -> None:
@@ -66,14 +81,22 @@ def is_a_function_of_the_question(model: LagModel) -> None:
         again = fresh.assign(draw)
         assert np.array_equal(again.versions, answer.versions) and again.every == answer.every
         assert dict(again.ledger) == dict(answer.ledger)
+    for (_, plan), (_, other) in zip(planned(model), planned(fresh), strict=True):
+        for key, value in vars(plan).items():
+            assert np.array_equal(value, getattr(other, key)), key
     assert pickle.dumps(np.random.get_state()) == before, "draw from `draw.generator()`"  # noqa: NPY002
 
 
 def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
-    """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`."""
+    """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule closes, in
+    rows and in decisions: generated is the sum of all the others."""
     for _, answer in asked(model):
         assert set(answer.ledger) <= set(LEDGER)
         assert all(type(count) is int and count >= 0 for count in answer.ledger.values())
+    for _, plan in planned(model):
+        for account in (plan.ledger["rows"], plan.ledger["decisions"]):
+            assert all(type(count) is int and count >= 0 for count in account.values())
+            assert 2 * account["generated"] == sum(account.values()), account
 
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
@@ -90,6 +113,29 @@ def draws_as_its_probabilities_say(model: LagModel) -> None:
             assert abs(found.get(version, 0.0) - p) <= 5.0 * spread + 1e-9, (draw, version, p)
 
 
+def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
+    """In each phase as many groups as are asked for, of versions that exist by then; rows of a group side by side;
+    each actor's groups counted from 0; stretches that come one behind the other and are no longer than a row."""
+    for demand, plan in planned(model):
+        try:
+            plan.check(demand, plan.longest_lag + 1, model.text)
+        except UserError as error:
+            raise AssertionError(str(error)) from error
+        assert len(plan) % demand.rows == 0
+        groups = plan.group.reshape(-1, demand.rows)
+        assert (groups == np.arange(len(groups))[:, None]).all(), "groups are numbered as they begin"
+        for column in (plan.actor, plan.nth, plan.phase, plan.place):
+            assert (column.reshape(groups.shape) == column[:: demand.rows, None]).all(), (
+                "one actor makes a group"
+            )
+        assert plan.first[0] == 0 and plan.first[-1] == len(plan.version) == len(plan.end) == len(plan.kept)
+        assert (np.diff(plan.first) >= 1).all() and (plan.end <= demand.length).all()
+        within = np.delete(np.diff(plan.end), plan.first[1:-1] - 1)
+        assert (within > 0).all(), "a stretch is empty"
+        last = plan.end[plan.first[1:] - 1]
+        assert (last[plan.phase != NEVER] == demand.length).all(), "a row that is trained on is whole"
+
+
 LAG_CHECKS: tuple[LagCheck, ...] = (
     is_a_listed_model,
     is_read_as_it_is_written,
@@ -97,6 +143,7 @@ LAG_CHECKS: tuple[LagCheck, ...] = (
     is_a_function_of_the_question,
     counts_in_the_words_of_the_ledger,
     draws_as_its_probabilities_say,
+    schedules_rows_that_a_run_can_be_made_of,
 )
 
 

@@ -31,12 +31,14 @@ def is_listed_and_explained(family: type[Task], env: str) -> None:
 
 
 def has_flat_boxes(family: type[ControlTask], env: str) -> None:
-    """Observations [N, D] and actions [N, A] are one-dimensional Boxes; auto-reset is DISABLED."""
+    """Observations [N, D] are one-dimensional Boxes, actions too [N, A] or Discrete [N]; auto-reset is DISABLED."""
     import gymnasium
 
     vector = _made(family, env)
-    for space in (vector.single_observation_space, vector.single_action_space):
-        assert isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1, space
+    actions = vector.single_action_space
+    for space in (vector.single_observation_space, actions):
+        flat = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
+        assert flat or (space is actions and isinstance(space, gymnasium.spaces.Discrete)), space
     assert vector.num_envs == ENVS_AT_ONCE
     assert vector.metadata.get("autoreset_mode") == gymnasium.vector.AutoresetMode.DISABLED
     vector.close()
@@ -132,10 +134,15 @@ def _made(family: type[ControlTask], env: str) -> Any:
 def _played(vector: Any, steps: int, seed: int) -> list[Step]:
     """Random actions within bounds, ended environments reset by the caller."""
     rng = np.random.default_rng(seed)
-    low, high = vector.single_action_space.low, vector.single_action_space.high
+    space, action = vector.single_action_space, np.empty(0)
     record: list[Step] = []
     for _ in range(steps):
-        action = rng.uniform(low, high, size=(vector.num_envs, len(low))).astype(np.float32)
+        if hasattr(space, "n"):
+            action = rng.integers(space.start, space.start + space.n, size=vector.num_envs)
+        else:
+            action = rng.uniform(space.low, space.high, size=(vector.num_envs, len(space.low))).astype(
+                np.float32
+            )
         obs, reward, terminated, truncated, _ = vector.step(action)
         record.append((obs, reward, terminated, truncated))
         if (done := terminated | truncated).any():

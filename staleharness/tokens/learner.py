@@ -15,6 +15,7 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
+from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner
 from .gradient import gradient
 from .minibatch import Minibatch, pieces
@@ -44,6 +45,9 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
         cut = self.spec.mask_truncated
         self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
+        if data.kept is not None:
+            self.taught = self.taught * data.kept
+        self.rows = Rows(data.version, data.gradient_step, data.mask, self.taught)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
         self.aligned = self.start  # under the learner when targets were last asked
@@ -120,6 +124,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
             lag=(self.phase - data.version).float(),
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),
             state=self.state,
+            progress=self.progress,
         )
 
     def _proximal_logp(self, data: Completions, start: Tensor | None) -> Tensor:

@@ -115,7 +115,7 @@ def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict
     (idea,) = [entry for entry in found["algorithms"] if entry["name"] == "my_idea"]
     assert idea == {
         "name": "my_idea", "summary": "One line about my_idea.", "paper": "Nobody 2026",
-        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()), "core": True,
+        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()), "core": False,
         "family": "other", "does": "", "level": "", "transform": "", "trust_region": "", "anchor": "",
         "passes": "none", "needs": [],
     }  # fmt: skip
@@ -350,7 +350,8 @@ def test_a_plugin_path_without_plugins_is_said(tmp_path: Path, path: str, words:
 def test_what_a_plugin_prints_while_it_loads_stays_out_of_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(PATH_VARIABLE, str(write(tmp_path / "chatty.py", "print('hello from a plugin')")))
+    file = write(tmp_path / "chatty.py", IDEA + "\nprint('hello from a plugin')", name="chatty")
+    monkeypatch.setenv(PATH_VARIABLE, str(file))
     catalogue()
     captured = capsys.readouterr()
     assert captured.out == "" and "hello from a plugin" in captured.err

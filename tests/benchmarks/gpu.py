@@ -170,11 +170,11 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
         "gradient_checkpointing": not options.plain, "evaluations": 1, "steps": 256, "prompt_format": "plain",
         **BATCHES[shape],
     }))  # fmt: skip
-    made.stops = made.generator.stops = find_prompt("verl").stops
+    made.stops = made.generator.sampler.stops = find_prompt("verl").stops
     made.policy.end = [-1]  # no completion ends before its limit
     rng = np.random.default_rng(0)
     tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (256, made.spec.prompt_tokens)).tolist()
-    made.generator.prompts = made.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
+    made.generator.sampler.prompts = made.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
     for phase in range(capacity - 1):
         made.buffer.push(made.policy.snapshot(phase, phase))
     made.phase = capacity - 1

@@ -75,7 +75,7 @@ MISTAKES = {
     "an unknown kind of plugin": (["new", "algorthm", "x"], ["algorthm"]),
     "a bad plugin name": (["new", "algorithm", "My-Idea"], ["My-Idea"]),
     "a taken plugin name": (["new", "algorithm", "spo"], ["'spo'", "exists already"]),
-    "a non-box environment": (["sweep", "--env", "CartPole-v1"], ["CartPole-v1"]),
+    "observations that are no vector": (["sweep", "--env", "FrozenLake-v1"], ["FrozenLake-v1", "Box"]),
 }
 
 

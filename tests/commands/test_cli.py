@@ -81,9 +81,11 @@ def test_dry_says_what_is_done_and_what_is_to_do_and_writes_nothing(
     before = sorted((str(p), p.stat().st_mtime_ns) for p in out.rglob("*"))
     words = ["sweep", *ASKED, "--algo", "spo,vaco", "--dry", "--out"]
     code, text, errors = call(*words, str(out))
-    assert code == 0
-    assert [line.split()[1] for line in text.splitlines()[:2]] == ["done", "to"]
-    assert "of disk" in text.splitlines()[-1] and "1 of 2 runs to do" in errors
+    assert (code, errors) == (0, "")
+    assert "1 of 2 runs to do" in text.splitlines()[0] and "of disk" in text.splitlines()[-1]
+    assert len(text.splitlines()) == 3
+    code, text, _ = call(*words, str(out), "--list")
+    assert code == 0 and [line.split()[1] for line in text.splitlines()[2:4]] == ["done", "to"]
     code, text, _ = call(*words, str(out), "--json")
     content = json.loads(text)
     assert code == 0 and content["dry"] is True
@@ -100,9 +102,35 @@ def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp
         "from staleharness.control.task import ControlTask\nfrom staleharness.task import ENVS\n"
         "@ENVS.register('fails')\nclass Fails(ControlTask):\n    ids = {'Fails-v0': 'fails'}\n"
     )
-    code, text, _ = call("sweep", "--env", "Fails-v0", "--algo", "spo", "--dry", "--plugin", str(plugin))
+    words = ["sweep", "--env", "Fails-v0", "--algo", "spo", "--dry", "--plugin", str(plugin)]
+    code, text, _ = call(*words)
+    assert code == 0 and "no stored run is like those on Fails-v0; --probe" in text
+    code, text, _ = call(*words, "--probe")
     assert code == 0
     assert "no estimate of the time: a probe of Fails-v0 failed: NotImplementedError" in text
+
+
+def test_an_estimate_is_of_published_runs_where_none_is_stored(call: Call) -> None:
+    code, text, _ = call("sweep", "--env", "Hopper", "--k", "8", "--algo", "spo", "--dry")
+    assert code == 0 and "published runs like these took) and" in text
+
+
+def test_a_probe_measures_where_no_run_tells(call: Call) -> None:
+    small = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluation_episodes=1,final_episodes=1"
+    words = ["sweep", "--env", "Pendulum", "--algo", "spo", "--set", small, "--steps", "640"]
+    code, text, _ = call(*words, "--probe")
+    assert code == 0 and "from a probe of a few seconds" in text
+
+
+def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
+    code, text, _ = call("reproduce")
+    assert code == 0
+    (line,) = [line for line in text.splitlines() if line.split()[:2] == ["vaco", "vaco_control"]]
+    assert line.split()[2] == "315" and " 3 " in line
+    code, text, _ = call("reproduce", "--json")
+    studies = json.loads(text)["studies"]
+    assert all(s["seconds"] > 0 and s["bytes"] > 0 for s in studies) and len(studies) > 10
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

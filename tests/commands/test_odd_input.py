@@ -38,7 +38,6 @@ ODD: dict[str, list[str]] = {
     "steps in millions": [*H, "--steps", "1M"],
     "steps of 31 digits": [*H, "--steps", "1" + "0" * 30],
     "an empty algorithm": [*H, "--algo", ""],
-    "all and more": [*H, "--algo", "all,spo"],
     "brackets the wrong way": [*H, "--algo", "a]b[c"],
     "brackets in brackets": [*H, "--algo", "spo[[x=1]]"],
     "a date for a number": [*H, "--algo", "vaco[delta=2020-01-01]"],

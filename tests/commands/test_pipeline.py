@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from staleharness.pipeline.trace import read_trace
+from staleharness.trace import read_trace
 
 
 def test_the_table_has_a_line_for_each_pipeline_and_says_what_binds(call: Any) -> None:

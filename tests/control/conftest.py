@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from schedules import written as written
 
 
 @pytest.fixture(autouse=True)

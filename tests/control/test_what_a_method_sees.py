@@ -128,7 +128,7 @@ def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags
     assert all(float((d.proximal_logp - d.target_logp).abs().max()) > 1e-3 for d in witness.asked[1:])
 
 
-@pytest.mark.parametrize("anchor", ["behaviour", "recompute"])
+@pytest.mark.parametrize("anchor", ["behaviour", "recompute", "ewma"])
 def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: Seen, anchor: str) -> None:
     """Recomputed with torch's own distributions from the weights of the time and the versions that acted."""
     simulation = simulation_of(replace(SMALL, hyper={"anchor": anchor}))
@@ -142,12 +142,15 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
 
     simulation.collector.collect = watched  # type: ignore[method-assign]
     policy = simulation.policy
-    witness.watch = lambda: (policy.flat.detach().clone(), policy.mean.clone(), policy.inverse_std.clone())
+    shadow = (simulation.learner.shadow or [policy.actor_flat])[0]
+    witness.watch = lambda: [
+        x.detach().clone() for x in (policy.flat, policy.mean, policy.inverse_std, shadow)
+    ]
     for _ in simulation:
         pass
 
     def at(weights: Any, obs: Tensor) -> Normal:
-        flat, mean, inverse_std = weights
+        flat, mean, inverse_std, *_ = weights
         *layers, log_std = views_of(flat[: policy.actor_size], policy.actor_shapes)
         x = ((obs - mean) * inverse_std).clamp(-10.0, 10.0)
         for i in range(0, len(layers) - 2, 2):
@@ -166,7 +169,11 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
                 rollouts[phase].behaviour_mean.flatten(0, 1)[index],
                 rollouts[phase].behaviour_log_std.flatten(0, 1)[index].exp(),
             )
-            for name, other in (("proximal", start), ("behaviour", acted)):
+            proximal = start if anchor == "recompute" else acted
+            if anchor == "ewma":
+                _, mean, inverse_std, averaged = witness.watched[step]
+                proximal = at((averaged, mean, inverse_std), obs[index])
+            for name, other in (("proximal", proximal), ("behaviour", acted)):
                 wanted = kl_divergence(other, now).sum(-1)
                 torch.testing.assert_close(said[name].flatten(), wanted, atol=2e-5, rtol=1e-3)
         moved = max(moved, float((said["proximal"] - said["behaviour"]).abs().max()))
@@ -175,7 +182,7 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
         torch.testing.assert_close(
             acted.log_prob(action).sum(-1), d.behaviour_logp.flatten(), atol=1e-4, rtol=1e-4
         )
-    assert moved > 1e-2
+    assert (moved > 1e-2) == (anchor != "behaviour")  # then the two are one
 
 
 def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -> None:

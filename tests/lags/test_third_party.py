@@ -94,10 +94,13 @@ def test_it_keeps_the_contract_and_is_listed_like_a_built_in_one(file: Path) -> 
     (entry,) = [entry for entry in content["lags"] if entry["name"] == "stragglers"]
     assert entry == {
         "name": "stragglers", "paper": "Nobody 2026", "usage": "stragglers", "file": str(file),
+        "family": "drawn in each phase",
         "summary": "Every `of_each`-th actor is `behind` phases late, and of its rows one a phase is dropped.",
         "hyper_parameters": {"behind": 1, "of_each": 4},
     }  # fmt: skip
-    assert [entry["name"] for entry in content["lags"]] == sorted(LAGS)
+    assert sorted(entry["name"] for entry in content["lags"]) == sorted(LAGS)
+    families = [entry["family"] for entry in content["lags"]]
+    assert families == sorted(families, key=families.index), "those of a family stand together"
     text = as_text(content)
     assert "options: behind=1, of_each=4" in text and f"file:    {file}" in text
     assert "fixed:<lag>: Always `lag` phases behind" in text
@@ -167,6 +170,12 @@ BROKEN = {
     ),
     "counts_in_the_words_of_the_ledger": ('"dropped"', '"lost"'),
     "draws_as_its_probabilities_say": ("% self.of_each == 0", "% self.of_each != 0"),
+    "schedules_rows_that_a_run_can_be_made_of": (  # of versions that do not exist yet
+        "    def check",
+        "    def schedule(self, demand):\n        from staleharness.lag import read_lag\n"
+        "        plan = read_lag('delay:2').schedule(demand)\n"
+        "        return replace(plan, version=plan.version + 1)\n\n    def check",
+    ),
 }  # fmt: skip
 
 

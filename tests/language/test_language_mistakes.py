@@ -12,7 +12,7 @@ import pytest
 from staleharness.errors import UserError
 from staleharness.language import task
 from staleharness.language.model import checkpoint_files
-from staleharness.language.model.checkpoint_files import check_memory, trainable
+from staleharness.language.model.checkpoint_files import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
@@ -146,7 +146,7 @@ def test_a_mistake_gets_one_line(asked: dict[str, str], words: str) -> None:
 def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = 4 * trainable(model, LanguageSpec.from_dict({"env": "e", "algorithm": "a"}))
+    size = 4 * trainable(shapes_in(model), LanguageSpec.from_dict({"env": "e", "algorithm": "a"}))
     monkeypatch.setattr(checkpoint_files, "free_memory", lambda: 10 * size)
     assert "give K=8 or less" in refused(model=str(model), k="9")
     assert plan(ask(env="word-problems", algo="ppo_clip", model=str(model), k="8")).runs
@@ -155,7 +155,7 @@ def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
 def test_the_size_of_a_version_is_that_of_the_loaded_model(tiny: Path, policy: Any) -> None:
     for kind in ("full", "lora"):
         actor = policy(versions=kind, lora_rank=4)
-        assert trainable(tiny, actor.spec) == actor.size
+        assert trainable(shapes_in(tiny), actor.spec) == actor.size
 
 
 def test_memory_is_counted_in_float32() -> None:

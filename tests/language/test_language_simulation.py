@@ -105,7 +105,7 @@ def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: S
 
 def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
     generator = simulation_of(spec()).generator
-    count = len(generator.prompts.problems)
+    count = len(generator.sampler.prompts.problems)
     drawn = [generator.next_problem() for _ in range(2 * count)]
     assert sorted(drawn[:count]) == sorted(drawn[count:]) == list(range(count))
     assert drawn[:count] != drawn[count:]
@@ -139,7 +139,7 @@ def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
     ):
         simulation_of(spec(prompt_tokens=16))
     simulation = simulation_of(spec(prompt_tokens=16, long_prompts="drop"))
-    kept, dropped = simulation.generator.prompts, simulation.test.dropped
+    kept, dropped = simulation.generator.sampler.prompts, simulation.test.dropped
     assert simulation.advance().metrics["dropped_problems"] == kept.dropped + dropped > 0
     assert f"left out {kept.dropped} train and {dropped} test problems" in caplog.text
     assert len(kept.problems) + kept.dropped == PROBLEMS
@@ -188,7 +188,7 @@ def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path) -> None:
         env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3
     )
     simulation = simulation_of(asked)
-    assert len(simulation.generator.prompts.problems) == 7473
+    assert len(simulation.generator.sampler.prompts.problems) == 7473
     assert len(simulation.test.problems) == 1319
     (record,) = list(simulation)
     assert record.scores is not None

@@ -48,7 +48,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     """One number per (phase, prompt, completion, token); one version per prompt, or per stretch of it."""
     asked = spec(capacity=3, steps=6, lag=lag, kv_cache=kv_cache, minibatches=2, seed=2)
     simulation = simulation_of(asked)
-    policy, prompts, groups = simulation.policy, simulation.generator.prompts, 2 * PROMPTS
+    policy, prompts, groups = simulation.policy, simulation.generator.sampler.prompts, 2 * PROMPTS
     metrics = [simulation.advance().metrics for _ in range(2)]
     simulation.buffer.push(policy.snapshot(2, simulation.gradient_steps))
     graded.clear()
@@ -122,7 +122,7 @@ def test_a_lag_of_phases_is_so_many_optimiser_steps(spec: Specs) -> None:
 
 def test_a_resumed_generator_goes_on_in_the_epoch_it_stood_in(spec: Specs) -> None:
     walked, resumed = (simulation_of(spec()).generator for _ in range(2))
-    count = len(walked.prompts.problems)
+    count = len(walked.sampler.prompts.problems)
     for _ in range(count + 5):
         walked.next_problem()
     resumed.load_state_dict(walked.state_dict())

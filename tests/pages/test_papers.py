@@ -400,7 +400,9 @@ def test_figures_come_without_torch(tmp_path: Path) -> None:
 def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("staleharness.running.estimate._speed", lambda spec, store: (1000.0, "made up"))
+    monkeypatch.setattr(
+        "staleharness.running.estimate._stored_speed", lambda spec, store: (1000.0, "made up", 1)
+    )
     out = tmp_path / "out"
     assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
     (said,) = json.loads(capsys.readouterr().out)["studies"]
@@ -453,7 +455,9 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
     (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
     for room in ("pages.papers", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
-    monkeypatch.setattr("staleharness.running.estimate._speed", lambda spec, store: (1000.0, "made up"))
+    monkeypatch.setattr(
+        "staleharness.running.estimate._stored_speed", lambda spec, store: (1000.0, "made up", 1)
+    )
     words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert call(monkeypatch, *words, "--dry") == 0
     said = capsys.readouterr().out

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulated import simulated
 
 from staleharness.errors import UserError
-from staleharness.pipeline.lag import row_lags, stretch_lengths
+from staleharness.pipeline.lag import masked, row_lags, stretch_lengths
 from staleharness.pipeline.ledger import ledger
 from staleharness.pipeline.log import FATES, Record
 from staleharness.pipeline.presets import PRESETS, preset
@@ -95,9 +95,11 @@ def test_settings_and_seed_say_everything() -> None:
 
 SETTINGS = st.fixed_dictionaries({
     "slots": st.sampled_from([16, 40, 90]), "workers": st.sampled_from([1, 4]), "group": st.sampled_from([1, 4]),
-    "cap": st.sampled_from([None, 0.0, 0.5, 3.0]), "order": st.sampled_from(["completed", "submitted", "window"]),
+    "cap": st.sampled_from([None, 0.0, 0.5, 3.0]),
+    "order": st.sampled_from(["completed", "submitted", "window", "version"]),
     "capacity": st.sampled_from([None, 1.0, 2.5]), "full": st.sampled_from(["block", "drop_oldest", "drop_newest"]),
-    "max_lag": st.sampled_from([None, 1, 3]), "stale": st.sampled_from(["drop", "recycle"]),
+    "max_lag": st.sampled_from([None, 1, 3]), "stale": st.sampled_from(["drop", "recycle", "drop_row", "mask"]),
+    "cap_counts": st.sampled_from(["begun", "finished"]), "cap_version": st.sampled_from(["slots", "trainer"]),
     "train_seconds": st.sampled_from([0.0, 5.0, 30.0]), "sync_seconds": st.sampled_from([0.0, 2.0, 25.0]),
     "sync_every": st.sampled_from([1, 3]), "blocking": st.booleans(),
     "in_flight": st.sampled_from(["keep", "switch", "drain"]), "recompute_seconds": st.sampled_from([0.0, 0.005]),
@@ -117,7 +119,7 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
         assert "\n" not in str(error)
         return
     accounts = ledger(record)
-    assert accounts["rows"]["trained"] == 25 * 16
+    assert accounts["rows"]["trained"] + accounts["rows"]["masked"] == 25 * 16
     made = ~np.isnan(record.made)
     assert (record.done[made] == record.tokens[made]).all()
     assert (record.done[~made] <= record.tokens[~made]).all()
@@ -135,12 +137,18 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
         record.stretch_version[row[trained[row]] * 0 + np.flatnonzero(trained[row])]
         <= record.step[row[trained[row]]]
     ).all()
-    found = summary(record)
+    if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
+        lag = record.step[record.stretch_row] - record.stretch_version
+        kept = trained[record.stretch_row] & ~masked(record)
+        assert (lag[kept] <= given_["max_lag"]).all()
+    try:
+        found = summary(record)
+    except UserError as error:  # a bound that masks everything
+        assert "max_lag=1 masks all that is trained on" in str(error)
+        return
     for side in ("trainer", "slots"):
         shares = {state: share for state, share in found[side].items() if state != "recompute"}
         assert sum(shares.values()) == pytest.approx(1, abs=1e-6), side
-    if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
-        assert (record.step - starts(record))[trained].max() <= given_["max_lag"]
 
 
 def test_a_cap_that_no_sync_can_serve_is_a_deadlock_and_says_when() -> None:
@@ -297,3 +305,62 @@ def test_a_full_queue(full: str) -> None:
     assert found["slots"].get("queue", 0) == pytest.approx(2 / 3 if full == "block" else 0, abs=0.03)
     if full == "drop_newest":  # what is kept has waited longer
         assert found["lag"]["in_queue_mean"] > 1.9
+
+
+def test_a_cap_may_count_what_is_finished() -> None:
+    """Then what is under way comes on top: 64 slots beyond a cap of one batch of 64."""
+    settings: dict[str, Any] = {
+        "cap": 1.0,
+        "lengths": "constant:100",
+        "group": 1,
+        "train_seconds": 100.0,
+        "steps": 40,
+    }
+    begun, finished = (
+        simulated(cap_counts=counts, **settings)["lag"]["start_mean"] for counts in ("begun", "finished")
+    )
+    assert begun == pytest.approx(1, abs=0.01)
+    assert finished == pytest.approx(2, abs=0.05)
+
+
+def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
+    """Weights are sent every fourth step; the next batch begins all the same."""
+    settings: dict[str, Any] = {
+        "cap": 1.0,
+        "unit": "batch",
+        "order": "submitted",
+        "sync_every": 4,
+        "steps": 40,
+    }
+    with pytest.raises(Starved):
+        simulate(Pipeline(**settings))
+    found = simulated(cap_version="trainer", **settings)["lag"]["rows"]
+    assert set(found) == {"1", "2", "3", "4"} or set(found) == {"0", "1", "2", "3", "4"}
+
+
+def test_in_the_order_of_versions_no_group_is_trained_before_one_with_older_weights() -> None:
+    record = simulate(
+        Pipeline(order="version", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100)
+    )
+    version, step = starts(record), record.step
+    steps = [version[step == s] for s in range(100)]
+    assert all(before.max() <= after.min() for before, after in itertools.pairwise(steps))
+    strict = simulate(
+        Pipeline(order="submitted", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100)
+    )
+    assert record.seconds < strict.seconds, "those of one version may pass each other"
+
+
+def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
+    settings: dict[str, Any] = {
+        "slots": 120,
+        "batch": 120,
+        "group": 1,
+        "lengths": "lognormal[mean=1000,cv=2]",
+    }
+    free, dropped, masked = (
+        simulated(**settings, **stale)["lag"] for stale in
+        ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
+    )  # fmt: skip
+    assert abs(free["length_bias"]) < 0.03
+    assert dropped["length_bias"] < -0.2 and masked["length_bias"] < -0.1

@@ -16,7 +16,8 @@ from staleharness.pipeline.lag import histogram, row_lags
 from staleharness.pipeline.log import Record
 from staleharness.pipeline.presets import preset
 from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.trace import COLUMNS, KEY, check, read_trace, to_parquet, trace_of
+from staleharness.pipeline.trace import to_parquet, trace_of
+from staleharness.trace import COLUMNS, KEY, check, read_trace
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import itertools
-import json
 import os
 import shutil
 import time
@@ -18,9 +16,8 @@ from typing import Any
 import pytest
 from crash import EVERY, Died, every_crash
 
-from staleharness.base.files import digest
 from staleharness.errors import Interrupted, UserError
-from staleharness.running import checkpoint, record, run
+from staleharness.running import checkpoint, run
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
 from staleharness.simulator.loop import Simulation
@@ -268,19 +265,3 @@ def test_no_clock_that_jumps_changes_a_run(
     for path in Store(job.root).attempt_dir(job.run_id).iterdir():
         os.utime(path, (next(jumps) % 1e9,) * 2)
     assert carry_out(job) == [3, 4, 5] and result(job) == straight
-
-
-def test_what_a_run_says_of_its_log_is_the_log_s_digest(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it always was: the digests of published runs are of the very bytes of their logs."""
-    seen: dict[str, str] = {}
-
-    def note(attempt: Path, *what: Any) -> None:
-        text = (attempt / "metrics.jsonl").read_bytes()
-        assert [json.loads(line)["phase"] for line in text.splitlines()] == list(range(PHASES))
-        seen["digest"] = hashlib.sha256(text).hexdigest()
-        assert seen["digest"] == digest(attempt / "metrics.jsonl")
-        record.conclude(attempt, *what)
-
-    monkeypatch.setattr(run, "conclude", note)
-    carry_out(job)
-    assert result(job)[0] == seen["digest"]

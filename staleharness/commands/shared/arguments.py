@@ -36,8 +36,8 @@ class Grid:
     """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
     algo: Annotated[str | None, value("NAME,...|all", "the core methods")] = None
     """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
-    seeds: Annotated[str | None, value("N", "3")] = None
-    """How many seeds: 0 to N-1."""
+    seeds: Annotated[str | None, value("N|SEED,...", "3")] = None
+    """How many seeds, 0 to N-1, or which: 3,4,5."""
     steps: Annotated[str | None, value("N", "the preset's")] = None
     """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
     preset: Annotated[str | None, value("quick|standard|paper|a3po", "quick")] = None

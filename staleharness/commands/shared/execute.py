@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ...api import plan
-from ...running.execution import carry_out
+from ...running.estimate import estimate
+from ...running.execution import carry_out, stored_of
+from ...running.expectations import on_lag
 from ...running.sweep import Listener
 from .arguments import Grid, Shown
 from .display import listener_for
@@ -34,6 +36,10 @@ def execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
     @contextlib.contextmanager
     def watch(done: int) -> Iterator[Listener]:
         say_plan(planned, done, jobs)
+        held = {run.id for run in stored_of(planned, store)}
+        guess = estimate([run for run in planned.runs if run.run_id not in held], store, jobs)
+        if guess.seconds is not None:
+            print(guess.text, file=sys.stderr)
         listener = listener_for(len(planned.runs), done)
         try:
             yield listener
@@ -44,15 +50,18 @@ def execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
     return show(command, planned, store, stored, outcome)
 
 
-def say_plan(planned: Plan, done: int, jobs: int) -> None:
-    """How big the sweep is, on stderr."""
+def say_plan(planned: Plan, done: int, jobs: int, stream: TextIO | None = None) -> None:
+    """How big the sweep is, on stderr where no stream is given."""
+    stream = stream or sys.stderr
     sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
     grid = " x ".join(_counted(len(names), what) for names, what in sizes)
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
-    print(f"{planned.title}: {grid}; {waiting}", file=sys.stderr)
-    print(f"each run: {planned.runs[0].spec.size}", file=sys.stderr)
+    print(f"{planned.title}: {grid}; {waiting}", file=stream)
+    print(f"each run: {planned.runs[0].spec.size}", file=stream)
     for why in planned.skipped:
-        print(f"left out: {why}", file=sys.stderr)
+        print(f"left out: {why}", file=stream)
+    for line in on_lag(planned):
+        print(f"note: {line}", file=stream)
 
 
 def _counted(number: int, what: str) -> str:

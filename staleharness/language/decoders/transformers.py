@@ -36,7 +36,7 @@ class TransformersDecoder(Decoder):
             index, real = (torch.from_numpy(x).to(policy.device) for x in (numbers, genuine))
             state = kind(policy, request, index, real, len(parts))
             for s, column in enumerate(request.versions[numbers].T):
-                first, last = s * request.stretch, min((s + 1) * request.stretch, request.length)
+                first, last = request.spans[s]
                 if len(parts) > 1:  # each with weights of its own, perhaps the same
                     used, position = column[::size], np.repeat(np.arange(len(parts)), size)
                 else:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...base.files import user_path
 from ...errors import UserError
 from ..spec import LanguageSpec
+from .gguf_file import gguf_of, header
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 SHARE = 0.8  # of the free memory that policy versions may take
 LONGEST_HEADER = 100_000_000  # bytes; safetensors' own limit
+NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that LoRA leaves alone, by name
 
 
 def check_model(spec: LanguageSpec) -> None:
     """Raise `UserError` where `spec.model` is no causal language model with a tokenizer, or its versions do not fit."""
+    if (file := gguf_of(spec.model)) is not None:
+        check_memory(spec, trainable(header(spec.model, file).shapes, spec), free_memory())
+        return
     folder = user_path(spec.model)
     if not folder.is_dir():
         _check_hub(spec.model)
@@ -34,8 +41,7 @@ def check_model(spec: LanguageSpec) -> None:
         raise UserError(
             f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded"
         )
-    numbers = trainable(folder, spec)
-    check_memory(spec, numbers, free_memory())
+    check_memory(spec, trainable(shapes_in(folder), spec), free_memory())
 
 
 def is_causal(architectures: list[str]) -> bool:
@@ -43,13 +49,33 @@ def is_causal(architectures: list[str]) -> bool:
     return not architectures or any(part in name for name in architectures for part in CAUSAL)
 
 
-def trainable(folder: Path, spec: LanguageSpec) -> int:
-    """Numbers in one version, from the headers of the weights' files."""
-    shapes = [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
+def shapes_in(folder: Path) -> list[tuple[str, list[int]]]:
+    """(name, shape) of the weights in a folder, from the headers of their files."""
+    return [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
+
+
+def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -> int:
+    """Numbers in one version of a model whose weights have these names and shapes."""
     if spec.versions == "full":
         return sum(math.prod(shape) for _, shape in shapes)
-    layers = [s for name, s in shapes if len(s) == 2 and "embed" not in name and "lm_head" not in name]
+    layers = [s for name, s in shapes if len(s) == 2 and not NO_ADAPTER.search(name)]
     return sum(spec.lora_rank * (rows + columns) for rows, columns in layers)
+
+
+def is_chat(model: str) -> bool:
+    """Whether a model was tuned to converse, by its name and, where its files are here, by its chat template."""
+    file = gguf_of(model)
+    if not re.search(r"(?i)(^|[-_./])(instruct|chat|it)([-_./]|$)", (file or Path(model)).name):
+        return False
+    if file is not None:
+        return header(model, file).chat
+    folder = user_path(model)
+    if not folder.is_dir():
+        return True
+    own = folder / "tokenizer_config.json"
+    return (folder / "chat_template.jinja").is_file() or (
+        own.is_file() and '"chat_template"' in own.read_text()
+    )
 
 
 def check_memory(spec: LanguageSpec, numbers: int, free: int | None) -> None:

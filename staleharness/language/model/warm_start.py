@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import fcntl
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.files import user_path
 from ...base.machine import cpu_model, installed
 from ...base.streams import integer
 from ...base.syntax import meaning_hash
+from .cache import made_once, no_progress_bar
 
-CACHE_VARIABLE = "STALEHARNESS_CACHE"
 IGNORED = -100  # the label that cross-entropy skips
 Example = tuple[str, str]  # what is given, and what is to be said
 
@@ -38,11 +34,6 @@ class WarmStart:
     max_grad_norm: float = 1.0
     label_smoothing: float = 0.0
     seed: int = 0
-
-
-def cache_folder() -> Path:
-    """`$STALEHARNESS_CACHE`, by default ~/.cache/staleharness."""
-    return user_path(os.environ.get(CACHE_VARIABLE) or "~/.cache/staleharness")
 
 
 def warm_start(
@@ -61,19 +52,15 @@ def warm_start(
     Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
     called with (steps done, loss) after every step.
     """
-    folder = cache_folder() / "warm_start" / _key(tokenizer, config, settings, sources)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_suffix(".lock")):
-        if not folder.is_dir():
-            with _one_thread():
-                model = train(example, tokenizer, config, settings, progress)
-            unfinished = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
-            shutil.rmtree(unfinished, ignore_errors=True)
-            with _no_progress_bar():
-                model.save_pretrained(unfinished)
-            tokenizer.save_pretrained(unfinished)
-            unfinished.rename(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        with _one_thread():
+            model = train(example, tokenizer, config, settings, progress)
+        with no_progress_bar():
+            model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return made_once("warm_start", _key(tokenizer, config, settings, sources), make)
 
 
 def train(
@@ -151,13 +138,6 @@ def _key(tokenizer: Any, config: Any, settings: WarmStart, sources: Sequence[Pat
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -165,16 +145,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

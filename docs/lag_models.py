@@ -1,0 +1,68 @@
+"""docs/lag_models.md: every lag model, from its file.
+
+    python docs/lag_models.py
+
+A test asserts that the committed page is what this writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from staleharness.base.plugins import builtin_folder, source_file
+from staleharness.lag import DRAWN, LAGS, LagModel
+from staleharness.pipeline_lag import PipelineLag
+
+PAGE = Path(__file__).with_suffix(".md")
+LOAD = ("slots", "row_time", "cv", "sync_time")  # options that all simulated models share
+
+
+def page() -> str:
+    """The page as text."""
+    own = builtin_folder("lags").resolve()
+    models = [cls for cls in map(LAGS.__getitem__, LAGS) if Path(source_file(cls)).parent == own]
+    parts = [
+        "<!-- Made by docs/lag_models.py from the files in staleharness/lags/: edit those. -->",
+        "# Lag models, one by one",
+        "`LAG='name[option=value,...]'`, or `name:value` for the first option. What lag is and how it is measured: "
+        "[staleness.md](staleness.md). What is simulated, and how that is known to be right: "
+        "[pipeline.md](pipeline.md). Adding one: [plugins.md](plugins.md).",
+    ]
+    families = dict.fromkeys([DRAWN, *sorted(cls.listed_under() for cls in models)])
+    for family in families:
+        parts.append(f"## {family.capitalize()}")
+        if family == PipelineLag.family:
+            parts.append(
+                "All of these also have `slots` (rows generated at once, in batches; 2), `row_time` (that a row takes "
+                "in the mean, in training steps; 1), `cv` (standard deviation of that time over its mean; 0.5) and "
+                "`sync_time` (until new weights have arrived, in training steps; 0). They need a buffer of the longest "
+                "lag that comes of it, and say which K to give."
+            )
+        parts += [of_model(cls) for cls in models if cls.listed_under() == family]
+    return "\n\n".join(parts) + "\n"
+
+
+def of_model(cls: type[LagModel]) -> str:
+    file = Path(source_file(cls)).name
+    options = {key: value for key, value in cls.hyper_parameters().items() if not is_load(cls, key)}
+    parts = [f"### `{cls.usage()}`", inspect.cleandoc(cls.__doc__ or "")]
+    if options:
+        parts.append(
+            "Options: " + ", ".join(f"`{key}={shown(value)}`" for key, value in options.items()) + "."
+        )
+    source = f"Source: {cls.paper}. " if cls.paper else ""
+    parts.append(f"{source}[staleharness/lags/{file}](../staleharness/lags/{file})")
+    return "\n\n".join(parts)
+
+
+def is_load(cls: type[LagModel], option: str) -> bool:
+    return issubclass(cls, PipelineLag) and option in LOAD
+
+
+def shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

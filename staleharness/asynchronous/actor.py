@@ -1,0 +1,143 @@
+"""What runs in an actor's process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import torch
+
+from ..base.plugins import PATH_VARIABLE
+from ..simulator.buffer import PolicyBuffer, Version
+from .board import Board
+
+
+class Stopped(Exception):
+    """The run is over."""
+
+
+class Making(Protocol):
+    """An actor of some kind of task."""
+
+    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+        """The group that is the actor's `nth` and the run's `group`, packed to be sent, and the decisions of each row.
+        It calls `feed.step` before each decision, and decides with the versions of `feed.buffer` as that says."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an actor says of a group."""
+
+    versions: list[int]  # of each stretch
+    starts: list[int]  # decisions made before it
+    lengths: list[int]  # decisions of each row
+    began: float  # by the clock that all processes of a machine share
+    made: float | None  # None: it was stopped
+    content: bytes = b""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How an actor works."""
+
+    fetch: int  # decisions after which the newest weights are fetched; 0: when a group begins
+    delay: float  # seconds of environment time that each decision is given in addition
+
+
+@dataclass
+class Feed:
+    """An actor's view of the weights while it makes one group.
+
+    buffer: every version that it has used in this group.
+    """
+
+    board: Board
+    load: Load
+    progress: Any  # shared: two numbers of each actor's group under way, which survive its process
+    place: int  # of this actor in `progress`: decisions made, and the version it began with
+    buffer: PolicyBuffer = field(default_factory=lambda: PolicyBuffer(2**62))
+    versions: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def step(self, t: int, decisions: int = 1) -> int | None:
+        """To be called before decision t, and for so many from there on: the version that acts, or None where that is
+        the one before.
+
+        Raises `Stopped`.
+        """
+        if self.board.closed.value:
+            raise Stopped
+        self.progress[2 * self.place] = t
+        if self.load.delay:
+            time.sleep(self.load.delay * decisions)
+        if t and not (self.load.fetch and t % self.load.fetch == 0):
+            return None
+        if self.versions and self.board.newest_phase == self.versions[-1]:
+            return None
+        return self._take(t, self.board.newest())
+
+    def _take(self, t: int, version: Version) -> int | None:
+        if self.versions and version.phase == self.versions[-1]:
+            return None
+        if not self.versions:
+            self.progress[2 * self.place + 1] = version.phase
+        self.buffer.push(version)
+        self.versions.append(version.phase)
+        self.starts.append(t)
+        return version.phase
+
+    def said(self, lengths: list[int], made: float | None, content: bytes = b"") -> Made:
+        """What there is to be said of the group once its rows have so many decisions."""
+        return Made(self.versions, self.starts, lengths, self.began, made, content)
+
+
+@dataclass(frozen=True)
+class Post:
+    """What a process is started with; all of it can be sent to a new process.
+
+    open: makes the actor, in its own process. rows: of a group. threads, plugins: as where the learner runs.
+    """
+
+    open: Callable[[int], Making]
+    number: int
+    place: int
+    board: Board
+    load: Load
+    progress: Any
+    rows: int
+    threads: int
+    plugins: str
+
+
+def work(post: Post, channel: Connection) -> None:
+    """Make groups for as long as the channel says which. A mistake of the environment's is told and ends the run."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)  # the learner hears them and ends us
+    os.environ[PATH_VARIABLE] = post.plugins
+    torch.set_num_threads(post.threads)
+    torch.set_deterministic_debug_mode("error")
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)
+    try:
+        actor = post.open(post.number)
+        nth = 0
+        while (group := channel.recv()) is not None:
+            feed = Feed(post.board, post.load, post.progress, post.place)
+            try:
+                content, lengths = actor.make(group, nth, feed)
+            except Stopped:
+                done = post.progress[2 * post.place]
+                channel.send(feed.said([done] * post.rows, None) if feed.versions else None)
+                return
+            channel.send(feed.said(lengths, time.monotonic(), content))
+            nth += 1
+    except (EOFError, OSError):  # the learner is gone
+        return
+    except BaseException as error:
+        channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")

@@ -1,0 +1,82 @@
+"""The newest weights in shared memory: one process writes, any number read, nobody waits for another."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import pairwise
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..simulator.buffer import Version
+
+NOTHING = -1
+COUNT, PHASE, STEP, CHECKSUM = range(4)  # of what a place says of its content
+
+
+class Board:
+    """Two places, used in turn: a version is written into the one that nobody is sent to, and announced afterwards.
+
+    A reader that is so slow that its place is written anew meanwhile finds another count, or another checksum, behind
+    its copy than before, and reads again. So it never acts with half of one version and half of another, on whatever
+    machine, and no lock exists that a killed process could take along.
+    """
+
+    def __init__(self, context: BaseContext, like: Version) -> None:
+        """For versions whose tensors are of the names, shapes and types of those of `like`."""
+        self.layout = [(name, tuple(x.shape), x.dtype) for name, x in like.tensors.items()]
+        ends = [0]
+        for x in like.tensors.values():
+            ends.append(ends[-1] + -(-x.numel() * x.element_size() // 16) * 16)  # aligned for every type
+        self.spans = list(pairwise(ends))
+        self.size = ends[-1]
+        self.bytes: Any = context.RawArray("B", 2 * self.size)
+        self.said: Any = context.RawArray("q", [NOTHING] * 8)
+        self.announced: Any = context.RawValue(
+            "q", NOTHING
+        )  # how many versions were published before the newest
+        self.closed: Any = context.RawValue("b", 0)  # actors are to end
+
+    def publish(self, version: Version) -> None:
+        """Make a version the newest one. Called by one process, with a version it has not published."""
+        count = self.announced.value + 1
+        place, said = count % 2, 4 * (count % 2)
+        self.said[said + COUNT] = NOTHING
+        content = torch.frombuffer(self._content(place), dtype=torch.uint8)
+        for (begin, _end), x in zip(self.spans, version.tensors.values(), strict=True):
+            flat = x.detach().cpu().contiguous().view(-1).view(torch.uint8)
+            content[begin : begin + len(flat)] = flat
+        self.said[said + PHASE], self.said[said + STEP] = version.phase, version.gradient_step
+        self.said[said + CHECKSUM] = zlib.crc32(self._content(place))
+        self.said[said + COUNT] = count
+        self.announced.value = count
+
+    def newest(self) -> Version:
+        """A copy of the newest version."""
+        while True:
+            count = self.announced.value
+            said = 4 * (count % 2)
+            before = self.said[said : said + 4]
+            content = bytearray(self._content(count % 2))
+            same = before[COUNT] == count == self.said[said + COUNT]
+            if same and zlib.crc32(content) == before[CHECKSUM]:
+                return Version(before[PHASE], before[STEP], self._tensors(content))
+
+    @property
+    def newest_phase(self) -> int:
+        """Which version is the newest, without a copy; it may be a moment behind."""
+        phase: int = self.said[4 * (self.announced.value % 2) + PHASE]
+        return phase
+
+    def _content(self, place: int) -> memoryview:
+        return memoryview(self.bytes).cast("B")[place * self.size : (place + 1) * self.size]
+
+    def _tensors(self, copied: bytearray) -> dict[str, Tensor]:
+        """The tensors that a copy of a place holds."""
+        content, found = torch.frombuffer(copied, dtype=torch.uint8), {}
+        for (name, shape, dtype), (begin, _) in zip(self.layout, self.spans, strict=True):
+            count = int(torch.Size(shape).numel()) * dtype.itemsize
+            found[name] = content[begin : begin + count].view(dtype).view(shape)
+        return found

@@ -1,0 +1,223 @@
+"""The actors' processes, and the bounded queue between them and the learner.
+
+An actor is told which group to make, hands it over, and is told the next one once the queue has room for what it made:
+a slow learner holds fast actors up. Each has a pipe of its own and no lock is shared with it, so that one that is
+killed takes nothing along but what it was making; another, with a new number and environments of its own, takes its
+place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from ..base.plugins import PATH_VARIABLE
+from ..base.processes import nothing_of_main
+from ..simulator.buffer import Version
+from .actor import Load, Made, Making, Post, work
+from .board import Board
+from .recorder import Recorder
+
+MOST_DEATHS = 3  # in a row, with no group handed over in between
+PATIENCE = 20.0  # seconds that actors have to end
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run asks of its actors."""
+
+    open: Callable[[int], Making]  # makes actor `number`, in its own process; can be sent there
+    loads: Sequence[Load]  # of each actor that works at one time
+    groups: int  # of a batch
+    rows: int  # of a group
+    room: int  # groups that the queue holds
+    most_lag: int  # of a group that may be trained on, in phases; older ones are dropped
+    preload: Sequence[str] = ()  # modules that actors need
+
+
+@dataclass
+class _Member:
+    number: int
+    place: int
+    process: Any
+    channel: Connection
+    nth: int = -1
+    group: int = -1  # that it is making
+
+
+class Fleet:
+    """`take` gives the learner a batch. A second thread listens to the actors while it learns."""
+
+    def __init__(self, order: Order, recorder: Recorder, newest: Version) -> None:
+        self.order, self.recorder = order, recorder
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *order.preload])
+        self.board = Board(self.context, newest)
+        self.board.publish(newest)
+        self.progress: Any = self.context.RawArray("q", 2 * len(order.loads))
+        self.queue: deque[tuple[int, Made]] = deque()
+        self.blocked: deque[tuple[_Member, int, Made]] = deque()  # finished, and waiting for room
+        self.error: BaseException | None = None
+        self.deaths = 0
+        self.members: list[_Member] = []
+        self.condition = threading.Condition()
+        begun = [entry.actor for entry in recorder.entries]
+        self.next_number = max(begun, default=-1) + 1
+        with self.condition:
+            for place in range(len(order.loads)):
+                self._hire(place)
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Of the processes that work now, by the number of the actor."""
+        with self.condition:
+            return {member.number: member.process.pid for member in self.members}
+
+    def take(self, phase: int) -> list[bytes]:
+        """The groups that this phase trains on, in the order in which they were finished; waits for them.
+
+        Raises what went wrong in an actor.
+        """
+        with self.condition:
+            while len(self.queue) < self.order.groups or self._drop_stale(phase):
+                if self.error is not None:
+                    raise self.error
+                self._let_in()
+                if len(self.queue) < self.order.groups:
+                    self.condition.wait()
+            taken = [self.queue.popleft() for _ in range(self.order.groups)]
+            now = self.recorder.now()
+            for place, (group, _) in enumerate(taken):
+                entry = self.recorder.entries[group]
+                entry.fate, entry.phase, entry.place, entry.trained_at = "trained", phase, place, now
+            self._let_in()
+        return [made.content for _, made in taken]
+
+    def close(self) -> None:
+        """End all actors; what they were making goes down in the record as far as it got."""
+        self.board.closed.value = 1
+        with self.condition:
+            for member in {id(m): m for m, _, _ in self.blocked}.values():
+                _tell(member, None)
+        self.thread.join(PATIENCE)
+        for member in self.members:
+            member.process.kill()
+        self.thread.join()
+
+    def _drop_stale(self, phase: int) -> bool:
+        """Drop what is too old to be trained on; whether there was any."""
+        old = [item for item in self.queue if phase - item[1].versions[0] > self.order.most_lag]
+        for item in old:
+            self.queue.remove(item)
+            self.recorder.entries[item[0]].fate = "dropped_stale"
+        return bool(old)
+
+    def _let_in(self) -> None:
+        """Take what waits outside into the queue, as far as there is room; its actors go on."""
+        while self.blocked and len(self.queue) < self.order.room:
+            member, group, made = self.blocked.popleft()
+            self._enqueue(group, made)
+            self._next(member)
+
+    def _enqueue(self, group: int, made: Made) -> None:
+        self.recorder.entries[group].queued_at = self.recorder.now()
+        self.queue.append((group, made))
+        self.condition.notify()
+
+    def _next(self, member: _Member) -> None:
+        """Tell an actor to make another group."""
+        if self.board.closed.value:
+            _tell(member, None)
+            return
+        member.nth += 1
+        member.group = self.recorder.begin(member.number, member.nth)
+        self.progress[2 * member.place : 2 * member.place + 2] = [0, -1]
+        _tell(member, member.group)
+
+    def _hire(self, place: int) -> None:
+        """Start a process with a number of its own."""
+        order, number = self.order, self.next_number
+        self.next_number += 1
+        here, there = self.context.Pipe()
+        plugins = os.environ.get(PATH_VARIABLE, "")
+        post = Post(
+            order.open, number, place, self.board, order.loads[place], self.progress, order.rows,
+            torch.get_num_threads(), plugins,
+        )  # fmt: skip
+        process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
+        with nothing_of_main():
+            process.start()
+        there.close()
+        member = _Member(number, place, process, here)
+        self.members.append(member)
+        self._next(member)
+
+    def _listen(self) -> None:
+        """Hear the actors until none is left."""
+        try:
+            while self.members:
+                ready = wait([member.channel for member in self.members])
+                for member in [m for m in self.members if m.channel in ready]:
+                    try:
+                        message = member.channel.recv()
+                    except (EOFError, OSError):
+                        message = EOFError
+                    with self.condition:
+                        self._heard(member, message)
+        except BaseException as error:
+            self._fail(error)
+
+    def _heard(self, member: _Member, message: Any) -> None:
+        group, member.group = member.group, -1
+        if isinstance(message, Made):
+            self.recorder.made(group, message)
+            if message.made is None:
+                return
+            self.deaths = 0
+            self.blocked.append((member, group, message))
+            self._let_in()
+        elif message is EOFError:
+            self._gone(member, group)
+        elif message is not None:
+            self._fail(RuntimeError(f"actor {member.number} failed: {message}"))
+
+    def _gone(self, member: _Member, group: int) -> None:
+        """A process has ended; where it should not have, another takes its place."""
+        self.members.remove(member)
+        member.process.join()
+        member.channel.close()
+        if self.board.closed.value or self.error is not None:
+            return
+        done, version = self.progress[2 * member.place : 2 * member.place + 2]
+        if group >= 0 and version >= 0:
+            self.recorder.lost(group, version, [done] * self.order.rows)
+        self.deaths += 1
+        if self.deaths > MOST_DEATHS:
+            how = f"the last by exit code {member.process.exitcode}"
+            self._fail(RuntimeError(f"{self.deaths} actors died and handed nothing over, {how}"))
+            return
+        self._hire(member.place)
+
+    def _fail(self, error: BaseException) -> None:
+        """Let the learner know, and the other actors end."""
+        with self.condition:
+            self.error = self.error or error
+            self.board.closed.value = 1
+            self.condition.notify()
+
+
+def _tell(member: _Member, group: int | None) -> None:
+    """What to make next; None: nothing. A process that is gone is heard of where it is listened to."""
+    with contextlib.suppress(OSError):
+        member.channel.send(group)

@@ -1,0 +1,107 @@
+"""The flight recorder: what became of each group, written down as it happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..schedule import NEVER
+from ..trace import written
+from .actor import Made
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class Entry:
+    """A group that an actor was told to make. Times in seconds since the run began."""
+
+    actor: int
+    nth: int
+    fate: str = "in_flight"
+    phase: int = NEVER
+    place: int = NEVER
+    versions: list[int] = field(default_factory=list)  # of each stretch; empty: the actor had not begun
+    starts: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)  # decisions of each row
+    began_at: float | None = None
+    made_at: float | None = None
+    queued_at: float | None = None
+    trained_at: float | None = None
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What a trace says of each row."""
+        return [
+            {
+                "actor": self.actor,
+                "nth": self.nth,
+                "fate": self.fate,
+                "phase": self.phase,
+                "place": self.place,
+                "versions": self.versions[:count],
+                "ends": [*self.starts[1:count], length],
+                "began_at": self.began_at,
+                "made_at": self.made_at,
+                "queued_at": self.queued_at,
+                "trained_at": self.trained_at,
+            }
+            for length in self.lengths
+            for count in [max(1, sum(start < length for start in self.starts))]
+        ]
+
+
+class Recorder:
+    """Groups are numbered in the order in which actors are told to make them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.zero = time.monotonic()  # when the run began
+
+    def now(self) -> float:
+        return time.monotonic() - self.zero
+
+    def begin(self, actor: int, nth: int) -> int:
+        """An actor is told to make a group; its number."""
+        self.entries.append(Entry(actor, nth))
+        return len(self.entries) - 1
+
+    def made(self, group: int, said: Made) -> None:
+        """What the actor says of it, also where it was stopped."""
+        entry = self.entries[group]
+        entry.versions, entry.starts, entry.lengths = said.versions, said.starts, said.lengths
+        entry.began_at = said.began - self.zero
+        entry.made_at = None if said.made is None else said.made - self.zero
+        entry.fate = "in_flight" if said.made is None else "queued"
+
+    def lost(self, group: int, version: int, lengths: list[int]) -> None:
+        """Its actor died, this far into rows that began with a version."""
+        entry = self.entries[group]
+        entry.fate, entry.versions, entry.starts, entry.lengths = "lost", [version], [0], lengths
+
+    def trace(self, header: Mapping[str, Any]) -> bytes:
+        """The trace of all groups that were begun."""
+        return written(self.rows(), header)
+
+    def rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        from ..trace import COLUMNS
+
+        lines = [{"group": g, **line} for g, entry in enumerate(self.entries) for line in entry.lines]
+        table = pd.DataFrame(lines, columns=list(COLUMNS)[1:])
+        table.insert(0, "row", range(len(table)))
+        times = [name for name in COLUMNS if name.endswith("_at")]
+        return table.astype(dict.fromkeys(times, "float64"))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"elapsed": self.now(), "entries": [dict(vars(entry)) for entry in self.entries]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What was under way or queued is lost: the processes that held it are gone."""
+        self.zero = time.monotonic() - state["elapsed"]
+        found = [Entry(**entry) for entry in state["entries"]]
+        self.entries = [replace(e, fate="lost") if e.fate in ("in_flight", "queued") else e for e in found]

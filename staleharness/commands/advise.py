@@ -1,0 +1,147 @@
+"""`staleharness advise`: which K, which method, on my system? From stored runs, a pipeline, a real system's log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..base.files import user_path, write_bytes
+from ..base.text import printable
+from ..errors import UserError
+from .shared.arguments import SWITCH, Chosen, value
+
+if TYPE_CHECKING:
+    from ..pipeline.caps import Cap
+    from ..statistics.advice import Advice
+    from ..statistics.results import Results
+
+PICTURES = (".png", ".svg", ".pdf")
+CAPS = "0,1,2,4,8"
+
+
+@dataclass(frozen=True)
+class Command(Chosen):
+    """Which K and which method: staleness budgets from stored runs, score against time from a pipeline, and where the
+    lag of a real system lies. Trains nothing, and says nothing beyond the data."""
+
+    results: Annotated[str, value("FOLDER", "results")] = "results"
+    """Stored runs at several K, K = 1 among them: a results folder or a bundle."""
+    preset: Annotated[str | None, value("NAME", "async")] = None
+    """A pipeline to hold against them: sync, one-step-off, async, in-flight."""
+    set: Annotated[str | None, value("NAME=VALUE,...")] = None
+    """Its settings, as in `staleharness pipeline`."""
+    cap: Annotated[str | None, value("N,...", CAPS)] = None
+    """The caps to try; none is no cap. The first is what the others are as fast against."""
+    log: Annotated[str | None, value("FILE")] = None
+    """Lags of a real system: CSV, JSON lines, TensorBoard's event file, or a trace."""
+    columns: Annotated[str | None, value("lag=NAME,...")] = None
+    """Which column of the log is the lag (and count, of a histogram), where its name is not known."""
+    unit: Annotated[str | None, value("versions|gradient_steps", "the system's")] = None
+    """What the log counts."""
+    updates: Annotated[str | None, value("N")] = None
+    """Gradient steps of one version of the pipeline or log; without it a version counts as a phase."""
+    keep: Annotated[str, value("SHARE", "0.95")] = "0.95"
+    """Share of the synchronous IQM that has to be kept."""
+    zero: Annotated[str, value("NUMBER|worst", "auto")] = "auto"
+    """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
+    score: Annotated[str, value("sampled|deterministic", "auto")] = "auto"
+    """Which evaluation counts."""
+    out: Annotated[str | None, value("FILE.png|svg|pdf")] = None
+    """Draw score against lag and, with a pipeline, against time."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    """Print the advice and draw it where asked. Raises `UserError` before anything is written."""
+    from ..base.parsing import parse_value
+    from ..logs.lag_log import read_log
+    from ..statistics.advice import advise
+    from .shared.advice_text import as_text
+
+    target = _target(command.out)
+    if command.log is None and (command.columns or command.unit):
+        raise UserError("COLUMNS and UNIT say how to read a LOG: give LOG=FILE")
+    zero = parse_value(command.zero)
+    if zero not in ("auto", "worst") and (isinstance(zero, bool) or not isinstance(zero, (int, float))):
+        raise UserError(f"ZERO={command.zero!r} is not a number, worst or auto")
+    keep = _number(command.keep, "KEEP")
+    updates = None if command.updates is None else _number(command.updates, "UPDATES")
+    log = None if command.log is None else read_log(command.log, command.columns, command.unit)
+    runs = _runs(command)
+    caps = _caps(command)
+    found = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
+    stream = sys.stderr if command.json else sys.stdout
+    print("\n".join(map(printable, as_text(found, command.results))), file=stream)
+    if target is not None:
+        write_bytes(target, _drawn(found, command.results, target.suffix[1:]))
+        print(f"wrote {target}", file=stream)
+    if command.json:
+        print(json.dumps({"results": command.results, **found.to_json()}, sort_keys=True))
+    return 0
+
+
+def _runs(command: Command) -> Results:
+    from ..statistics.results import load
+    from ..store.store import MARKER
+
+    root = user_path(command.results)
+    if not (root / MARKER).is_file():
+        inside = sorted(path.parent.name for path in root.glob(f"*/{MARKER}"))
+        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
+        raise UserError(f"RESULTS={command.results} holds no results{hint}")
+    runs = load(root, env=command.env, k=command.k, algo=command.algo)
+    if not runs:
+        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+    return runs
+
+
+def _caps(command: Command) -> list[Cap]:
+    """The pipeline under its caps; none where no pipeline was described."""
+    from ..base.parsing import parse_assignments, split_list
+    from ..pipeline.caps import over_caps
+    from ..pipeline.presets import preset
+
+    if command.preset is None and command.set is None and command.cap is None:
+        return []
+    values = parse_assignments(command.set or "", "SET")
+    if "cap" in values:
+        raise UserError("SET has cap: give the caps to try as CAP=0,1,2")
+    asked = split_list(CAPS if command.cap is None else command.cap)
+    if not asked:
+        raise UserError(f"CAP is empty; give caps, e.g. {CAPS}")
+    caps = list(dict.fromkeys(None if word == "none" else _number(word, "CAP") for word in asked))
+    return over_caps(preset(command.preset or "async", values), caps)
+
+
+def _number(text: str, name: str) -> float:
+    from ..base.parsing import convert, parse_value
+
+    try:
+        return float(convert(parse_value(text), float, name))
+    except UserError as error:
+        raise UserError(f"{name}={text!r} is not a number") from error
+
+
+def _drawn(found: Advice, source: str, kind: str) -> bytes:
+    from ..figures.advice import draw_advice
+    from ..figures.canvas import to_bytes
+
+    return to_bytes(draw_advice(found, source), kind, source)
+
+
+def _target(out: str | None) -> Path | None:
+    """Where the picture goes; checked before anything is computed."""
+    if out is None:
+        return None
+    path = user_path(out)
+    if path.suffix not in PICTURES or path.is_dir():
+        raise UserError(
+            f"OUT={out!r} is not the name of a picture; give one that ends in {', '.join(PICTURES)}"
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"OUT={out}: there is no folder {path.parent}")
+    return path

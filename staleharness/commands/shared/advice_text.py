@@ -1,0 +1,151 @@
+"""What `advise` says, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...base.text import fit, fixed_width, number, wrapped
+from ...statistics.advice import Advice
+from ...statistics.advised import Method
+from ...statistics.budget import Limit
+
+WIDTH = 120
+VERDICTS = {
+    "kept": "keeps enough", "lost": "loses more", "cannot tell": "cannot tell", "beyond the data": "beyond the data",
+}  # fmt: skip
+
+
+def as_text(found: Advice, source: str, width: int = WIDTH) -> list[str]:
+    """Tables and what they mean: the pipeline, the log, each environment, what is refused, notes."""
+    s = found.settings
+    sizes = sorted(steps for _, steps in s["sizes"])
+    steps = " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1])))
+    days = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
+    head = (
+        f"{source} | IQM of {s['measure']} | {s['level']:.0%} bootstrap intervals over seeds | runs of {steps} "
+        f"steps, {days}"
+    )
+    text = wrapped([head], width)
+    text += _pipeline(found) if found.caps else []
+    text += ["", *wrapped([_log(found)], width)] if found.log else []
+    for env in found.envs:
+        text += ["", *_environment(found, env, width)]
+    text += ["", *wrapped(_refused(found), width)] if found.refused else []
+    return [*text, "", *wrapped([f"note: {note}" for note in found.notes], width)]
+
+
+def _pipeline(found: Advice) -> list[str]:
+    first = found.caps[0].step_seconds
+    lines = [
+        [f"cap {c.name}", number(c.lag), number(c.step_seconds, 1), f"{first / c.step_seconds:.2f}x", c.binds]
+        for c in found.caps
+    ]
+    why = dict.fromkeys(f"{c.binds}: {c.why}" for c in found.caps)
+    return ["", *fixed_width(["pipeline", "mean lag", "s/step", "speed", "binds"], lines), *why]
+
+
+def _log(found: Advice) -> str:
+    assert found.log is not None
+    told = found.log.to_json()
+    return (
+        f"log {told['file']}, column {told['column']}, {told['note']}: mean {told['mean']:.2f}, median "
+        f"{told['median']:.3g}, p95 {told['p95']:.3g}, max {told['max']:.3g} over {told['rows']:,} rows"
+    )
+
+
+def _environment(found: Advice, env: str, width: int) -> list[str]:
+    methods, keep = found.on(env), found.settings["keep"]
+    digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
+    budget, gradient, seeds = f"budget {keep:.0%}", "in gradient steps", f"seeds for -{1 - keep:.0%}"
+    score = "score K=1"
+    headers = ["method", "n", score, *_headings(found, methods), budget, gradient, seeds]
+    lines = [
+        [
+            m.curve.algorithm, str(m.curve.n), number(m.row["synchronous"], digits), *_cells(found, m),
+            _budget(m.row), _budget(m.row, m.row["gradient_steps_per_phase"]),
+            "> 1000" if m.row["seeds_to_see_it"] is None else str(m.row["seeds_to_see_it"]),
+        ]
+        for m in methods
+    ]  # fmt: skip
+    headers, lines, hidden = fit(headers, lines, width, (gradient, seeds, "n", score))
+    text = [f"{env}: share of the synchronous score that is kept", *fixed_width(headers, lines)]
+    text += [f"no room for {', '.join(hidden)}: --json has them"] if hidden else []
+    best = [_best(point, digits) for point in found.frontier if point["env"] == env]
+    return [*text, *(["highest score at each speed:"] if best else []), *wrapped(best, width)]
+
+
+def _headings(found: Advice, methods: Sequence[Method]) -> list[str]:
+    if found.caps:
+        names = [f"cap {found.caps[i].name}" for i in _telling(found)]
+        return [*names, *(["log"] if found.log else []), "take"]
+    if found.log:
+        return ["at the log's lag", "verdict"]
+    ks = sorted({(p["k"], round(p["lag"], 1)) for m in methods for p in m.row["points"][1:]})
+    return [f"K={k} lag {lag:.1f}" for k, lag in ks]
+
+
+def _cells(found: Advice, method: Method) -> list[str]:
+    row = method.row
+    if found.caps:
+        cells = [_share(row["caps"][i]) for i in _telling(found)]
+        take = row["recommended"]
+        name = "–" if take is None else _cap(take["cap"]) + ("" if take["sure"] else " ?")
+        return [*cells, *([_share(row["log"])] if found.log else []), name]
+    if found.log:
+        return [_share(row["log"]), VERDICTS[row["log"]["verdict"]]]
+    by_place = {f"K={p['k']} lag {p['lag']:.1f}": p for p in row["points"]}
+    return [_share(by_place[h]) if h in by_place else "–" for h in _headings(found, found.on(row["env"]))]
+
+
+def _telling(found: Advice) -> list[int]:
+    """Places of the caps that make stale data and do something: not those that never hold a row back."""
+    caps = found.caps
+    return [
+        i for i, c in enumerate(caps) if c.lag > 0 and not any(c[1:3] == other[1:3] for other in caps[:i])
+    ]
+
+
+def _cap(cap: float | None) -> str:
+    return "no cap" if cap is None else f"cap {cap:g}"
+
+
+def _share(point: Mapping[str, Any]) -> str:
+    """`86% [61, 100]`, or a dash beyond the data."""
+    if point["kept"] is None:
+        return "–"
+    kept, low, high = (100 * point[name] for name in ("kept", "kept_low", "kept_high"))
+    return f"{kept:.0f}% [{low:.0f}, {high:.0f}]"
+
+
+def _budget(row: Mapping[str, Any], scale: float | None = 1.0) -> str:
+    """`2.5 [< 1.5, 4.4]`; in gradient steps with their number in a phase."""
+    if scale is None:
+        return "–"
+    middle, low, high = (
+        Limit(row[name]["lag"] * scale, row[name]["kind"]) for name in ("budget", "budget_low", "budget_high")
+    )
+    digits = 1 if scale == 1.0 else 0
+    return f"{middle.sign(digits)} [{low.sign(digits)}, {high.sign(digits)}]"
+
+
+def _best(point: Mapping[str, Any], digits: int) -> str:
+    alike = ", ".join(
+        f"{other['algorithm']} ({'> 1000' if other['seeds_to_tell'] is None else other['seeds_to_tell']})"
+        for other in point["cannot_be_told_from"]
+    )
+    return (
+        f"  at {point['step_seconds']:.1f} s/step ({point['speed_up']:.2f}x, {_cap(point['cap'])}, "
+        f"{point['binds']} binds): "
+        f"{point['algorithm']} {number(point['score'], digits)} "
+        f"[{number(point['score_low'], digits)}, {number(point['score_high'], digits)}]"
+        + (f"; cannot be told from it (seeds that would): {alike}" if alike else "")
+    )
+
+
+def _refused(found: Advice) -> list[str]:
+    """One line for each reason and environment."""
+    held: dict[tuple[str, str], list[str]] = {}
+    for refusal in found.refused:
+        held.setdefault((refusal.env, refusal.why), []).append(refusal.algorithm)
+    return [f"no answer for {', '.join(names)} on {env}: {why}" for (env, why), names in held.items()]

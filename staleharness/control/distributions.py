@@ -1,0 +1,133 @@
+"""What a policy draws actions from: normals over vectors of real numbers, or a categorical over a few choices.
+
+Either reads what the actor's network puts out (`mean` everywhere: the means of normals, or the logits of choices) and
+log σ, a parameter of its own (of no elements for choices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .networks import HALF_LOG_2PI, gaussian_kl, gaussian_logp
+from .passes import GaussianPass
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class Distribution(Protocol):
+    """Over actions [N, columns], by what a network puts out [N, outputs] and log σ [deviations]."""
+
+    columns: int
+    outputs: int
+    deviations: int
+
+    def __hash__(self) -> int: ...
+
+    def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+        """What `act` draws an action with [*shape, outputs]; zeros give the likeliest one."""
+
+    def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor: ...
+
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        """The log-probability [...] of actions [..., columns]."""
+
+    def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
+        """KL[this ‖ other] of each state, in closed form."""
+
+    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """[], the mean over states."""
+
+    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        """`logp`, remembering what the next two need."""
+
+    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; what pulls on log σ beside it is added first."""
+
+    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+        """Add to these gradients, in place, those of the entropy, given ∂L/∂entropy []."""
+
+
+class Gaussian(GaussianPass):
+    """Independent normals, with one log σ for all states."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.columns = self.outputs = self.deviations = dimensions
+
+    def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal((*shape, self.outputs), np.float32)
+
+    def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
+        return mean + std * noise
+
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        return gaussian_logp(action, mean, log_std)
+
+    def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
+        return gaussian_kl(mean, log_std, other_mean, other_log_std)
+
+    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        return (log_std + (0.5 + HALF_LOG_2PI)).sum()
+
+    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+        log_std += pull
+
+
+class Categorical:
+    """One of a few choices, recorded as its number, from 0."""
+
+    columns, deviations = 1, 0
+
+    def __init__(self, choices: int) -> None:
+        self.outputs = choices
+
+    def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+        return rng.gumbel(size=(*shape, self.outputs)).astype(np.float32)
+
+    def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
+        """The largest of logits and Gumbel noise, which is a draw from their softmax."""
+        return (mean + noise).argmax(-1, keepdim=True).to(mean.dtype)
+
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        return mean.log_softmax(-1).gather(-1, action.long()).squeeze(-1)
+
+    def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
+        own = mean.log_softmax(-1)
+        return (own.exp() * (own - other_mean.log_softmax(-1))).sum(-1)
+
+    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        logp = mean.log_softmax(-1)
+        return -(logp.exp() * logp).sum(-1).mean()
+
+    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        self.choice, self.all_logp = action.long(), mean.log_softmax(-1)
+        return self.all_logp.gather(-1, self.choice).squeeze(-1)
+
+    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        of_logits = -self.all_logp.exp() * pull[:, None]
+        return of_logits.scatter_add_(1, self.choice, pull[:, None]), pull.new_zeros(0)
+
+    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+        p = self.all_logp.exp()
+        entropy = -(p * self.all_logp).sum(-1, keepdim=True)
+        mean -= pull / len(mean) * p * (self.all_logp + entropy)
+
+
+def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
+    """Over the actions of a vector of environments: a Box, or Discrete."""
+    space: Any = env.single_action_space
+    return Categorical(int(space.n)) if hasattr(space, "n") else Gaussian(int(np.prod(space.shape or ())))
+
+
+def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """What the environments are given for recorded actions [N, columns]: clipped to the bounds of a Box, or the choice
+    [N] as its space numbers it."""
+    space: Any = env.single_action_space
+    if hasattr(space, "n"):
+        return lambda action: action[:, 0].astype(np.int64) + int(space.start)
+    return lambda action: action.clip(space.low, space.high)

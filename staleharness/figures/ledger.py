@@ -1,0 +1,79 @@
+"""What became of all that was made."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from ..statistics.account_notes import ledger_of
+from ..statistics.results import Results
+from ..statistics.table import Table
+from ..store.stored_run import StoredRun
+from .canvas import INK, PAGE, panels
+from .captions import seeds
+from .registry import FIGURES, Section
+
+# Okabe and Ito's colours, from dark to light in this order: also told apart in grey.
+FATES = {"trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9"}
+
+
+def _lost_some(results: Results) -> bool:
+    total = ledger_of(list(results), "decisions")
+    return total["generated"] != total["trained"]
+
+
+@FIGURES.register(
+    "ledger",
+    Section(
+        55,
+        "Ledger",
+        "Dropped: turned away, or left a buffer unseen. Masked: handed to the learner, and taught nothing. Queued: not "
+        "trained on when the run ended.",
+        _lost_some,
+    ),
+)
+def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
+    """What share of what was made was trained on, dropped, masked or still queued: a bar of decisions and one of
+    sequences per capacity."""
+    ks = results.grid.capacities
+    lines = [(k, unit) for k in ks for unit in ("decisions", "sequences")]
+    subtitle = (
+        f"all runs together ({seeds(results.grid)}); generated = trained + dropped + masked + queued, exactly; a "
+        "sequence is a row: what an actor does in a phase, or a completion"
+    )
+    height = 0.45 + 0.3 * len(lines)
+    with panels("Ledger", subtitle, [0], table=table, columns=1, height=height, width=width) as (
+        figure,
+        (ax,),
+    ):
+        for at, (k, unit) in enumerate(lines):
+            _bar(ax, at, [r for r in results if int(r.spec["capacity"]) == k], unit)
+        names = [f"K = {k}, {unit}" for k, unit in lines]
+        ax.set_yticks(range(len(lines)), labels=names)
+        ax.set_ylim(len(lines) - 0.5, -0.5)
+        ax.set_xlim(0, 1)
+        ax.grid(axis="y", visible=False)
+        ax.tick_params(axis="y", length=0)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        ax.set_xlabel("share of what was generated")
+        handles = [Patch(color=colour) for colour in FATES.values()]
+        figure.legend(
+            handles, list(FATES), loc="outside lower left", ncols=4, frameon=False, handlelength=1.2
+        )
+    return figure
+
+
+def _bar(ax: Axes, at: int, runs: list[StoredRun], unit: str) -> None:
+    total, left = ledger_of(runs, unit), 0.0
+    for fate, colour in FATES.items():
+        share = total[fate] / max(1, total["generated"])
+        ax.barh(at, share, left=left, height=0.62, color=colour)
+        if share > 0.12:
+            dark = fate in ("trained", "masked")
+            ax.text(
+                left + share / 2, at, f"{total[fate]:,}", ha="center", va="center", fontsize=7,
+                color="white" if dark else INK,
+            )  # fmt: skip
+        left += share

@@ -1,0 +1,81 @@
+"""A delay line: data wait in a queue of whole phases before they are trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from staleharness.lag import DRAWN, LAGS, Assignment, Draw, LagModel, keep
+from staleharness.schedule import NEVER, Demand, Schedule
+
+REST = -1  # for `lag`: as long as the buffer allows
+
+
+@LAGS.register("delay")
+@dataclass(frozen=True)
+class Delay(LagModel):
+    """Data are trained on `lag` phases after they were made, or K − 1 where none is given.
+
+    While the queue fills, with `warm_up=skip` nothing is trained, as in the code of PPO-EWMA and M2PO: the first
+    lag + 1 batches are all of the first policy, and each is trained on once. With mechanism=replay, `reuse` trains on
+    the first batch lag + 1 times, which is over-fitting and not delay (`fixed` and `oldest` do so there, and it is here
+    for comparison), and `ramp` lets the lag grow by one every other phase, so that no batch returns more than once.
+
+    Leaves out: what lag within a phase would be; all rows of a phase are equally old.
+    """
+
+    paper = "PPO-EWMA, arXiv 2110.00641; M2PO, arXiv 2510.01161"
+
+    family: ClassVar[str] = DRAWN
+
+    lag: int = REST  # phases
+    warm_up: Literal["skip", "reuse", "ramp"] = "skip"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("lag", self.lag >= REST, "0 or above, or -1 for K - 1")
+
+    @property
+    def drawn(self) -> bool:
+        return self.warm_up != "skip"
+
+    def at(self, capacity: int) -> LagModel:
+        return replace(self, lag=capacity - 1) if self.lag == REST else self
+
+    def check(self, capacity: int) -> None:
+        self.require_buffer(self.lag + 1, capacity)
+
+    def schedule(self, demand: Demand) -> Schedule:
+        """Each actor makes a group in every phase, and `lag` of them are in the queue at the end."""
+        phases, rows = demand.phases + self.lag, demand.groups * demand.rows
+        made = np.repeat(np.arange(phases), rows)
+        place = np.tile(np.repeat(np.arange(demand.groups), demand.rows), phases)
+        trained = made < demand.phases
+        accounts = {
+            name: {"generated": phases * n, "trained": demand.phases * n, "queued": self.lag * n}
+            for name, n in (("rows", rows), ("decisions", rows * demand.length))
+        }
+        return Schedule(
+            group=made * demand.groups + place,
+            actor=place,
+            nth=made,
+            phase=np.where(trained, made, NEVER),
+            place=np.where(trained, place, NEVER),
+            first=np.arange(len(made) + 1),
+            version=np.maximum(0, made - self.lag),
+            end=np.full(len(made), demand.length),
+            kept=np.ones(len(made), dtype=np.bool_),
+            ledger=accounts,
+        )
+
+    def assign(self, draw: Draw) -> Assignment:
+        return keep(np.full(draw.slots, self._version(draw.phase, draw.capacity)))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        return {self._version(phase, capacity): 1.0}
+
+    def _version(self, phase: int, capacity: int) -> int:
+        lag = capacity - 1 if self.lag == REST else self.lag
+        return phase - min(phase // 2 if self.warm_up == "ramp" else phase, lag)

@@ -1,0 +1,39 @@
+"""prime-rl: batches that may be finished ahead of the trainer, and a bound on the oldest decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from staleharness.lag import LAGS
+from staleharness.pipeline_lag import OnStale, PipelineLag, stale_rules
+from staleharness.schedule import Demand
+
+
+@LAGS.register("prime_rl")
+@dataclass(frozen=True)
+class PrimeRL(PipelineLag):
+    """A gate on batches that are finished ahead, and a bound on the age of a group.
+
+    No group begins while `target_lag` batches are finished beyond the one that trains; rows under way take new
+    weights, and a group that is more than `max_off_policy_steps` old when it would be trained is dropped.
+
+    Leaves out: that rows which have become too old are stopped before they are finished (they hold their slots
+    here), and the hold on shipping a batch, which the trainer's own pace amounts to.
+    """
+
+    paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"
+
+    target_lag: int = 1  # batches
+    max_off_policy_steps: int = 8  # versions
+    on_stale: OnStale = "drop_group"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("target_lag", self.target_lag >= 1, "at least 1 batch")
+        self.require("max_off_policy_steps", self.max_off_policy_steps >= 0, "0 or above")
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        gate = {"cap": float(self.target_lag), "cap_counts": "finished", "in_flight": "switch"}
+        withheld = {"cap_counts": "begun"} if self.on_stale == "withhold" else {}
+        return gate | stale_rules(self.max_off_policy_steps, self.on_stale) | withheld

@@ -1,0 +1,46 @@
+"""Actors that run freely, and a queue of finished groups before the learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staleharness.lag import LAGS
+from staleharness.pipeline_lag import OnStale, PipelineLag, stale_rules
+from staleharness.schedule import Demand
+
+
+@LAGS.register("queue")
+@dataclass(frozen=True)
+class Queue(PipelineLag):
+    """Actors that run freely, and a queue of finished groups before the learner.
+
+    First in, first out. When `capacity` batches wait, actors stand still (`block`), or the oldest or newest group is
+    dropped. What is older than `max_lag` when it would be trained is not: `on_stale` says what becomes of it.
+
+    Leaves out: any rule of who may begin; the named systems have theirs.
+    """
+
+    capacity: float = 2.0  # batches
+    full: Literal["block", "drop_oldest", "drop_newest"] = "block"
+    max_lag: int = -1  # versions; -1: any
+    on_stale: OnStale = "drop_group"
+    in_flight: bool = False  # rows under way take new weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("capacity", self.capacity >= 1, "at least 1 batch")
+        self.require("max_lag", self.max_lag >= -1, "0 or above, or -1")
+        self.require(
+            "on_stale", self.on_stale != "withhold" or self.full == "block", "another where full drops"
+        )
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        queue: dict[str, Any] = {
+            "capacity": self.capacity,
+            "full": self.full,
+            "in_flight": "switch" if self.in_flight else "keep",
+        }
+        if self.on_stale == "withhold" and self.max_lag >= 0:
+            queue["capacity"] = None  # in strict order a slow group may hold up any number of others
+        return queue | stale_rules(self.max_lag, self.on_stale)

@@ -1,0 +1,43 @@
+"""Lag as it happens: processes that race."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from staleharness.lag import LAGS, LagModel
+
+
+@LAGS.register("async")
+@dataclass(frozen=True)
+class Async(LagModel):
+    """Actors and learner really run at once, as processes of this machine, and versions are whatever comes of that.
+
+    A finished group waits in a queue of `queue` batches; where that is full, its actor waits. With K versions in the
+    buffer, what is more than K − 1 phases behind when it could be trained on is dropped. The i-th of n actors adds
+    `delay` × (1 + (`spread` − 1) i / (n − 1)) seconds to each decision. An actor that is killed is replaced.
+
+    Such a run is not a function of its spec; the trace that it leaves beside its record is what replays it, bit for
+    bit (`trace:<file>`).
+    """
+
+    real: ClassVar[bool] = True
+
+    actors: int = 4  # processes
+    queue: float = 1.0  # batches
+    fetch: int = 0  # decisions after which an actor fetches the newest weights; 0: when it begins a group
+    delay: float = 0.0  # seconds
+    spread: float = 1.0  # of the slowest actor's delay over the fastest one's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("actors", 1 <= self.actors <= 256, "from 1 to 256")
+        self.require("queue", 0 <= self.queue <= 1000, "from 0 to 1000 batches")
+        self.require("fetch", self.fetch >= 0, "0 or above")
+        self.require("delay", 0 <= self.delay <= 60, "from 0 to 60 seconds")
+        self.require("spread", self.spread >= 1, "at least 1")
+
+    def delays(self) -> list[float]:
+        """Seconds of each actor."""
+        last = max(1, self.actors - 1)
+        return [self.delay * (1 + (self.spread - 1) * i / last) for i in range(self.actors)]

@@ -1,0 +1,87 @@
+"""Lag as it was: a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from staleharness.base.files import digest, user_path
+from staleharness.errors import UserError, shortened
+from staleharness.lag import LAGS, LagModel
+from staleharness.schedule import NEVER, Demand, Schedule
+from staleharness.trace import read_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@LAGS.register("trace")
+@dataclass(frozen=True)
+class Trace(LagModel):
+    """The rows of a trace: who made them, with which versions, and when they were trained on.
+
+    A run with real actors leaves one beside its record (`trace.parquet`), and its replay ends with the same weights,
+    bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can be run on it, of the same
+    environment or another, in as many phases as it has or fewer. In a run's id stands the content of the file.
+    """
+
+    file: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(
+            "file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]"
+        )
+        object.__setattr__(
+            self, "file", str(user_path(self.file).absolute())
+        )  # a run works in a folder of its own
+
+    @property
+    def identity(self) -> str:
+        if not Path(self.file).is_file():
+            raise UserError(f"LAG={self.text}: there is no such file")
+        return f"trace:{digest(Path(self.file))[:16]}"
+
+    def schedule(self, demand: Demand) -> Schedule:
+        header, rows = read_trace(self.file)
+        self._check_shape(header.get("decisions"), demand, rows)
+        rows = rows.sort_values(["group", "row"], kind="stable")
+        rows = rows[[versions[0] < demand.phases for versions in rows["versions"]]]
+        phase = rows["phase"].to_numpy(np.int64)
+        trained = (phase >= 0) & (phase < demand.phases)
+        version = np.concatenate(rows["versions"].to_numpy()).astype(np.int64)
+        made = rows["ends"].map(max).to_numpy(np.int64)
+        fates = rows["fate"].where(trained | (rows["fate"] != "trained"), "queued")  # the run ends before
+        ledger = {
+            unit: {
+                "generated": int(count.sum()),
+                **{f: int(count[fates == f].sum()) for f in sorted(set(fates))},
+            }
+            for unit, count in (("rows", np.ones_like(made)), ("decisions", made))
+        }
+        return Schedule(
+            group=rows["group"].to_numpy(np.int64),
+            actor=rows["actor"].to_numpy(np.int64),
+            nth=rows["nth"].to_numpy(np.int64),
+            phase=np.where(trained, phase, NEVER),
+            place=np.where(trained, rows["place"].to_numpy(np.int64), NEVER),
+            first=np.cumsum([0, *map(len, rows["versions"])]),
+            version=version,
+            end=np.concatenate(rows["ends"].to_numpy()).astype(np.int64),
+            kept=np.ones(len(version), np.bool_),
+            ledger=ledger,
+            apart=(header["fetch"] or demand.length) if header["source"] == "actors" else 0,
+        )
+
+    def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:
+        phases, longest = int(rows["phase"].max()) + 1, max(map(max, rows["ends"]))
+        title, asked = f"LAG={shortened(self.text)}", f"the run's have {demand.length}"
+        if phases < demand.phases:
+            raise UserError(f"{title} has {phases} phases; the run has {demand.phases}")
+        if decisions is not None and decisions != demand.length:
+            raise UserError(f"{title} is of rows of {decisions} decisions; {asked}")
+        if longest > demand.length:
+            raise UserError(f"{title} has a row of {longest} decisions; {asked}")

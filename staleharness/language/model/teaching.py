@@ -1,0 +1,89 @@
+"""Supervised learning of a pretrained model on worked solutions, once per machine: a start for RL on a hard task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...base.machine import cpu_model, installed
+from ...base.streams import stream
+from ...simulator.adamw import AdamW
+from ...simulator.learning import clip_norm
+from ..gsm8k import strip_calculator
+from ..prompt_set import PromptSet, pad_left
+from ..spec import LanguageSpec
+from .cache import made_once, no_progress_bar
+from .causal_lm import CausalLM
+
+BATCH = 16  # problems of a step
+RATE = 2e-5  # reached after a tenth of the steps, then linearly to 0
+MAX_GRAD_NORM = 1.0
+
+
+def taught(
+    source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]
+) -> Path:
+    """The folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its weights
+    trained, each solution up to the end of its turn.
+
+    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits.
+    `digest` says which weights lie in `source`.
+    """
+
+    def make(folder: Path) -> None:
+        policy = CausalLM(source, replace(spec, versions="full"))
+        teach(policy, prompts, spec.warm_start, progress)
+        with no_progress_bar():
+            policy.model.save_pretrained(folder)
+        policy.tokenizer.save_pretrained(folder)
+
+    determines = {
+        "model": digest or source,
+        "examples": [
+            [p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)
+        ],
+        "steps": [spec.warm_start, BATCH, RATE, MAX_GRAD_NORM],
+        "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
+        "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+        "cpu": cpu_model(),
+    }
+    key = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]
+    return made_once("taught", key, make)
+
+
+def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[str], None]) -> None:
+    """Raise the mean log-probability of the solutions' tokens, problems in an order of their own each epoch."""
+    optimiser = AdamW(list(policy.parameters.values()), RATE, 1e-8, 0.0)
+    count, rising = len(prompts.problems), max(1, steps // 10)
+    orders = [
+        stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))
+    ]
+    order = np.concatenate(orders)
+    for step in range(steps):
+        rows = order[step * BATCH : (step + 1) * BATCH].tolist()
+        prompt, prompt_mask = pad_left([prompts.tokens[i] for i in rows], policy.pad, policy.device)
+        token, mask = _solutions(policy, [prompts.problems[i].solution for i in rows])
+        logp = policy.score(prompt, prompt_mask, token, mask, entropy="none").logp
+        loss = -(logp * mask).sum() / mask.sum()
+        optimiser.forget_gradients()
+        loss.backward()
+        clip_norm(optimiser.parameters, MAX_GRAD_NORM)
+        optimiser.step(RATE * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
+        progress(f"warm start: step {step + 1} of {steps}, loss {loss.item():.2f}")
+
+
+def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
+    """(tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
+    plain = [strip_calculator(text) for text in texts]
+    rows = [[*ids, policy.end[0]] for ids in policy.tokenizer(plain, add_special_tokens=False)["input_ids"]]
+    width = max(map(len, rows))
+    token = torch.tensor([row + [policy.pad] * (width - len(row)) for row in rows], device=policy.device)
+    mask = torch.tensor([[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows], device=policy.device)
+    return token, mask

@@ -1,0 +1,94 @@
+"""Actors of language that are processes: what one does there, and how its groups come back."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..asynchronous.processes import Pace, Processes
+from ..batch import Completions
+from ..simulator.buffer import PolicyBuffer, Version
+from ..task import find_env
+from .generation import Round, Seconds, joined
+from .setting_up import set_up
+from .spec import LanguageSpec
+from .task import LanguageTask
+
+if TYPE_CHECKING:
+    from ..asynchronous.actor import Feed
+
+
+class Stretches(PolicyBuffer):
+    """What a decoder takes for the buffer: "version" s is whatever is the newest when stretch s begins."""
+
+    def __init__(self, feed: Feed, length: int, tokens: int) -> None:
+        """Stretches of `length` tokens, of `tokens` in all."""
+        super().__init__(1)
+        self.feed, self.length, self.tokens = feed, length, tokens
+        self.begun: list[Version] = []
+
+    def __getitem__(self, stretch: int) -> Version:
+        while len(self.begun) <= stretch:
+            first = len(self.begun) * self.length
+            self.feed.step(first, min(self.length, self.tokens - first))
+            self.begun.append(self.feed.buffer.newest)
+        return self.begun[stretch]
+
+    def __contains__(self, stretch: int) -> bool:
+        return True
+
+
+class LanguageActor:
+    """An actor that completes prompts with whatever version is the newest."""
+
+    def __init__(self, spec: LanguageSpec, number: int) -> None:
+        task = find_env(spec.env)[1]()
+        assert isinstance(task, LanguageTask)
+        self.spec, self.number = spec, number
+        self.sampler = set_up(spec, task).sampler
+
+    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+        spec, sampler = self.spec, self.sampler
+        length = spec.completion_tokens
+        stretch = min(feed.load.fetch or length, length)
+        stretches = Stretches(feed, stretch, length)
+        asked = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
+        chosen = [sampler.problem(group)]
+        request = sampler.request(chosen, [(nth, self.number)], asked, stretch)
+        decoded = sampler.decoder.complete(request, stretches)
+        acted = np.array([version.phase for version in stretches.begun])
+        decoded = replace(decoded, version=torch.from_numpy(acted)[decoded.version])
+        seconds = Seconds()
+        made = sampler.graded(request, decoded, feed.buffer, chosen, np.zeros(1, np.int64), seconds)
+        stream = io.BytesIO()
+        torch.save({f.name: getattr(made, f.name) for f in fields(made)}, stream)
+        return stream.getvalue(), made.mask.sum(1).long().tolist()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Makes an actor in its own process."""
+
+    spec: LanguageSpec
+
+    def __call__(self, number: int) -> LanguageActor:
+        return LanguageActor(self.spec, number)
+
+
+class LanguageProcesses(Processes):
+    """Processes as the source of a run's rounds."""
+
+    def __init__(self, spec: LanguageSpec, pace: Pace, preload: tuple[str, ...], pad: int) -> None:
+        super().__init__(Opening(spec), spec, pace, preload)
+        self.pad = pad
+
+    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
+        parts = []
+        for place, content in enumerate(self.take(buffer, phase)):
+            made = Completions(**torch.load(io.BytesIO(content), weights_only=True))
+            parts.append(replace(made, group=made.group + place))
+        return Round(joined(parts, self.pad), 0)

@@ -1,0 +1,161 @@
+"""The leaderboard: staleness budget and slowdown per method and environment, from published bundles, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from ..statistics.advice import Advice, advise
+from ..statistics.advised import Method
+from ..statistics.budget import KEEP, Limit
+from ..statistics.results import Results, load
+from ..statistics.scores import learning_curve
+from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
+from ..store.store import MARKER
+
+HIGH = 0.9  # the level where runs begin above `LEVEL`
+ORDER = {"below": 0, "=": 1, "at least": 2}
+SETTINGS = (
+    "num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag",
+)  # fmt: skip
+HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
+
+# Leaderboard
+
+How much staleness each method takes, from the [published runs](../results/reference/README.md), per environment and
+never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, which three to five seeds make too narrow
+([how much](advise.md#the-staleness-budget)): methods whose intervals overlap are not told apart by these runs, whatever
+their order.
+
+- **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random policy's return or
+  from 0 (accuracies). It punishes a method for being good without lag.
+- **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
+  lags end.
+- **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
+  method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
+
+Rows are sorted by budget, then by the share kept at the largest lag.
+"""
+TAIL = """## A row of your own
+
+    make new NAME=my_idea FOLDER=.
+    make sweep SPEC=experiments/vaco_control.toml ALGO=my_idea PLUGIN=my_idea.py OUT=results/mine
+    make advise RESULTS=results/mine
+
+The first command starts the file ([plugins](plugins.md)), the second runs the grid of the tables of vaco_control, the
+third prints the rows. `make pack OUT=results/mine TO=results/reference/mine` and `make docs` put them on this page.
+"""
+
+
+@dataclass(frozen=True)
+class Board:
+    """What one bundle says."""
+
+    name: str
+    results: Results
+    advice: Advice
+
+
+def leaderboard(folder: Path) -> str:
+    """The page, from every bundle in a folder. A bundle that has no answer is named with its reason."""
+    boards, without = [], []
+    for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
+        results = load(path)
+        try:
+            boards.append(Board(path.name, results, advise(results)))
+        except UserError as error:
+            without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
+    boards.sort(
+        key=lambda board: (-len({run.seed for run in board.results}), -len(board.results), board.name)
+    )
+    sections = [_section(board, env) for board in boards for env in board.advice.envs]
+    none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
+    return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
+
+
+def _section(board: Board, env: str) -> str:
+    methods = sorted(board.advice.on(env), key=_place, reverse=True)
+    level, factors = _slowdowns(board.advice, methods)
+    places = sorted({(p["k"], round(p["lag"], 1)) for m in methods for p in m.row["points"][1:]})
+    head = [
+        "method", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:.1f})" for k, lag in places),
+        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k}" for k, _ in places),
+    ]  # fmt: skip
+    digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
+    rows = []
+    for method in methods:
+        row, points = method.row, {p["k"]: p for p in method.row["points"]}
+        rows.append([
+            method.curve.algorithm, str(row["n"]), f"{row['synchronous']:.{digits}f}",
+            *(_kept(points.get(k)) for k, _ in places),
+            _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
+            *(_factor(factors[method.curve.algorithm].get(k)) for k, _ in places),
+        ])  # fmt: skip
+    lines = [head, ["---"] * len(head), *rows]
+    table = "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )
+    refused = [f"No answer for {r.algorithm}: {r.why}.\n" for r in board.advice.refused if r.env == env]
+    return "\n".join([f"## {env}, {board.name}", "", _about(board, level), "", table, "", *refused])
+
+
+def _about(board: Board, level: float) -> str:
+    """What the runs are, and the level of the slowdown."""
+    s = board.advice.settings
+    sizes = " or ".join(f"{steps:,} steps in {phases} phases" for phases, steps in s["sizes"])
+    held = []
+    for name in SETTINGS:
+        values = sorted({str(run.spec[name]) for run in board.results if name in run.spec})
+        held += [f"{name} = {' or '.join(values)}"] if values else []
+    dates = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
+    return (
+        f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(held)}; runs of {dates}. "
+        f"Slowdown to {level:.0%} of the best synchronous score."
+    )
+
+
+def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[str, dict[int, Slowdown]]]:
+    """The level, one for all methods, and the slowdowns of each by K; none where its curves do not allow one."""
+    score = found.settings["score"]
+
+    def at(level: float) -> dict[str, dict[int, Slowdown]]:
+        made: dict[str, dict[int, Slowdown]] = {m.curve.algorithm: {} for m in methods}
+        for method in methods:
+            try:
+                made[method.curve.algorithm] = {s.k: s for s in slowdowns(method.curve, score, level)}
+            except UserError:
+                continue
+        return made
+
+    low = at(LEVEL)
+    begun = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
+    at_once = [s.steps <= begun[name][0] for name, held in low.items() for s in held.values()]
+    # Where everyone is above it at the first evaluation, the lower level tells nothing.
+    return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
+
+
+def _place(method: Method) -> tuple[int, float, float]:
+    budget = method.row["budget"]
+    return ORDER[budget["kind"]], budget["lag"], method.row["points"][-1]["kept"]
+
+
+def _kept(point: dict[str, float] | None) -> str:
+    if point is None:
+        return "–"
+    return f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
+
+
+def _budget(method: Method, scale: float | None, digits: int) -> str:
+    if scale is None:
+        return "–"
+    limits = [method.row[name] for name in ("budget", "budget_low", "budget_high")]
+    middle, low, high = (Limit(end["lag"] * scale, end["kind"]).sign(digits) for end in limits)
+    return f"{middle} [{low}, {high}]"
+
+
+def _factor(slowdown: Slowdown | None) -> str:
+    if slowdown is None:
+        return "–"
+    return f"{slowdown.factor.words} [{slowdown.low.words}, {slowdown.high.words}]"

@@ -1,0 +1,94 @@
+"""Lag models that are pipelines: a subclass says in `rules` which settings its own knobs are; how fast rows come is
+said by the same four options everywhere. The simulation runs once, and what the trainer took is the `Schedule`.
+
+Time is counted in training steps, and a row takes its time spread evenly over its decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal
+
+from .base.streams import integer
+from .errors import UserError
+from .lag import LagModel
+from .pipeline.schedule import schedule_of
+from .pipeline.settings import Pipeline
+from .pipeline.simulation import simulate
+from .schedule import Demand, Schedule
+
+OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withhold"]
+
+
+@dataclass(frozen=True)
+class PipelineLag(LagModel):
+    """What a pipeline's rules make of lag. Rows of a group begin together, and a row keeps its weights to its end
+    unless the rules say otherwise."""
+
+    family: ClassVar[str] = "simulated, once for a whole run"
+
+    _: KW_ONLY
+    slots: float = 2.0  # rows generated at once, in batches
+    row_time: float = 1.0  # that a row takes in the mean, in training steps
+    cv: float = 0.5  # standard deviation of that time, over its mean
+    sync_time: float = 0.0  # until new weights have arrived, in training steps
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("slots", 0 < self.slots <= 1000, "above 0 and at most 1000")
+        self.require("row_time", 1e-6 <= self.row_time <= 1e6, "from 1e-6 to 1e6")
+        self.require("cv", 0 <= self.cv <= 10, "from 0 to 10")
+        self.require("sync_time", 0 <= self.sync_time <= 1e6, "from 0 to 1e6")
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        """Settings of `pipeline.settings.Pipeline`."""
+        raise NotImplementedError(f"{type(self).__name__} must define rules(demand)")
+
+    def pipeline(self, demand: Demand) -> Pipeline:
+        """The pipeline of a run. Raises `UserError` for rules that exclude each other."""
+        rules = self.rules(demand)
+        if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
+            raise UserError(f"{self.title()}: slots follow from its own rule; leave them out")
+        spread = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
+        settings = {
+            "slots": rows_of(self.slots, demand), "workers": 1, "group": demand.rows, "unit": "group",
+            "lengths": f"constant:{demand.length}", "token_seconds": 0.0, "environment": spread,
+            "batch": demand.groups * demand.rows, "train_seconds": 1.0, "steps": demand.phases,
+            "sync_seconds": self.sync_time, "blocking": False, **rules,
+        }  # fmt: skip
+        return Pipeline().changed(settings, self.title())
+
+    def schedule(self, demand: Demand) -> Schedule:
+        """Raises `UserError` where the rules starve the trainer, with the time at which they did."""
+        try:
+            return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag")))
+        except UserError as error:
+            raise UserError(f"LAG={self.text}: {error}") from error
+
+    def bound(self, demand: Demand) -> int | None:
+        rules = self.rules(demand)
+        limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
+        return math.floor(min(limits)) if limits else None
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        raise UserError(
+            f"LAG={self.text} has no probabilities of versions, which come of a simulation; density=mixture needs a "
+            "model that draws them, such as uniform"
+        )
+
+
+def rows_of(batches: float, demand: Demand) -> int:
+    """Whole groups of rows, at least one."""
+    return max(1, round(batches * demand.groups)) * demand.rows
+
+
+def stale_rules(max_lag: int, on_stale: OnStale) -> dict[str, Any]:
+    """What becomes of rows that are older than `max_lag`, −1: nothing. `withhold` lets none become so: none begins
+    before it can be trained in time, and the trainer waits for the oldest one."""
+    if max_lag < 0:
+        return {}
+    if on_stale == "withhold":
+        return {"cap": float(max_lag), "order": "submitted"}
+    kinds = {"drop_group": "drop", "drop_sample": "drop_row", "mask_tokens": "mask", "requeue": "recycle"}
+    return {"max_lag": max_lag, "stale": kinds[on_stale]}

@@ -1,0 +1,83 @@
+"""A run's accounts: how old the data were that were assigned, made and trained on, and what became of all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .ages import added, ages, at_ends, mean_lag
+from .ledger import UNITS, Count, Flow, Ledger
+
+if TYPE_CHECKING:
+    from .lags import Lags
+    from .learning import Learner
+    from .loop import Collected
+
+KINDS = ("assigned", "realised", "trained")
+TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing
+ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", *TOTALS)  # what columns of the accounts begin with
+
+
+class Accounts:
+    """Goes from phase to phase: totals of the ledger and of three histograms of lags in phases: of rows as assigned,
+    and of decisions as realised (all that were due in a phase) and as trained on."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.histograms: dict[str, list[int]] = {kind: [] for kind in KINDS}
+
+    def enter(
+        self,
+        phase: int,
+        gradient_steps: int,
+        learner: Learner[Any, Any],
+        collected: Collected[Any],
+        lags: Lags,
+    ) -> dict[str, Any]:
+        """What a phase's metrics say; `gradient_steps` were done when it began. Raises `RuntimeError` where the
+        accounts do not close."""
+        flow, passed, assigned = collected.flow, learner.passed, lags.assigned(phase)
+        said: dict[str, Any] = {"lags/assigned": mean_lag(assigned), **at_ends(learner.first, learner.last)}
+        if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
+            rows = collected.behaviour_logp
+            handed = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
+            trained, realised, taught = Count(handed.sequences, passed), [], []
+        else:
+            found = ages(learner.rows, phase, gradient_steps)
+            handed, realised, taught = found.handed, found.handed_lags, found.trained_lags
+            trained = found.taught
+            said |= found.columns
+            if learner.cut_short:  # the method ended the first epoch before its last minibatch
+                trained = Count(min(trained.sequences, passed), passed)
+            if trained.decisions != passed:
+                raise RuntimeError(
+                    f"phase {phase} trained on {passed} decisions in its first epoch, and {trained.decisions} were "
+                    "there to be trained on; please report it"
+                )
+        flow = flow or Flow(handed)
+        realised = added(realised, flow.dropped_lags)
+        if learner.rows is not None:
+            said["lags/realised"] = mean_lag(realised)
+            said["lags/at_cap"] = sum(taught[lags.cap :]) / max(1, sum(taught))
+        for kind, counts in {"assigned": assigned, "realised": realised, "trained": taught}.items():
+            self.histograms[kind] = added(self.histograms[kind], counts)
+        return said | self.ledger.enter(phase, flow, handed, trained)
+
+    def record(self) -> dict[str, Any]:
+        """What `run.json` says: {"lags": {kind: {lag: count}}, "ledger": {unit: {entry: count}}}."""
+        totals = self.ledger.totals
+        return {
+            "lags": {
+                kind: {str(lag): n for lag, n in enumerate(counts)}
+                for kind, counts in self.histograms.items()
+            },
+            "ledger": {
+                unit: {key.partition("/")[2]: n for key, n in totals.items() if key.startswith(f"{unit}/")}
+                for unit in UNITS
+            },
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"totals": dict(self.ledger.totals), "histograms": dict(self.histograms)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ledger.totals, self.histograms = dict(state["totals"]), dict(state["histograms"])

@@ -1,0 +1,86 @@
+"""What became of all that was made, in sequences and in decisions: a ledger that closes exactly, or the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+UNITS = ("sequences", "decisions")
+FATES = ("trained", "dropped", "masked", "queued")  # generated is their sum
+ENTRIES = ("generated", *FATES, "reused")
+
+
+@dataclass(frozen=True)
+class Count:
+    """A sequence is a row: what one actor does in one phase, or one completion."""
+
+    sequences: int = 0
+    decisions: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.sequences + other.sequences, self.decisions + other.decisions)
+
+    def __sub__(self, other: Count) -> Count:
+        return Count(self.sequences - other.sequences, self.decisions - other.decisions)
+
+    def rows(self, length: int) -> Count:
+        """So many sequences of `length` decisions each."""
+        return Count(self.sequences, self.sequences * length)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What the collecting of one phase did with rows, beside what it handed to the learner."""
+
+    generated: Count
+    dropped: Count = field(default_factory=Count)  # never to be trained on
+    queued: Count = field(
+        default_factory=Count
+    )  # made, and not yet trained on: all there are, not those of the phase
+    reused: Count = field(default_factory=Count)  # handed to the learner once more
+    dropped_lags: Sequence[
+        int
+    ] = ()  # dropped decisions by their lag in phases, where they were due in this phase
+
+
+def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
+    """Raise `RuntimeError` where what a pipeline generated is not the sum of all that became of it."""
+    for unit, entries in ledger.items():
+        if entries["generated"] != sum(entries.values()) - entries["generated"] or min(entries.values()) < 0:
+            words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
+            raise RuntimeError(f"the pipeline's ledger of {unit} does not close: {words}; please report it")
+
+
+class Ledger:
+    """Totals since the run began."""
+
+    def __init__(self) -> None:
+        self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES}
+
+    def enter(self, phase: int, flow: Flow, handed: Count, trained: Count) -> dict[str, int]:
+        """The totals after a phase in which the learner was `handed` so much and `trained` on so much of it. What is
+        trained on again counts as reused, and once as trained.
+
+        Raises `RuntimeError` where generated is not trained + dropped + masked + queued.
+        """
+        flows = {
+            "generated": flow.generated,
+            "dropped": flow.dropped,
+            "masked": handed - trained,
+            "trained": trained - flow.reused,
+            "reused": flow.reused,
+        }
+        for unit in UNITS:
+            for entry, count in flows.items():
+                self.totals[f"{unit}/{entry}"] += getattr(count, unit)
+            self.totals[f"{unit}/queued"] = getattr(flow.queued, unit)
+            self._close(phase, unit)
+        return dict(self.totals)
+
+    def _close(self, phase: int, unit: str) -> None:
+        said = {entry: self.totals[f"{unit}/{entry}"] for entry in ENTRIES}
+        if said["generated"] != sum(said[fate] for fate in FATES) or min(said.values()) < 0:
+            words = ", ".join(f"{entry} {count}" for entry, count in said.items())
+            raise RuntimeError(
+                f"the ledger of {unit} does not close after phase {phase}: {words}; please report it"
+            )

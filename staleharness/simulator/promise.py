@@ -1,0 +1,45 @@
+"""What a lag model promises, and what a run of so many phases can keep of it: the buffer has to fill first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import UserError
+from ..lag import LagModel
+from ..spec import RunSpec
+
+LOOKS = 256  # phases that are looked at, of the many with a full buffer
+STRIDE = 101  # phases between two looks: a prime, so that a model with a period below it is seen in all of it
+WIDEST = 1_024  # versions of a buffer that are looked at; a wider one promises more still
+
+
+class Promise(NamedTuple):
+    """Lags in phases, of the version that a row begins with."""
+
+    mean: float | None  # once the buffer is full; None where that comes of a simulation
+    cap: int  # the largest that can come up, or that a rule of the pipeline allows
+    expected: float | None  # mean over the run's own phases
+
+
+def promise(spec: RunSpec, model: LagModel) -> Promise | None:
+    """None where the model knows neither its probabilities before the run nor a bound."""
+    capacity = min(spec.capacity, WIDEST)
+    full = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
+    step = max(1, spec.phases // LOOKS) | 1
+    try:
+        later = [_lags(model, phase, capacity) for phase in full]
+        own = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
+    except (NotImplementedError, UserError):
+        bound = None if spec.demand is None else model.bound(spec.demand)
+        return None if bound is None else Promise(None, bound, None)
+    cap = max(max(lags) for lags in later)
+    expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(own)]
+    return Promise(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
+
+
+def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:
+    return {phase - version: p for version, p in model.probabilities(phase, capacity).items()}
+
+
+def _mean(lags: dict[int, float]) -> float:
+    return sum(lag * p for lag, p in lags.items())

@@ -1,0 +1,145 @@
+"""Which K and which method: what stored runs say of lag, held against a pipeline's lag and a real system's.
+
+Per method and environment: the staleness budget, the share of the synchronous score kept at each lag, and the seeds
+that it takes to see a loss. With a pipeline: score and time per step under each cap, the fastest cap that keeps enough,
+and the best method at each speed. With a log: where its mean lag lies on the curves. No number is given beyond the
+data; what has none is in `refused`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..logs.lag_log import LagLog
+from ..pipeline.caps import Cap
+from ..store.stored_run import StoredRun
+from .advised import Method, Question, ask
+from .bootstrap import LEVEL
+from .budget import KEEP, REPS
+from .frontier import frontier
+from .lag_curve import Refusal, lag_curves
+from .power import ALPHA, POWER
+from .scores import AUTO, measure, usual
+
+
+@dataclass(frozen=True)
+class Advice:
+    methods: list[Method]
+    refused: list[Refusal]
+    caps: list[Cap]
+    log: LagLog | None
+    frontier: list[dict[str, Any]]  # per environment and speed, where there is a pipeline
+    settings: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def envs(self) -> list[str]:
+        return sorted({m.curve.env for m in self.methods})
+
+    def on(self, env: str) -> list[Method]:
+        return [m for m in self.methods if m.curve.env == env]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "methods": [m.row for m in self.methods], "refused": [r._asdict() for r in self.refused],
+            "pipeline": [c.to_json() for c in self.caps], "log": None if self.log is None else self.log.to_json(),
+            "frontier": self.frontier, "settings": self.settings, "notes": self.notes,
+        }  # fmt: skip
+
+
+def advise(
+    runs: Iterable[StoredRun],
+    *,
+    caps: Sequence[Cap] = (),
+    log: LagLog | None = None,
+    keep: float = KEEP,
+    updates: float | None = None,
+    score: str = AUTO,
+    zero: str | float = AUTO,
+    reps: int = REPS,
+) -> Advice:
+    """Advice from stored runs, and from a pipeline under several caps and a log where they are given.
+
+    `keep`: the share of the synchronous IQM that must be kept. `updates`: gradient steps of one version of the pipeline
+    or log; without it a version counts as a phase. `zero`: see `lag_curve.lag_curves`. Raises `UserError` where no
+    curve can be had at all.
+    """
+    if not 0 < keep < 1:
+        raise UserError(f"KEEP={keep:g} must be above 0 and below 1")
+    if updates is not None and not 0 < updates < np.inf:
+        raise UserError(f"UPDATES={updates:g} must be above 0")
+    runs = list(runs)
+    found, _ = usual(runs, score, AUTO)
+    question = Question(tuple(caps), log, keep, updates, found, reps)
+    curves, refused = lag_curves(runs, score=found, zero=zero)
+    methods = []
+    for curve in curves:
+        try:
+            methods.append(ask(curve, question))
+        except UserError as error:
+            refused.append(Refusal(curve.algorithm, curve.env, str(error)))
+    if not methods:
+        raise UserError(f"no advice from these results: {_reasons(refused) or 'there are no runs'}")
+    settings = {
+        "keep": keep, "updates": updates, "score": found, "measure": measure(runs, found), "level": LEVEL, "reps": reps,
+        "power": POWER, "alpha": ALPHA, "dates": sorted({str(r.record["date"]) for r in runs}),
+        "sizes": [list(size) for size in sorted({(r.record["phases"], r.record["steps"]) for r in runs})],
+    }  # fmt: skip
+    envs = sorted({m.curve.env for m in methods})
+    best = [p for env in envs for p in frontier(env, [m for m in methods if m.curve.env == env], caps)]
+    notes = _notes(methods, caps, log, updates)
+    return Advice(methods, sorted(refused), list(caps), log, best, settings, notes)
+
+
+def _reasons(refused: Sequence[Refusal]) -> str:
+    """Each reason once, with the first that it holds for."""
+    held: dict[str, list[Refusal]] = {}
+    for refusal in refused:
+        held.setdefault(refusal.why, []).append(refusal)
+    return "; ".join(
+        f"{why} ({r[0].algorithm} on {r[0].env}{f' and {len(r) - 1} more' if len(r) > 1 else ''})"
+        for why, r in held.items()
+    )
+
+
+def _notes(
+    methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, updates: float | None
+) -> list[str]:
+    notes = []
+    small = sorted({m.curve.n for m in methods if m.curve.n < 10})
+    if small:
+        seeds = " to ".join(str(n) for n in dict.fromkeys((small[0], small[-1])))
+        notes.append(
+            f"with {seeds} seeds a nominal 95 % interval of a budget holds it in about "
+            f"{'70' if small[0] < 5 else '85 to 90'} % of cases (docs/advise.md)"
+        )
+    zeros = sorted({m.curve.zero_note for m in methods})
+    notes.append(f"shares are counted from {' or '.join(zeros)}")
+    least = min(float(m.curve.lags[1]) for m in methods)
+    asked = [m.row["log"]["lag"] for m in methods if log] + [
+        p["lag"] for m in methods for p in m.row.get("caps", ())
+    ]
+    if any(0 < lag < least for lag in asked):
+        notes.append(
+            f"between lag 0 and the smallest measured one ({least:.1f}) a share is a straight line's"
+        )
+    if caps:
+        notes.append(
+            "take: the fastest cap within the budget; with ? it is not within the low end of its interval"
+        )
+    in_versions = caps or (log is not None and log.unit == "versions")
+    if in_versions:
+        notes.append(
+            "a version of the pipeline or log counts as "
+            + (
+                "a phase of the runs; UPDATES=N counts its gradient steps"
+                if updates is None
+                else f"{updates:g} gradient steps"
+            )
+        )
+    return notes

@@ -1,0 +1,163 @@
+"""What is said of one method on one environment: its budget, its score under each cap, where a log lies, seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from ..logs.lag_log import LagLog
+from ..pipeline.caps import Cap
+from .bootstrap import iqm, stable_seed
+from .budget import KEEP, REPS, TAILS, Kept, Limit, kept
+from .lag_curve import LagCurve
+from .power import p_value, seeds_needed, simulated_power, spread
+from .scores import Array
+from .slowdown import slowdowns
+
+Ends = tuple[Limit, Limit, Limit]  # a budget and its interval
+CLEAR = 5  # percentile of the resampled synchronous scores that has to be above zero
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the stored runs are held against."""
+
+    caps: tuple[Cap, ...] = ()
+    log: LagLog | None = None
+    keep: float = KEEP  # share of the synchronous IQM that must be kept
+    updates: float | None = None  # gradient steps of a version; None: a version counts as a phase
+    score: str = "sampled"
+    reps: int = REPS
+
+
+@dataclass(frozen=True)
+class Method:
+    """The answer for one curve."""
+
+    curve: LagCurve
+    kept: Kept
+    row: dict[str, Any]  # plain data
+    scores: dict[str, Array]  # name of a cap -> resampled scores [reps], where the data reach
+
+
+def ask(curve: LagCurve, question: Question) -> Method:
+    """Everything that one curve can say. Raises `UserError` where it can say nothing."""
+    share = kept(curve, question.reps)
+    whole = float(iqm(curve.scores[0]))
+    if np.percentile(share.reference, CLEAR) <= 0:
+        raise UserError(
+            f"its synchronous runs are not clearly above zero ({curve.zero_note}): "
+            f"IQM {whole + curve.zero:.3g} against {curve.zero:.3g}"
+        )
+    ends = share.budget(question.keep)
+    named = zip(("budget", "budget_low", "budget_high"), ends, strict=True)
+    row: dict[str, Any] = {
+        "algorithm": curve.algorithm, "env": curve.env, "n": curve.n, "resampled": share.seeds_resampled,
+        "synchronous": whole + curve.zero, "zero": curve.zero, "zero_is": curve.zero_note,
+        "gradient_steps_per_phase": curve.gradient_steps_per_phase,
+        **{name: end.to_json() for name, end in named},
+        "points": [_point(curve, share, i) for i in range(len(curve.lags))],
+        **_seeds(curve, (1 - question.keep) * whole), "slowdowns": _slowdowns(curve, question.score),
+    }  # fmt: skip
+    scores: dict[str, Array] = {}
+    if question.caps:
+        row["caps"] = []
+        for cap in question.caps:
+            lag = _in_phases(cap.lag, "versions", curve, question.updates)
+            at: dict[str, Any] = {
+                "cap": cap.cap,
+                "lag": lag,
+                "step_seconds": cap.step_seconds,
+                "binds": cap.binds,
+            }
+            at |= _at(share, lag)
+            if at["kept"] is not None:
+                at["score"] = curve.zero + whole * at["kept"]
+                scores[cap.name] = curve.zero + share.reference * share.resampled_at(lag)
+            row["caps"].append(at)
+        row["recommended"] = _recommended(row["caps"], ends)
+    if (log := question.log) is not None:
+        row["log"] = _placed(share, _in_phases(log.mean, log.unit, curve, question.updates), ends)
+    return Method(curve, share, row, scores)
+
+
+def _point(curve: LagCurve, share: Kept, i: int) -> dict[str, Any]:
+    """What was measured at lag i, and whether it can be told from the synchronous runs."""
+    a, b = curve.scores[0], curve.scores[i]
+    low, high = np.percentile(share.resampled[:, i], TAILS)
+    deviation = spread([a, b])
+    gap = float(b.mean() - a.mean())
+    return {
+        "k": curve.capacities[i], "lag": float(curve.lags[i]), "n": len(b),
+        "gradient_lag": None if curve.gradient_lags is None else float(curve.gradient_lags[i]),
+        "iqm": float(iqm(b)) + curve.zero, "kept_as_measured": float(share.raw[i]), "kept": float(share.fitted[i]),
+        "kept_low": float(low), "kept_high": float(high), "difference": gap,
+        "p": p_value(a, b) if i else None,
+        "seeds_to_see_it": seeds_needed(gap / deviation) if i and deviation > 0 else None,
+    }  # fmt: skip
+
+
+def _seeds(curve: LagCurve, loss: float) -> dict[str, Any]:
+    """How many seeds of each setting it takes to see a loss, by the spread of the synchronous runs, which what scores
+    nearly as high has as well; and the power that they have in simulated tests."""
+    fresh = curve.scores[:1]
+    deviation = spread(fresh)
+    seeds = seeds_needed(loss / deviation) if deviation > 0 else 2
+    rng = np.random.default_rng(stable_seed("power", curve.algorithm, curve.env))
+    return {
+        "spread": deviation, "loss_to_see": loss, "seeds_to_see_it": seeds,
+        "seeds_checked": None if seeds is None else simulated_power(fresh, loss, seeds, rng),
+    }  # fmt: skip
+
+
+def _slowdowns(curve: LagCurve, score: str) -> list[dict[str, Any]] | None:
+    """To the usual level; None where the learning curves do not allow it."""
+    try:
+        return [s.to_json() for s in slowdowns(curve, score)]
+    except UserError:
+        return None
+
+
+def _in_phases(lag: float, unit: str, curve: LagCurve, updates: float | None) -> float:
+    """A lag as the curves count it. Raises `UserError` where gradient steps are needed and were not recorded."""
+    if unit == "versions" and updates is None:
+        return lag
+    if not (per_phase := curve.gradient_steps_per_phase):
+        raise UserError("its runs do not say how many gradient steps a phase has")
+    return lag * (1.0 if unit == "gradient_steps" or updates is None else updates) / per_phase
+
+
+def _at(share: Kept, lag: float) -> dict[str, Any]:
+    found = share.at(lag)
+    if found is None:
+        names: dict[str, Any] = dict.fromkeys(("kept", "kept_low", "kept_high", "score"))
+        return names | {
+            "refused": f"lag {lag:.1f} is beyond the data (largest measured: {share.lags[-1]:.1f})"
+        }
+    return {**dict(zip(("kept", "kept_low", "kept_high"), found, strict=True)), "refused": None}
+
+
+def _recommended(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any] | None:
+    """The cap of the fastest steps whose lag is within the budget; of equally fast ones, that of the least lag. `sure`:
+    within the low end of its interval too."""
+    allowed = [p for p in points if p["lag"] == 0 or ends[0].allows(p["lag"])]
+    if not allowed:
+        return None
+    best = min(allowed, key=lambda p: (p["step_seconds"], p["lag"]))
+    return {**best, "sure": best["lag"] == 0 or ends[1].allows(best["lag"])}
+
+
+def _placed(share: Kept, lag: float, ends: Ends) -> dict[str, Any]:
+    """Where a measured mean lag lies, and what the interval of the budget allows to say."""
+    at = _at(share, lag)
+    if at["kept"] is None:
+        verdict = "beyond the data"
+    elif lag == 0 or ends[1].allows(lag):
+        verdict = "kept"
+    else:
+        verdict = "lost" if ends[2].forbids(lag) else "cannot tell"
+    return {"lag": lag, **at, "verdict": verdict}

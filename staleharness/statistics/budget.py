@@ -1,0 +1,156 @@
+"""The staleness budget: the largest mean lag that keeps a share of the synchronous IQM, with its interval.
+
+The share kept is taken not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between the
+lags that were measured. Nothing is said beyond the largest of them, nor between lag 0 and the smallest, where the fall
+of the curve is all assumption: there the budget is a bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .bootstrap import LEVEL, iqm, stable_seed
+from .lag_curve import LagCurve
+from .scores import Array
+
+KEEP = 0.95  # of the synchronous IQM
+REPS = 2000
+WORDS = {"at least": "largest measured", "below": "smallest measured"}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A lag that was measured or lies between two that were; or a bound, where the data end."""
+
+    lag: float
+    kind: str = "="  # "=", "at least", "below"
+
+    @property
+    def words(self) -> str:
+        """`3.1`, `at least 7.5 (largest measured)`, `below 1.5 (smallest measured)`."""
+        return f"{self.lag:.1f}" if self.kind == "=" else f"{self.kind} {self.lag:.1f} ({WORDS[self.kind]})"
+
+    def sign(self, digits: int = 1) -> str:
+        """`3.1`, `≥ 7.5`, `< 1.5`."""
+        return {"=": "", "at least": "≥ ", "below": "< "}[self.kind] + f"{self.lag:.{digits}f}"
+
+    def allows(self, lag: float) -> bool:
+        """Whether a lag is within this budget, by the data."""
+        return self.kind != "below" and lag <= self.lag
+
+    def forbids(self, lag: float) -> bool:
+        """Whether a lag is above this budget, by the data."""
+        return {"=": lag > self.lag, "below": lag >= self.lag, "at least": False}[self.kind]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lag": self.lag, "kind": self.kind}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The share of the synchronous IQM that a curve keeps at each of its lags: fitted, and the same of resamples."""
+
+    lags: Array  # [m]
+    raw: Array  # [m], as measured
+    fitted: Array  # [m]
+    resampled: Array  # [reps, m], fitted
+    reference: Array  # [reps], resampled synchronous IQM
+    seeds_resampled: str  # "paired" or "independent"
+
+    def at(self, lag: float) -> tuple[float, float, float] | None:
+        """(share, low, high) at a mean lag; None beyond the largest that was measured."""
+        if not 0 <= lag <= self.lags[-1]:
+            return None
+        low, high = np.percentile(self.resampled_at(lag), TAILS)
+        return float(np.interp(lag, self.lags, self.fitted)), float(low), float(high)
+
+    def resampled_at(self, lag: float) -> Array:
+        """Shares kept at a mean lag [reps]."""
+        i = int(np.clip(np.searchsorted(self.lags, lag), 1, len(self.lags) - 1))
+        left, right = self.lags[i - 1 : i + 1]
+        part = (lag - left) / (right - left)
+        return np.asarray((1 - part) * self.resampled[:, i - 1] + part * self.resampled[:, i])
+
+    def budget(self, keep: float = KEEP) -> tuple[Limit, Limit, Limit]:
+        """The budget and the ends of its interval."""
+        many = crossings(self.resampled, self.lags, keep)
+        low, high = np.percentile(many, TAILS, method="inverted_cdf")
+        mine = crossings(self.fitted[None], self.lags, keep)[0]
+        return self._limit(mine), self._limit(low), self._limit(high)
+
+    def _limit(self, lag: float) -> Limit:
+        if np.isinf(lag):
+            return Limit(float(self.lags[-1]), "at least") if lag > 0 else Limit(float(self.lags[1]), "below")
+        return Limit(float(lag))
+
+
+TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
+
+
+def kept(curve: LagCurve, reps: int = REPS) -> Kept:
+    """Shares kept by a curve, and by `reps` bootstrap resamples of its seeds.
+
+    Where all settings have the same seeds, whole seeds are drawn, so that what a seed does at every lag cancels.
+    """
+    rng = np.random.default_rng(stable_seed("budget", curve.algorithm, curve.env))
+    sizes = [len(s) for s in curve.scores]
+    if curve.paired:
+        places = [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
+    else:
+        places = [rng.integers(n, size=(reps, n)) for n in sizes]
+    drawn = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
+    mine = np.array([iqm(s) for s in curve.scores])
+    weights = np.array(sizes, dtype=np.float64)
+    raw = mine / mine[0] if mine[0] else np.ones_like(mine)
+    fitted, resampled = shares(mine[None], weights)[0], shares(drawn, weights)
+    how = "paired" if curve.paired else "independent"
+    return Kept(curve.lags, raw, fitted, resampled, drawn[:, 0], how)
+
+
+def shares(iqms: Array, weights: Array) -> Array:
+    """IQMs [reps, m] as shares of the first, not rising: 1, then the antitonic fit of the rest and at most 1.
+
+    Where the synchronous IQM is not above zero every lag keeps all of it.
+    """
+    reference = iqms[:, :1]
+    above = reference > 0
+    ratio = np.where(above, iqms[:, 1:] / np.where(above, reference, 1.0), 1.0)
+    return np.concatenate([np.ones_like(reference), np.minimum(antitonic(ratio, weights[1:]), 1.0)], axis=1)
+
+
+def antitonic(values: Array, weights: Array) -> Array:
+    """Weighted least squares among sequences that do not rise, for each row of [reps, m].
+
+    The max-min formula (Barlow et al., 1972): entry i is the minimum over beginnings a ≤ i of the maximum over ends
+    b ≥ i of the weighted mean of a..b.
+    """
+    m = values.shape[1]
+    before = np.zeros((len(values), m + 1))
+    before[:, 1:] = np.cumsum(values * weights, axis=1)
+    heavy = np.append(0.0, np.cumsum(weights))
+    fit = np.empty_like(values)
+    for i in range(m):
+        over_ends = [
+            np.max((before[:, i + 1 :] - before[:, a : a + 1]) / (heavy[i + 1 :] - heavy[a]), axis=1)
+            for a in range(i + 1)
+        ]
+        fit[:, i] = np.min(over_ends, axis=0)
+    return fit
+
+
+def crossings(fitted: Array, lags: Array, keep: float) -> Array:
+    """Where each row of non-rising shares [reps, m] falls below `keep`: [reps].
+
+    Minus infinity where the smallest lag after 0 is already below, infinity where none is.
+    """
+    under = fitted < keep
+    i = np.where(under.any(axis=1), under.argmax(axis=1), len(lags))
+    inside = (i > 1) & (i < len(lags))
+    out = np.where(i <= 1, -np.inf, np.inf)
+    rows, j = np.flatnonzero(inside), i[inside]
+    high, low = fitted[rows, j - 1], fitted[rows, j]
+    out[rows] = lags[j - 1] + (lags[j] - lags[j - 1]) * (high - keep) / (high - low)
+    return out

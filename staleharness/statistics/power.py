@@ -1,0 +1,69 @@
+"""How many seeds it takes to tell two settings apart: a two-sided t-test at 5 %, with 80 % power."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .scores import Array
+
+POWER, ALPHA = 0.80, 0.05
+MOST = 1000  # seeds, beyond which the answer is "more"
+
+
+def power(n: int, effect: float, alpha: float = ALPHA) -> float:
+    """Chance that a two-sided t-test of n against n independent runs sees a difference of `effect` standard
+    deviations."""
+    from scipy.special import nctdtr, stdtrit
+
+    freedom, shift = 2 * n - 2, abs(effect) * np.sqrt(n / 2)
+    border = stdtrit(freedom, 1 - alpha / 2)
+    tails = nctdtr(freedom, shift, [border, -border])
+    within, beyond = np.nan_to_num(tails)  # SciPy has NaN where a tail is too small for it
+    return float(1 - within + beyond)
+
+
+def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> int | None:
+    """Runs of each setting, at least 2, with which `power` reaches the target; None if more than `MOST`."""
+    if not power(MOST, effect, alpha) >= target:
+        return None
+    low, high = 1, MOST  # power rises with n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle, effect, alpha) >= target else (middle, high)
+    return max(high, 2)
+
+
+def spread(columns: Sequence[Array]) -> float:
+    """Standard deviation within settings, pooled over columns of runs [runs_i]."""
+    squares = sum(float(((c - c.mean()) ** 2).sum()) for c in columns)
+    return float(np.sqrt(squares / sum(len(c) - 1 for c in columns)))
+
+
+def p_value(a: Array, b: Array) -> float:
+    """Of Welch's two-sided t-test."""
+    from scipy.special import stdtr
+
+    errors = np.array([c.var(ddof=1) / len(c) for c in (a, b)])
+    gap, error = abs(float(a.mean() - b.mean())), float(np.sqrt(errors.sum()))
+    if error == 0:  # no spread: equal, or not
+        return float(gap == 0)
+    freedom = errors.sum() ** 2 / sum(e**2 / (len(c) - 1) for e, c in zip(errors, (a, b), strict=True))
+    return float(2 * stdtr(freedom, -gap / error))
+
+
+def simulated_power(
+    columns: Sequence[Array], difference: float, n: int, rng: np.random.Generator, reps: int = 4000,
+    alpha: float = ALPHA,
+) -> float:  # fmt: skip
+    """The same chance without a normal distribution: runs are drawn from the deviations that the stored runs have
+    from the mean of their setting, and one side is shifted by `difference`."""
+    from scipy.special import stdtrit
+
+    # Deviations from a mean of k runs are too small by sqrt((k - 1) / k).
+    pool = np.concatenate([(c - c.mean()) * np.sqrt(len(c) / (len(c) - 1)) for c in columns])
+    a, b = (pool[rng.integers(len(pool), size=(reps, n))] for _ in range(2))
+    gap = b.mean(axis=1) + difference - a.mean(axis=1)
+    error = np.sqrt((a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / n)
+    return float((np.abs(gap) > stdtrit(2 * n - 2, 1 - alpha / 2) * error).mean())

@@ -1,0 +1,117 @@
+"""Slowdown: steps at K divided by steps at K = 1 until both score the same, per environment, with its interval.
+
+The return to reach is a share of what the method's own synchronous runs reach at best, counted from the zero of the
+environment. Unlike the share of the final score that is kept, this does not punish a method for being good without lag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .bootstrap import iqm, stable_seed
+from .budget import REPS, TAILS
+from .lag_curve import LagCurve
+from .scores import Array, learning_curve
+
+LEVEL = 0.5  # of the best synchronous score
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How many times as many steps; a bound where the stale runs never got there in those that they had."""
+
+    value: float
+    never: bool = False
+
+    @property
+    def words(self) -> str:
+        """`2.5`, `> 3.1`."""
+        return ("> " if self.never else "") + f"{self.value:.1f}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"factor": self.value, "kind": "at least" if self.never else "="}
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Of one method on one environment at one stale setting."""
+
+    k: int
+    lag: float
+    factor: Factor
+    low: Factor
+    high: Factor
+    target: float  # the score to reach
+    steps: float  # that the synchronous runs need
+
+    def to_json(self) -> dict[str, Any]:
+        ends = {name: getattr(self, name).to_json() for name in ("factor", "low", "high")}
+        return {"k": self.k, "lag": self.lag, **ends, "target": self.target, "steps": self.steps}
+
+
+def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REPS) -> list[Slowdown]:
+    """The slowdown at each stale setting of a curve. Seeds are drawn as for the budget (`budget.kept`).
+
+    Curves are IQMs over seeds of the newest policy's evaluations, and a score counts as reached from the first time on;
+    steps are linear between evaluations and not below the first, before which there is no data. Raises `UserError`
+    where runs were evaluated fewer than twice, at different steps, or the synchronous ones never score above zero.
+    """
+    steps, held = _evaluations(curve, score)
+    rng = np.random.default_rng(stable_seed("slowdown", curve.algorithm, curve.env))
+    sizes = [len(h) for h in held]
+    if curve.paired:
+        places = [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
+    else:
+        places = [rng.integers(n, size=(reps, n)) for n in sizes]
+    mine = [_best_so_far(h[None]) for h in held]
+    many = [_best_so_far(h[at]) for h, at in zip(held, places, strict=True)]
+    if not mine[0][0, -1] > 0:
+        raise UserError("its synchronous runs never score above zero")
+    found = []
+    goals, goal = level * many[0][:, -1], level * mine[0][:, -1]
+    start, starts = reached(mine[0], steps, goal), reached(many[0], steps, goals)
+    bound = float(steps[-1] / start[0])
+    for i in range(1, len(held)):
+        factor = float((reached(mine[i], steps, goal) / start)[0])
+        drawn = reached(many[i], steps, goals) / starts
+        drawn = np.where(drawn > bound, np.inf, drawn)  # more than can be seen from the runs as they are
+        low, high = np.percentile(drawn, TAILS, method="inverted_cdf")
+        middle, lowest, highest = (
+            Factor(bound, True) if np.isinf(f) else Factor(float(f)) for f in (factor, low, high)
+        )
+        target, needed = float(goal[0]) + curve.zero, float(start[0])
+        lag = float(curve.lags[i])
+        found.append(Slowdown(curve.capacities[i], lag, middle, lowest, highest, target, needed))
+    return found
+
+
+def reached(curves: Array, steps: Array, goals: Array) -> Array:
+    """Steps at which non-falling curves [reps, points] first reach their goals [reps]; infinite where they do not."""
+    over = curves >= goals[:, None]
+    i = over.argmax(axis=1)
+    out = np.where(over.any(axis=1), steps[i], np.inf)
+    rows = np.flatnonzero(over.any(axis=1) & (i > 0))
+    j = i[rows]
+    low, high = curves[rows, j - 1], curves[rows, j]
+    out[rows] = steps[j - 1] + (steps[j] - steps[j - 1]) * (goals[rows] - low) / (high - low)
+    return out
+
+
+def _best_so_far(evaluations: Array) -> Array:
+    """[reps, seeds, points] -> [reps, points]: the highest IQM over seeds up to each point."""
+    return np.asarray(np.maximum.accumulate(iqm(np.moveaxis(evaluations, 1, -1)), axis=-1))
+
+
+def _evaluations(curve: LagCurve, score: str) -> tuple[Array, list[Array]]:
+    """Steps [points], and for each setting the evaluations [seeds, points] above the zero."""
+    settings = [[learning_curve(run, score) for run in runs] for runs in curve.runs]
+    steps = settings[0][0][0]
+    if len(steps) < 2:
+        raise UserError("its runs were evaluated fewer than twice")
+    if any(not np.array_equal(s, steps) for runs in settings for s, _ in runs):
+        raise UserError("its runs were not evaluated at the same steps")
+    return steps, [np.stack([values for _, values in runs]) - curve.zero for runs in settings]

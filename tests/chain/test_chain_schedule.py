@@ -1,0 +1,80 @@
+"""Chains whose episodes a schedule plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from schedules import Made, lock_step, schedule
+from schedules import written as written
+
+from staleharness.base.streams import stream
+from staleharness.chain.spec import ChainSpec
+from staleharness.errors import UserError
+from staleharness.schedule import NEVER, Demand, Schedule
+from staleharness.task import find_env, simulation_of
+
+Say = Callable[[Callable[[Demand], Schedule]], None]
+H, BATCH = 6, 4
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def spec(**settings: Any) -> ChainSpec:
+    asked = {"env": "bit-chain", "algorithm": "seq_is", "horizon": H, "batch": BATCH, "capacity": 3, "steps": 4,
+             "start": 0.4, "learning_rate": 0.3, "evaluations": 1}  # fmt: skip
+    return ChainSpec.from_dict({**asked, **settings})
+
+
+def weights(asked: ChainSpec) -> list[list[float]]:
+    simulation: Any = simulation_of(asked)
+    return [simulation.policy.logits.tolist() for _ in simulation]
+
+
+def test_actors_in_lock_step_are_the_drawn_run(written: Say) -> None:
+    written(lambda demand: lock_step(demand, 2))
+    assert weights(spec(lag="written", minibatches=2)) == weights(spec(lag="fixed:2", minibatches=2))
+
+
+def test_weights_change_inside_an_episode_and_actors_have_noise_of_their_own(written: Say) -> None:
+    whole, mixed = [(0, H, True)], [(0, 2, True), (1, 5, False), (1, H, True)]
+
+    def planned(demand: Demand) -> Schedule:
+        first = [Made(actor, 0, whole) for actor in range(BATCH)]
+        return schedule(
+            [*first, Made(0, NEVER, whole), Made(0, 1, mixed), *(Made(a, 1, whole) for a in (1, 5, 9))], 1
+        )
+
+    written(planned)
+    simulation: Any = simulation_of(spec(lag="written", steps=2))
+    simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
+    made = simulation.collect(1).data
+    assert made.version.tolist() == [[0, 0, 1, 1, 1, 1], *[[0] * H] * 3]
+    assert made.kept.tolist() == [[1, 1, 0, 0, 0, 1], *[[1] * H] * 3]
+    noise = [
+        stream(0, "action", 2).random((BATCH, H), np.float32)[0],  # the dropped one was its second
+        stream(0, "action", 1).random((BATCH, H), np.float32)[1],
+        stream(0, "action", 0, 1).random((BATCH, H), np.float32)[1],
+        stream(0, "action", 0, 2).random((BATCH, H), np.float32)[1],
+    ]
+    logits = torch.stack([simulation.buffer[v].tensors["logits"] for v in (0, 1)])
+    chance = logits[made.version, torch.arange(H)].sigmoid().numpy()
+    assert np.array_equal(made.token.numpy(), np.stack(noise) < chance)
+
+
+def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(written: Say) -> None:
+    with pytest.raises(UserError, match="LAG=async needs actors of their own, which bit-chain has not"):
+        find_env("bit-chain")[1].check(spec(lag="async"))
+    written(lambda demand: lock_step(demand, 2))
+    with pytest.raises(UserError, match="lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"):
+        find_env("bit-chain")[1].check(spec(lag="written", capacity=2))

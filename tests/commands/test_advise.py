@@ -1,0 +1,133 @@
+"""`staleharness advise`: tables, JSON, pictures, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from results_helper import write_run
+
+CONTROL = str(ROOT / "results" / "reference" / "vaco_control")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("stored")
+    for label, scores in (("vaco", (1000, 990, 300)), ("spo", (800, 200, 100))):
+        for k, score in zip((1, 4, 16), scores, strict=True):
+            for seed in range(3):
+                write_run(root, label, seed, capacity=k, sampled=score + seed)
+    for seed in range(2):
+        write_run(root, "impala", seed, capacity=1)
+    return str(root)
+
+
+def test_without_a_pipeline_there_are_budgets_and_seeds(call: Any, stored: str) -> None:
+    code, out, err = call("advise", "--results", stored)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "Hopper-v5: share of the synchronous score that is kept" in lines
+    (vaco,) = (line for line in lines if line.startswith("vaco"))
+    (spo,) = (line for line in lines if line.startswith("spo"))
+    assert "99% [99, 99]" in vaco and "< " not in vaco and "< " in spo
+    assert "no answer for impala on Hopper-v5: no stale runs: it has lag 0 only" in out
+    assert "with 3 seeds a nominal 95 % interval" in out and "pipeline" not in out
+    assert max(map(len, lines)) <= 130
+
+
+def test_a_pipeline_adds_caps_what_binds_and_the_best_at_each_speed(call: Any, stored: str) -> None:
+    code, out, _ = call(
+        "advise", f"--results={stored}", "--preset=async", "--set", "slots=128,steps=60", "--cap=0,1,none"
+    )
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines() if line.startswith(("cap ", "cap none"))] == [
+        "0",
+        "1",
+        "none",
+    ]
+    assert "highest score at each speed:" in out and "binds): vaco" in out
+    (vaco,) = (line for line in out.splitlines() if line.startswith("vaco"))
+    assert " cap 1 " in vaco and "–" in vaco  # no cap is beyond the data
+
+
+def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, stored: str, tmp_path: Path) -> None:
+    (tmp_path / "run.csv").write_text("lag\n1\n2\n")
+    code, out, err = call(
+        "advise",
+        "--results",
+        stored,
+        f"--log={tmp_path / 'run.csv'}",
+        "--cap=0,2",
+        "--set=steps=40",
+        "--json",
+    )
+    found = json.loads(out)
+    assert code == 0 and "verdict" not in out.splitlines()[0][:20] and "share of the synchronous" in err
+    assert found["log"]["mean"] == 1.5 and [c["cap"] for c in found["pipeline"]] == [0, 2]
+    assert {m["algorithm"] for m in found["methods"]} == {"vaco", "spo"}
+    assert all(m["log"]["verdict"] in ("kept", "lost", "cannot tell") for m in found["methods"])
+    assert found["refused"][0]["algorithm"] == "impala" and found["settings"]["keep"] == 0.95
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_a_picture_is_the_same_each_time(call: Any, stored: str, tmp_path: Path, kind: str) -> None:
+    for name in ("a", "b"):
+        code, out, _ = call(
+            "advise", f"--results={stored}", f"--out={tmp_path / name}.{kind}", "--cap=0,1", "--set=steps=40"
+        )
+        assert code == 0 and out.splitlines()[-1] == f"wrote {tmp_path / name}.{kind}"
+    assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -> None:
+    code, out, _ = call("advise", "--results", CONTROL, "--algo=vaco,a3po", "--json")
+    found = json.loads(out)
+    assert code == 0 and {m["env"] for m in found["methods"]} == {
+        "HalfCheetah-v5",
+        "Hopper-v5",
+        "Walker2d-v5",
+    }
+    assert len(found["methods"]) == 6 and found["refused"] == []
+    assert [m["gradient_steps_per_phase"] for m in found["methods"]] == [pytest.approx(80)] * 6
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--keep=2"], "KEEP=2 must be above 0 and below 1"),
+        (["--keep=most"], "KEEP='most' is not a number"),
+        (["--updates=-1"], "UPDATES=-1 must be above 0"),
+        (["--zero=low"], "ZERO='low' is not a number, worst or auto"),
+        (["--zero=true"], "ZERO='true' is not a number"),
+        (["--cap="], "CAP is empty; give caps"),
+        (["--cap=-2"], "CAP=-2: cap must be above -1"),
+        (["--cap=x"], "CAP='x' is not a number"),
+        (["--set=cap=2"], "SET has cap: give the caps to try as CAP="),
+        (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
+        (["--columns=lag=x"], "give LOG=FILE"),
+        (["--log=nowhere.csv"], "LOG=nowhere.csv is not a file"),
+        (
+            ["--algo=impala"],
+            "no advice from these results: no stale runs: it has lag 0 only (impala on Hopper-v5)",
+        ),
+        (["--env=Ant"], "holds no finished run that matches"),
+        (["--results=nowhere"], "RESULTS=nowhere holds no results"),
+        ([f"--results={Path(CONTROL).parent}"], "these folders in it do: a3po_language, async_rl"),
+        (["--out=advice.txt"], "give one that ends in .png, .svg, .pdf"),
+        (["--out=no/such/advice.png"], "there is no folder no/such"),
+        (["--score=samples"], "score='samples' is not known; did you mean 'sampled'?"),
+        (["--reslts=x"], "advise has no option --reslts; did you mean '--results'?"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    call: Any, stored: str, arguments: list[str], words: str
+) -> None:
+    given = [] if any(a.startswith(("--results", "--reslts")) for a in arguments) else [f"--results={stored}"]
+    out = [] if any(a.startswith("--out") for a in arguments) else ["--out=advice.png"]
+    code, shown, err = call("advise", *given, *arguments, *out)
+    assert (code, shown) == (2, "") and words in err and len(err.splitlines()) == 1
+    assert not Path("advice.png").exists()

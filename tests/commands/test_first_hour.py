@@ -1,0 +1,135 @@
+"""What people type in their first hour: taken as it was meant, or refused in one line that helps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known_plugins import known
+
+from staleharness.commands.shared import execute
+
+Call = Callable[..., tuple[Any, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No plugin of a test outlives it."""
+    with known():
+        yield
+
+
+REFUSED: dict[str, tuple[list[str], list[str]]] = {
+    "more versions than phases": (["--env", "Hopper", "--k", "1e9"], ["K=1000000000", "1,000,000"]),
+    "a line break in a folder": (["--env", "Hopper", "--out", "a\nb"], ["line break"]),
+    "two kinds of task": (
+        ["--env", "Hopper,word-problems"],
+        ["Hopper-v5 (control)", "word-problems (language)"],
+    ),
+    "another library's learning rate": (["--env", "Hopper", "--set", "lr=1e-4"], ["'learning_rate'"]),
+    "another library's gamma": (["--env", "Hopper", "--set", "gamma=0.9"], ["'discount'"]),
+    "the learning rate of one method": (
+        ["--env", "Hopper", "--algo", "ppo_clip[lr=1e-4]"],
+        ["ppo_clip", "'lr'", "'learning_rate'"],
+    ),
+    "a clip range": (["--env", "Hopper", "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
+    "an environment that is needed": (["--env", ""], ["ENV=''", "ENV=Hopper"]),
+    "a game of pictures": (["--env", "ALE/Pong-v5"], ["ALE/", "images"]),
+    "half a step": (["--env", "Hopper", "--steps", "1.5"], ["STEPS='1.5'"]),
+    "a seed twice": (["--env", "Hopper", "--seeds", "0,1,0"], ["SEEDS", "different"]),
+    "a closed form on tokens": (
+        ["--env", "word-problems", "--algo", "ppo_kl[estimator=analytic]"],
+        ["ppo_kl", "closed form", "word-problems"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_in_one_line_that_helps(what: str, call: Call) -> None:
+    words, said = REFUSED[what]
+    code, out, errors = call("sweep", *words)
+    assert (code, out) == (2, ""), errors
+    assert errors.count("\n") == 1 and len(errors) < 300
+    for part in said:
+        assert part in errors
+    assert not list(Path.cwd().iterdir())
+
+
+def planned(call: Call, *words: str) -> list[dict[str, Any]]:
+    code, out, errors = call("sweep", "--dry", "--json", *words)
+    assert code == 0, errors
+    cells: list[dict[str, Any]] = json.loads(out.splitlines()[-1])["plan"]
+    return cells
+
+
+def test_numbers_and_lists_are_taken_as_they_are_meant(call: Call) -> None:
+    (cell,) = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--steps", "3.2e6")
+    assert cell["spec"]["steps"] == 3_200_000
+    cells = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "0,1,7")
+    assert [cell["spec"]["seed"] for cell in cells] == [0, 1, 7]
+    (cell,) = planned(
+        call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--k", "4", "--lag", "geometric:1e-3"
+    )
+    assert cell["spec"]["lag"] == "geometric:0.001"
+
+
+def test_all_methods_and_variants_of_them(call: Call) -> None:
+    every = planned(call, "--env", "Pendulum", "--algo", "all", "--seeds", "1")
+    same = planned(call, "--env", "Pendulum", "--algo", "all,ppo_clip", "--seeds", "1")
+    more = planned(call, "--env", "Pendulum", "--algo", "all,ppo_clip[clip=0.1]", "--seeds", "1")
+    assert sorted(c["id"] for c in same) == sorted(c["id"] for c in every)
+    assert {c["label"] for c in more} - {c["label"] for c in every} == {"ppo_clip[clip=0.1]"}
+
+
+def test_the_usual_score_has_frozen_constants(call: Call) -> None:
+    assert planned(call, "--env", "Hopper", "--algo", "spo", "--seeds", "1", "--normalise", "frozen")
+
+
+PLUGIN = '''
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+
+@ALGORITHMS.register("{name}")
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    """A method of one's own."""
+    needs = frozenset({{"closed_form"}})
+    def policy_loss(self, d):
+        return PolicyLoss(d.analytic_kl("behaviour") - d.target_logp * d.advantage)
+'''
+
+
+def test_a_plugin_is_run_where_it_is_named(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="named"))
+    plugin = ["--plugin", str(tmp_path / "mine.py"), "--seeds", "1"]
+    core = planned(call, "--env", "Pendulum", *plugin)
+    assert "named" not in {cell["label"] for cell in core} and len(core) == 7
+    assert planned(call, "--env", "Pendulum", "--algo", "named", *plugin)
+
+
+def test_a_need_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="needy"))
+    words = ["--env", "bit-chain", "--algo", "needy", "--plugin", str(tmp_path / "mine.py"), "--dry"]
+    code, out, errors = call("sweep", *words)
+    assert (code, out) == (2, "") and "closed form" in errors and "bit-chain" in errors
+
+
+@pytest.mark.parametrize("text", ["", "import math\n\nHALF = 0.5\n"])
+def test_a_plugin_file_that_registers_nothing_is_refused(text: str, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text(text)
+    code, out, errors = call("list", "--plugin", str(tmp_path / "empty.py"))
+    assert (code, out) == (2, "") and "empty.py registers nothing" in errors
+
+
+def test_an_earlier_version_of_a_robot_is_planned_without_a_librarys_warnings(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, errors = call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1", "--dry")
+    assert code == 0 and "arn" not in errors
+    seen: list[Any] = []
+    monkeypatch.setattr(execute, "execute", lambda *asked: seen.append(asked) or 0)
+    assert call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1")[2] == "" and seen

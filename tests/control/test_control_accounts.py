@@ -1,0 +1,154 @@
+"""Every decision of a run on control is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
+from witness import Seen
+
+from staleharness.simulator.lags import Lags
+from staleharness.task import simulation_of
+
+
+def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
+    return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
+
+
+@pytest.mark.parametrize("assignment", ["phase", "episode"])
+def test_what_past_policies_do_is_all_trained_on(witness: Seen, assignment: str) -> None:
+    for phase, m in enumerate(run(witness, assignment=assignment), start=1):
+        none = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
+        assert entries(m, "sequences") == {"generated": phase * ENVS, "trained": phase * ENVS, **none}
+        assert entries(m, "decisions") == {"generated": phase * N, "trained": phase * N, **none}
+
+
+@pytest.mark.parametrize("lag", ["uniform", "fixed:2", "geometric:0.5"])
+def test_a_replay_accounts_for_rows_that_return_that_wait_and_that_leave_unseen(
+    witness: Seen, lag: str
+) -> None:
+    """Against sets of (phase, slot), from the versions that the lag model draws."""
+    lags = Lags(replace(SMALL, lag=lag))
+    seen: set[tuple[int, int]] = set()
+    reused = 0
+    for phase, m in enumerate(run(witness, mechanism="replay", lag=lag)):
+        drawn = {(int(v), slot) for slot, v in enumerate(lags.draw(phase, ENVS).starts)}
+        reused += len(drawn & seen)
+        seen |= drawn
+        made = {(p, slot) for p in range(phase + 1) for slot in range(ENVS)}
+        held = {(p, slot) for p, slot in made if p > phase - SMALL.capacity}
+        rows = {
+            "generated": len(made), "trained": len(seen), "dropped": len(made - seen - held), "masked": 0,
+            "queued": len(held - seen), "reused": reused,
+        }  # fmt: skip
+        assert entries(m, "sequences") == rows
+        assert entries(m, "decisions") == {key: n * STEPS for key, n in rows.items()}
+        assert m["sequences/dropped"] == m["unseen_rows"]
+
+
+def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: Seen) -> None:
+    """And with one lag for all, in every way of counting it."""
+    for phase, m in enumerate(run(witness, lag="fixed:1")):
+        lag, steps = min(1, phase), min(1, phase) * EPOCHS * PARTS
+        kinds = "assigned realised trained start oldest newest in_queue first last".split()
+        assert {m[f"lags/{kind}"] for kind in kinds} == {lag} and m["lags/in_flight"] == 0
+        assert m["gradient_lags/first"] == m["gradient_lags/trained"] == m["gradient_lag_mean"] == steps
+        assert m["gradient_lags/last"] == steps + EPOCHS * PARTS - 1
+        assert m["lags/at_cap"] == lag  # the model has no larger one, whatever the buffer holds
+
+
+def test_an_actor_that_keeps_its_version_is_older_than_it_was_assigned(witness: Seen) -> None:
+    """Rows of single episodes, for environments are reset at the beginning of a phase: nothing is kept then."""
+    told = {"assignment": "episode", "num_envs": 40, "steps": PHASES * 40 * STEPS}
+    for m in run(witness, lag="uniform", **told):
+        assert m["lags/newest"] <= m["lags/trained"] <= m["lags/oldest"]
+        assert m["lags/in_flight"] == pytest.approx(m["lags/oldest"] - m["lags/newest"])
+    assert m["lags/oldest"] > m["lags/start"] > m["lags/newest"] > 0
+
+
+def test_the_share_at_the_cap_is_that_of_the_oldest_version(witness: Seen) -> None:
+    for m in run(witness, lag="uniform", num_envs=40, num_steps=6, steps=PHASES * 240):
+        counts = np.array([*m["lag_histogram"], 0, 0, 0])
+        assert m["lags/at_cap"] == counts[2] / 240 and counts[3:].sum() == 0
+
+
+def test_a_minibatch_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = simulation_of(SMALL)
+    whole = simulation.learner.minibatches
+    lossy: Any = lambda epoch: iter(list(whole(epoch))[1:])  # noqa: E731
+    monkeypatch.setattr(simulation.learner, "minibatches", lossy)
+    with pytest.raises(
+        RuntimeError, match=f"trained on {N // 2} decisions in its first epoch, and {N} were there"
+    ):
+        simulation.advance()
+
+
+def test_a_row_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = simulation_of(replace(SMALL, mechanism="replay"))
+    simulation.advance()
+    monkeypatch.setattr(type(simulation.rollouts), "waiting_rows", 0)
+    with pytest.raises(RuntimeError, match="ledger of sequences does not close after phase 1"):
+        simulation.advance()
+
+
+@pytest.fixture
+def halfway(witness: Seen) -> Iterator[Any]:
+    simulation = simulation_of(replace(SMALL, mechanism="replay"))
+    simulation.advance()
+    simulation.advance()
+    yield simulation
+    simulation.close()
+
+
+def test_accounts_go_on_where_a_run_was_interrupted(halfway: Any) -> None:
+    resumed = simulation_of(replace(SMALL, mechanism="replay"))
+    resumed.load_state_dict(halfway.state_dict())
+    for straight, again in zip(halfway, resumed, strict=True):
+        for unit in ("sequences", "decisions"):
+            assert entries(again.metrics, unit) == entries(straight.metrics, unit)
+    assert resumed.accounts.record() == halfway.accounts.record()
+    resumed.close()
+
+
+def test_the_untrained_policy_is_scored_once(witness: Seen) -> None:
+    first, *others = run(witness, {"mute": True}, final_episodes=1, value_coef=0.0)
+    assert not any(key.startswith("untrained/") for m in others for key in m)
+    assert first["untrained/sampled"] > 0 and first["untrained/sampled_error"] == 0.0  # of one episode
+    several = run(witness, steps=N, evaluation_episodes=3)[0]
+    assert several["untrained/sampled_error"] > 0
+
+
+def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> None:
+    """What it drops is made, for it moves its environment on; what nothing trained follows is not."""
+    model = "queue[max_lag=1,on_stale=drop_group,slots=4]"
+    simulation = simulation_of(replace(SMALL, lag=model, num_envs=8, steps=PHASES * 8 * STEPS))
+    schedule = simulation.lags.schedule
+    for phase, record in enumerate(simulation):
+        made = np.flatnonzero((schedule.made >= 0) & (schedule.made <= phase))
+        due = schedule.phase[made]
+        rows = {
+            "generated": len(made), "trained": int(((due >= 0) & (due <= phase)).sum()),
+            "dropped": int((due < 0).sum()), "masked": 0, "queued": int((due > phase).sum()), "reused": 0,
+        }  # fmt: skip
+        assert entries(record.metrics, "sequences") == rows
+        assert record.metrics["lags/assigned"] == record.metrics["lags/start"]
+    assert rows["dropped"] > 0
+    assert simulation.lags.cap == 1 == record.metrics["lag_max"]
+    simulation.close()
+
+
+def test_decisions_that_a_pipeline_masks_are_handed_over_and_not_trained_on(witness: Seen) -> None:
+    model = "queue[max_lag=2,on_stale=mask_tokens,slots=1.5,in_flight=true]"
+    simulation = simulation_of(replace(SMALL, lag=model, capacity=6, num_envs=8, steps=PHASES * 8 * STEPS))
+    schedule, masked = simulation.lags.schedule, 0
+    for phase, record in enumerate(simulation):
+        _, kept = schedule.along(schedule.trained_in(phase), STEPS)
+        masked += int((~kept).sum())
+        assert record.metrics["decisions/masked"] == masked
+        assert record.metrics["decisions/trained"] == (phase + 1) * 8 * STEPS - masked
+    assert masked > 0
+    simulation.close()

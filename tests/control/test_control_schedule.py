@@ -1,0 +1,232 @@
+"""Control takes its rows from a schedule: who made them, with which versions, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from schedules import Made, lock_step, schedule
+from torch import Tensor
+from watched import logp_under
+
+from staleharness.batch import Rollout
+from staleharness.control.learner import ControlData
+from staleharness.control.simulation import ControlOfActors, LearnsControl
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
+from staleharness.running.checkpoint import load_newest, save
+from staleharness.schedule import NEVER, Demand, Schedule
+from staleharness.task import find_env, simulation_of
+
+Say = Callable[[Callable[[Demand], Schedule]], None]
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=5 * 4 * 30, num_envs=4, num_steps=30, epochs=2,
+    minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], LearnsControl]:
+    """What each phase trained on, the parameters after it, and the run."""
+    simulation: Any = simulation_of(spec)
+    consumed: list[ControlData] = []
+    train = simulation.learner.train
+
+    def watched(data: ControlData, phase: int) -> Any:
+        consumed.append(data)
+        return train(data, phase)
+
+    simulation.learner.train = watched
+    weights = [simulation.policy.flat.clone() for _ in simulation]
+    simulation.close()
+    return consumed, weights, simulation
+
+
+def same(a: Rollout, b: Rollout) -> bool:
+    return all(torch.equal(getattr(a, name), getattr(b, name)) for name in vars(a))
+
+
+@pytest.mark.parametrize("each", [1, 2, 4])
+@pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])
+def test_actors_in_lock_step_are_one_vector_of_environments(written: Say, env: str, each: int) -> None:
+    """The data, the learner and the scores of a drawn run, bit for bit, however many environments an actor has."""
+    spec = replace(SMALL, env=env, lag="fixed:2")
+    drawn = run(spec)
+    written(lambda demand: lock_step(demand, 2))
+    planned = run(replace(spec, lag="written", envs_per_actor=each))
+    assert isinstance(planned[2], ControlOfActors) and not isinstance(drawn[2], ControlOfActors)
+    for ours, theirs in zip(planned[0], drawn[0], strict=True):
+        assert same(ours.rollout, theirs.rollout) and torch.equal(ours.reward, theirs.reward)
+    for mine, other in zip(planned[1], drawn[1], strict=True):
+        assert torch.equal(mine, other)
+    assert planned[2].evaluate() == drawn[2].evaluate()
+
+
+def irregular(demand: Demand) -> Schedule:
+    """Slow and fast actors, two groups of one actor in a phase, a group that is dropped, weights that change inside
+    a row, and an actor more than the batch has places for."""
+    n = demand.length
+    groups = [
+        Made(0, 0, [(0, n, True)]), Made(1, 0, [(0, n, True)]), Made(2, 1, [(0, 10, True), (1, n, True)]),
+        Made(0, 1, [(0, n, True)]), Made(1, NEVER, [(0, n, True)]), Made(0, 2, [(1, n, True)]),
+        Made(0, 2, [(1, 5, True), (2, n, True)]), Made(2, 3, [(1, n, False)]), Made(1, 3, [(2, n, True)]),
+        Made(0, 4, [(2, 7, True), (3, 20, False), (4, n, True)]), Made(1, 4, [(3, n, True)]),
+        Made(2, NEVER, [(3, n, True)]), Made(0, NEVER, [(4, n, True)]),
+    ]  # fmt: skip
+    return schedule(groups, demand.rows)
+
+
+IRREGULAR = replace(SMALL, lag="written", envs_per_actor=2)
+
+
+def test_rows_are_made_with_the_versions_that_are_said_and_follow_on_each_other(written: Say) -> None:
+    """Each row's log-probability is that of its versions, its noise is its actor's and count's, and its first
+    observation is where the same actor's row before stopped, dropped ones included."""
+    written(irregular)
+    spec = IRREGULAR
+    simulation: Any = simulation_of(spec)
+    stored: dict[int, Any] = {}
+    push, make = simulation.buffer.push, simulation.actors._make
+    made: dict[int, Rollout] = {}
+
+    def watched_make(buffer: Any, rows: Any) -> Any:
+        group = make(buffer, rows)
+        made[int(simulation.lags.schedule.group[rows[0]])] = group.rollout
+        return group
+
+    simulation.buffer.push = lambda version: (stored.update({version.phase: version}), push(version))
+    simulation.actors._make = watched_make
+    trained: list[Rollout] = []
+    train = simulation.learner.train
+    simulation.learner.train = lambda data, phase: (trained.append(data.rollout), train(data, phase))[1]
+    for _ in simulation:
+        pass
+
+    found = simulation.lags.schedule
+    assert sorted(made) == list(range(11)), "what nobody trains on later is not made"
+    versions, _ = found.along(np.arange(len(found)), spec.num_steps)
+    for group, rollout in made.items():
+        rows = np.flatnonzero(found.group == group)
+        assert np.array_equal(rollout.version.numpy(), versions[rows])
+        for v in np.unique(versions[rows]).tolist():
+            mine = rollout.version == v
+            expected = logp_under(simulation, stored[v], rollout.obs[mine], rollout.action[mine])
+            assert torch.equal(rollout.behaviour_logp[mine], expected)
+        actor, nth = int(found.actor[rows[0]]), int(found.nth[rows[0]])
+        before = [g for g in made if found.actor[2 * g] == actor and found.nth[2 * g] == nth - 1]
+        for row in range(2) if before else ():
+            last = made[before[0]]
+            if not bool(last.terminated[row, -1]):
+                final = (last.final_row == row) & (last.final_step == spec.num_steps - 1)
+                assert torch.equal(last.final_obs[final][0], rollout.obs[row, 0])
+    for phase, rollout in enumerate(trained):
+        groups = found.group[found.trained_in(phase)][::2]
+        assert torch.equal(rollout.obs, torch.cat([made[g].obs for g in groups.tolist()]))
+    assert int(trained[3].version.min()) == 1 and int(trained[4].version.max()) == 4
+
+
+def test_actors_have_noise_of_their_own(written: Say) -> None:
+    """Also those beyond the places of a batch, whose environments are seeded on from the others'."""
+    written(lambda demand: schedule([Made(actor, 0, [(0, demand.length, True)]) for actor in (0, 1, 2, 3)]
+                                    + [Made(actor, 1, [(0, demand.length, True)]) for actor in (4, 5, 6, 7)],
+                                    demand.rows))  # fmt: skip
+    consumed, _, _ = run(replace(SMALL, lag="written", steps=2 * 4 * 30))
+    obs, action = (
+        torch.cat([getattr(data.rollout, name) for data in consumed]) for name in ("obs", "action")
+    )
+    assert (
+        len({tuple(row.tolist()) for row in obs[:, 0]}) == len({tuple(r.tolist()) for r in action[:, 0]}) == 8
+    )
+
+
+def test_masked_decisions_teach_nothing(written: Say) -> None:
+    """Their minibatches hold the others alone, and what they say does not move the learner."""
+    written(irregular)
+    simulation: Any = simulation_of(replace(IRREGULAR, normalise_advantage=False))
+    for _ in range(3):
+        simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(3, simulation.gradient_steps))
+    data = simulation.collect(3).data
+    assert data.kept.tolist() == [[False] * 30] * 2 + [[True] * 30] * 2
+    learner = simulation.learner
+    learner.begin(data, 3)
+    taught = torch.cat([part.decision.flatten() for part in learner.minibatches(0)])
+    assert sorted(taught.tolist()) == list(range(60, 120))
+
+
+def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
+    written: Say,
+    tmp_path: Any,
+) -> None:
+    written(irregular)
+    straight = [(r.metrics, r.scores) for r in simulation_of(IRREGULAR)]
+    resumed = []
+    for phase in range(IRREGULAR.phases):
+        simulation: Any = simulation_of(IRREGULAR)
+        if (state := load_newest(tmp_path)) is not None:
+            simulation.load_state_dict(state)
+        record = simulation.advance()
+        resumed.append((record.metrics, record.scores))
+        save(tmp_path, phase, simulation.state_dict())
+        simulation.close()
+    assert resumed == straight
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"capacity": 2}, "LAG=written has lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"),
+        (
+            {"steps": 6 * 4 * 30},
+            "phase 5 has 0 rows in 0 groups; the run asks for 2 groups of 2, for 6 phases",
+        ),
+        ({"envs_per_actor": 1}, "the run asks for 4 groups of 1"),
+        ({"mechanism": "replay"}, "mechanism=replay is for lag models that draw"),
+        ({"assignment": "episode"}, "assignment=episode is for lag models that draw"),
+        ({"density": "mixture"}, "density=mixture is for lag models that draw"),
+        ({"observation_statistics": "shared_live"}, "shared_live changes what an actor sees while it acts"),
+        (
+            {"algorithm": "vaco", "hyper": {"realign_every": "step"}},
+            "realign_every=step trains on whole rows",
+        ),
+        ({"minibatches": 50}, ""),
+        ({"minibatches": 61}, "masks all but 60 decisions of phase 3, fewer than minibatches=61"),
+    ],
+)
+def test_what_cannot_be_run_is_said_when_it_is_planned(
+    written: Say,
+    changes: dict[str, Any],
+    words: str,
+) -> None:
+    fixed = irregular(Demand(5, 2, 2, 30, 0))
+    written(lambda demand: fixed)
+    spec = replace(IRREGULAR, **changes)
+    if not words:
+        find_env(spec.env)[1].check(spec)
+        return
+    with pytest.raises(UserError) as error:
+        find_env(spec.env)[1].check(spec)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_schedule_that_contradicts_itself_is_refused(written: Say) -> None:
+    def said(groups: list[Made], **changed: Any) -> str:
+        with pytest.raises(UserError) as error:
+            schedule(groups, 1, **changed).check(Demand(2, 1, 1, 9, 0), 9, "LAG=x")
+        return str(error.value)
+
+    sound = [Made(0, 0, [(0, 9, True)]), Made(0, 1, [(1, 9, True)])]
+    schedule(sound, 1).check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
+    assert said([Made(0, 0, [(1, 9, True)]), sound[1]]) == (
+        "LAG=x: row 0 is trained in phase 0 with a version from the future"
+    )
+    backwards = Made(0, 1, [(1, 4, True), (0, 9, True)])
+    assert said([sound[0], backwards]) == "LAG=x: versions decrease along a row"
+    hole = schedule(sound, 1, nth=np.array([0, 2]))
+    with pytest.raises(UserError, match="actor 0 has a hole: its group 1 is missing"):
+        hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
+    held_up = [Made(0, 1, [(1, 9, True)]), Made(0, 0, [(0, 9, True)])]
+    assert "row 1 is trained in phase 0 with a version from the future" in said(held_up)

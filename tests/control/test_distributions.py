@@ -1,0 +1,134 @@
+"""Choices: their density, divergence, entropy and gradients against torch's own, and whole runs on CartPole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical as Reference
+from torch.distributions import kl_divergence
+
+from staleharness.algorithm import ALGORITHMS
+from staleharness.control.distributions import Categorical, Gaussian, as_taken, distribution_of
+from staleharness.control.policy import MLPPolicy, Pull
+from staleharness.control.simulation import ControlSimulation
+from staleharness.control.spec import ControlSpec
+from staleharness.task import simulation_of
+
+NOTHING = torch.zeros(0)
+SMALL = ControlSpec(
+    env="CartPole-v1", algorithm="ppo_clip", capacity=1, steps=128, num_envs=2, num_steps=32, epochs=2, minibatches=2,
+    evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_density_divergence_and_entropy_are_those_of_torch() -> None:
+    logits, others, choices = drawn(9, 4), drawn(9, 4) * 2.0 + 1.0, Categorical(4)
+    action = torch.arange(9)[:, None] % 4
+    p, q = Reference(logits=logits), Reference(logits=others)
+    torch.testing.assert_close(choices.logp(action.float(), logits, NOTHING), p.log_prob(action[:, 0]))
+    torch.testing.assert_close(choices.kl(logits, NOTHING, others, NOTHING), kl_divergence(p, q))
+    torch.testing.assert_close(choices.entropy(logits, NOTHING), p.entropy().mean())
+
+
+def test_choices_are_drawn_from_the_softmax_and_without_noise_the_likeliest_is_taken() -> None:
+    choices, logits = Categorical(3), torch.tensor([0.0, 1.0, -1.0])
+    noise = torch.from_numpy(choices.noise(np.random.default_rng(0), 200_000))
+    action = choices.act(logits.expand(200_000, 3), NOTHING, noise)
+    assert action.shape == (200_000, 1) and action.dtype == torch.float32
+    share = torch.bincount(action[:, 0].long(), minlength=3) / 200_000
+    torch.testing.assert_close(share, logits.softmax(0), atol=5e-3, rtol=0.0)
+    assert choices.act(logits[None], NOTHING, torch.zeros(1, 3)).item() == 1.0
+
+
+def test_the_gradient_by_hand_is_autograds() -> None:
+    """Through log π, the entropy and the logits, with respect to every weight."""
+    policy = MLPPolicy(4, Categorical(3), (8, 8), seed=0)
+    obs, action = drawn(7, 4), torch.arange(7)[:, None].float() % 3
+    of_logp, of_value, of_logits, of_entropy = drawn(7), drawn(7), drawn(7, 3), torch.tensor(-0.3)
+    with torch.no_grad():
+        policy.forward(obs, action)
+        policy.backward(Pull(of_logp, of_value, of_entropy, of_logits))
+    found = policy.flat_gradient.clone()
+    flat = policy.flat.detach().clone().requires_grad_()
+    twin = MLPPolicy(4, Categorical(3), (8, 8), seed=0)
+    from staleharness.control.networks import network, views_of
+
+    weights = views_of(flat, twin.actor_shapes + twin.critic_shapes)
+    actor, critic = weights[: len(twin.actor_weights)], weights[len(twin.actor_shapes) :]
+    x = twin.normalise(obs)
+    logits, value = network(actor, x), network(critic, x).squeeze(-1)
+    p = Reference(logits=logits)
+    loss = (of_logp * p.log_prob(action[:, 0])).sum() + (of_value * value).sum() + (of_logits * logits).sum()
+    (loss + of_entropy * p.entropy().mean()).backward()
+    torch.testing.assert_close(found, flat.grad)
+
+
+def test_an_environment_is_given_what_its_space_takes() -> None:
+    class Space:
+        n, start = 3, 5
+
+    class Vector:
+        single_action_space = Space()
+
+    env: Any = Vector()
+    assert isinstance(distribution_of(env), Categorical)
+    given = as_taken(env)(np.array([[0.0], [2.0]], dtype=np.float32))
+    assert given.tolist() == [5, 7] and given.dtype == np.int64
+    env.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    assert isinstance(distribution_of(env), Gaussian)
+    assert as_taken(env)(np.array([[-3.0, 0.5]])).tolist() == [[-1.0, 0.5]]
+
+
+def finished(spec: ControlSpec) -> tuple[ControlSimulation, list[dict[str, Any]]]:
+    simulation: Any = simulation_of(spec)
+    records = [record.metrics for record in simulation]
+    simulation.close()
+    return simulation, records
+
+
+def test_on_policy_the_weights_of_choices_are_one() -> None:
+    _, (first, *_) = finished(replace(SMALL, capacity=1))
+    assert first["tv_data"] == 0.0 and first["ess_data"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["ppo_clip", "ppo_kl", "vaco", "impala", "decoupled_ppo", "a3po", "spo", "geppo"]
+)
+def test_a_method_needs_no_word_about_choices(name: str) -> None:
+    _, records = finished(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
+    assert len(records) == 2 and 0.0 < records[-1]["entropy"] <= np.log(2) + 1e-6
+    assert ALGORITHMS[name].name == name
+
+
+def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
+    whole, records = finished(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
+    halves: Any = simulation_of(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
+    halves.advance()
+    state = halves.state_dict()
+    resumed: Any = simulation_of(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
+    resumed.load_state_dict(state)
+    last = resumed.advance().metrics
+    assert last == records[-1]
+    assert torch.equal(resumed.policy.flat, whole.policy.flat)
+    halves.close(), resumed.close()
+
+
+def test_it_learns_to_keep_the_pole_up() -> None:
+    spec = replace(
+        SMALL, steps=12_288, num_envs=8, num_steps=128, epochs=10, minibatches=8, capacity=2, final_episodes=5,
+        learning_rate=1e-3,
+    )  # fmt: skip
+    simulation: Any = simulation_of(spec)
+    first = simulation.evaluate().mean("sampled")
+    records = [record.metrics for record in simulation]
+    simulation.close()
+    assert first < 60 < 120 < records[-1]["eval_sampled"]

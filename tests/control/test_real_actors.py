@@ -1,0 +1,147 @@
+"""A run whose actors are processes leaves a trace, and the replay of that trace ends with the same weights."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
+from staleharness.running.checkpoint import load_newest, save
+from staleharness.task import find_env, simulation_of
+from staleharness.trace import read_trace
+
+PHASES = 6
+LAG = "async[actors=3,queue=2.0,fetch=20,delay=0.0005,spread=4.0]"
+SMALL = ControlSpec(
+    env="Hopper-v5", algorithm="ppo_clip", capacity=8, lag=LAG, steps=PHASES * 4 * 50, num_envs=4, num_steps=50,
+    epochs=2, minibatches=4, evaluations=1, evaluation_episodes=1, final_episodes=1,
+)  # fmt: skip
+
+
+def state(simulation: Any) -> str:
+    """Hash of all that the learner holds."""
+    parts = [simulation.policy.flat, simulation.moments.mean, simulation.moments.variance]
+    parts += [*simulation.learner.optimizer.mean, *simulation.learner.optimizer.square]
+    parts.append(simulation.reward_scale.moments.variance)
+    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in parts)).hexdigest()
+
+
+def kill_one(simulation: Any) -> None:
+    os.kill(next(iter(simulation.actors.fleet.pids.values())), signal.SIGKILL)
+
+
+def recorded(
+    spec: ControlSpec, to: Path, kill_after: int | None = None
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Hash of the learner and metrics after each phase of a run with processes, which leaves its trace there."""
+    simulation: Any = simulation_of(spec)
+    hashes, metrics = [], []
+    for record in simulation:
+        hashes.append(state(simulation))
+        metrics.append(record.metrics)
+        if simulation.phase == kill_after:
+            kill_one(simulation)
+    to.write_bytes(simulation.beside()["trace.parquet"])
+    simulation.close()
+    return hashes, metrics
+
+
+def replayed(spec: ControlSpec, trace: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    simulation: Any = simulation_of(replace(spec, lag=f"trace:{trace}"))
+    found = [(record.metrics, state(simulation)) for record in simulation]
+    simulation.close()
+    return [h for _, h in found], [m for m, _ in found]
+
+
+def without(names: tuple[str, ...], metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in m.items() if k not in names} for m in metrics]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[dict[str, Any]]]:
+    """One run in which an actor is killed in the middle."""
+    path = tmp_path_factory.mktemp("trace") / "trace.parquet"
+    return path, *recorded(SMALL, path, kill_after=3)
+
+
+def test_the_replay_is_the_run_bit_for_bit_though_an_actor_was_killed(run: Any) -> None:
+    path, hashes, metrics = run
+    again, said = replayed(SMALL, path)
+    assert again == hashes and len(set(hashes)) == PHASES
+    assert said == metrics
+    _, rows = read_trace(str(path))
+    trained = rows[rows["fate"] == "trained"]
+    assert rows["actor"].nunique() == 4 and set(rows["fate"]) <= {"trained", "queued", "in_flight", "lost"}
+    assert trained["actor"].nunique() >= 3
+    assert sum(sum(m["lag_histogram"][1:]) for m in metrics) > 0, "nothing was stale, so nothing was shown"
+    assert (trained["versions"].map(len) > 1).any(), "no weights changed inside a row"
+
+
+def test_lag_is_counted_as_others_count_it_too(run: Any) -> None:
+    for m in run[2]:
+        start = m["gradient_lag_mean"]
+        assert m["sample_factory_lag_mean"] == pytest.approx(
+            start + 7
+        )  # 2 epochs of 4 minibatches, 7 before the last
+        assert m["rllib_lag_mean"] == pytest.approx(start + 3.5)
+        assert m["sample_factory_lag_max"] == 8 * m["lag_max"] + 7
+        least = next(lag for lag, count in enumerate(m["lag_histogram"]) if count)
+        assert m["sample_factory_lag_min"] == 8 * least + 7
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seed": 7}, {"algorithm": "vaco"}, {"env": "Pendulum-v1"}, {"steps": 3 * 4 * 50}]
+)
+def test_a_trace_is_lag_for_any_other_run(run: Any, changes: dict[str, Any]) -> None:
+    """With another seed or method other weights, and the same lags, phase for phase."""
+    path, hashes, metrics = run
+    again, said = replayed(replace(SMALL, **changes), path)
+    assert [m["lag_histogram"] for m in said] == [m["lag_histogram"] for m in metrics[: len(said)]]
+    if "steps" not in changes:
+        assert again[-1] != hashes[-1]
+
+
+def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_path: Path) -> None:
+    spec = replace(SMALL, env="Pendulum-v1", steps=4 * 4 * 50, anneal_learning_rate=False)
+    first: Any = simulation_of(spec)
+    hashes = [state(first) for _ in (first.advance(), first.advance())][-1:]
+    save(tmp_path, 2, first.state_dict())
+    first.close()
+    second: Any = simulation_of(spec)
+    loaded = load_newest(tmp_path)
+    assert loaded is not None
+    second.load_state_dict(loaded)
+    hashes += [state(second) for _ in second]
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(second.beside()["trace.parquet"])
+    again, _ = replayed(spec, path)
+    assert again[1:] == hashes
+    _, rows = read_trace(str(path))
+    assert rows["actor"].nunique() > 3 and "lost" in set(rows["fate"])
+
+
+def test_a_run_says_that_it_is_not_a_function_of_its_settings() -> None:
+    assert any("is not a function of its settings" in line for line in simulation_of(SMALL).warnings)
+    assert not simulation_of(replace(SMALL, lag="uniform")).warnings
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"mechanism": "replay"}, "mechanism=replay is for lag models that draw"),
+        ({"observation_statistics": "shared_live"}, "changes what an actor sees while it acts"),
+        ({"device": "cuda"}, "acts on the CPU"),
+        ({"lag": "async:0"}, "actors must be from 1 to 256, not 0"),
+        ({"lag": "async[spread=0.5]"}, "spread must be at least 1"),
+    ],
+)
+def test_what_processes_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        find_env("Hopper-v5")[1].check(replace(SMALL, **changes))

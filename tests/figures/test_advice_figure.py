@@ -1,0 +1,105 @@
+"""The picture of advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.figures.advice import draw_advice
+from staleharness.figures.drawings import draw
+from staleharness.logs.lag_log import LagLog
+from staleharness.pipeline.caps import Cap
+from staleharness.statistics.advice import advise
+from staleharness.statistics.results import Results, load
+
+CAPS = [
+    Cap(0, 0.0, 100.0, "admission", ""),
+    Cap(1, 1.0, 50.0, "unit", ""),
+    Cap(None, 90.0, 49.0, "trainer", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    root: Path = tmp_path_factory.mktemp("stored")
+    for env in ("Hopper-v5", "Walker2d-v5"):
+        for label, fall in (("vaco", 0.9), ("spo", 0.3)):
+            for k, share in ((1, 1.0), (4, fall)):
+                for seed in range(3):
+                    write_run(root, label, seed, env=env, capacity=k, sampled=1000 * share + seed)
+    return load(root)
+
+
+def test_lines_are_the_fits_and_points_what_was_measured(runs: Results) -> None:
+    found = advise(runs)
+    figure = draw_advice(found, "here")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
+    for ax, env in zip(figure.axes, found.envs, strict=True):
+        drawn = [line.get_xydata() for line in ax.lines]
+        for method in found.on(env):
+            line = np.column_stack([method.kept.lags, method.kept.fitted])
+            assert any(d.shape == line.shape and np.allclose(d, line) for d in drawn)
+            assert any(len(d) == 1 and np.isclose(d[0, 1], method.kept.raw[1]) for d in drawn)
+        low, high = ax.get_ylim()
+        assert low < 0.3 and high > 1
+    words = "\n".join(text.get_text() for text in figure.texts) + str(figure._suptitle)
+    assert "n = 3 seeds" in words and "here: " in words and "95% bootstrap" in words
+
+
+def test_a_pipeline_adds_a_row_and_a_cap_beyond_the_data_has_no_point(runs: Results) -> None:
+    figure = draw_advice(advise(runs, caps=CAPS), "here")
+    assert len(figure.axes) == 4
+    for ax in figure.axes[2:]:
+        ends = [line for line in ax.lines if line.get_marker() not in ("None", None, "")]
+        assert [len(line.get_xdata()) for line in ends] == [2, 2]
+        (top,) = ax.child_axes
+        assert [t.get_text() for t in top.get_xticklabels()] == ["0", "1–none"]
+
+
+def test_the_mean_of_a_log_is_a_line_in_phases(runs: Results) -> None:
+    log = LagLog("run.csv", "lag", "versions", np.array([1.0, 2.0]), np.array([3.0, 1.0]), "")
+    figure = draw_advice(advise(runs, log=log), "here", width=3.5)
+    for ax in figure.axes:
+        assert any(np.allclose(line.get_xdata(), 1.25) for line in ax.lines)
+        assert sum(bar.get_height() > 0 for bar in ax.patches) == 2
+
+
+def test_the_share_kept_can_be_asked_for_by_name(runs: Results) -> None:
+    table = runs.table(reps=50, engine="quick")
+    figure = draw("share_kept", runs, table, keep=0.8)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
+    for ax in figure.axes:
+        assert any(list(line.get_ydata()) == [0.8, 0.8] for line in ax.lines)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["spo", "vaco"]
+
+
+def test_a_picture_says_what_it_has_no_answer_for(tmp_path: Path) -> None:
+    for k in (1, 4):
+        for seed in range(3):
+            write_run(tmp_path, "vaco", seed, capacity=k)
+    write_run(tmp_path, "spo", 0, capacity=1)
+    found = load(tmp_path)
+    for figure in (draw_advice(advise(found), "here"), draw("share_kept", found), draw("slowdown", found)):
+        words = figure._suptitle.get_text().replace("\n", " ")
+        assert "no answer for spo on Hopper-v5" in words
+
+
+def test_slowdowns_have_a_row_each_and_a_triangle_where_a_score_is_not_reached(tmp_path: Path) -> None:
+    rising = [100.0 * i for i in range(1, 9)]
+    for label, share in (("vaco", 0.6), ("spo", 0.1)):
+        for k, heights in ((1, rising), (4, [share * h for h in rising])):
+            for seed in range(3):
+                write_run(tmp_path, label, seed, capacity=k, curve=heights, phases=8, sampled=heights[-1])
+    found = load(tmp_path)
+    (ax,) = draw("slowdown", found, found.table(reps=50, engine="quick")).axes
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["spo", "vaco"]
+    points = {line.get_ydata()[0]: line for line in ax.lines if line.get_marker() not in ("None", None)}
+    spo, vaco = points[0], points[1]
+    assert spo.get_marker() == ">" and vaco.get_marker() != ">"
+    assert vaco.get_xdata()[0] == pytest.approx(1 / 0.6)
+    with pytest.raises(UserError, match="no slowdown at K=64 can be read"):
+        draw("slowdown", found, k=64)

@@ -1,0 +1,49 @@
+"""Actors that make nothing but what tests look at; importable, so that they can be sent to a process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from dataclasses import dataclass
+
+import torch
+
+from staleharness.asynchronous.actor import Feed
+from staleharness.simulator.buffer import Version
+
+LENGTH = 5
+
+
+def version(phase: int, size: int = 8) -> Version:
+    """One whose every number is its phase."""
+    tensors = {
+        "weights": torch.full((size,), float(phase)), "count": torch.full((3, 1), phase),
+        "flag": torch.full((5,), phase % 2 == 1),
+    }  # fmt: skip
+    return Version(phase, 10 * phase, tensors)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Rows of `LENGTH` decisions; says what it was asked and which weights it had. It may end in several ways."""
+
+    seconds: float = 0.0  # of a decision
+    end: str = ""  # "raise", "exit", "never opens"
+
+    def __call__(self, number: int) -> Toy:
+        if self.end == "never opens":
+            os._exit(3)
+        return self
+
+    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+        acted = []
+        for t in range(LENGTH):
+            feed.step(t)
+            acted.append(float(feed.buffer.newest.tensors["weights"][0]))
+            time.sleep(self.seconds)
+        if self.end == "raise" and nth == 2:
+            raise ValueError("the floor is wet")
+        if self.end == "exit" and nth == 2:
+            os._exit(1)
+        return pickle.dumps((group, nth, acted, os.getpid())), [LENGTH, LENGTH - 2]

@@ -1,0 +1,167 @@
+"""A trace as a lag model: known by what is in it, and refused where it cannot be replayed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from staleharness.base.plugins import source_hash
+from staleharness.cli import main
+from staleharness.errors import UserError
+from staleharness.lag import LAGS, parse_lag, read_lag
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.schedule import NEVER, Demand
+from staleharness.store.study import ask
+from staleharness.trace import written
+
+LENGTH = 20
+SETTINGS = f"num_envs=2,num_steps={LENGTH},minibatches=2,epochs=1,evaluations=1"
+
+
+def rows() -> pd.DataFrame:
+    """Two actors in lock step, one phase behind from the second on, and a group that is never trained on."""
+    lines = [(actor, phase, phase) for phase in range(3) for actor in (0, 1)] + [(1, 3, NEVER)]
+    return pd.DataFrame([
+        {
+            "row": i, "group": i, "actor": actor, "nth": nth, "fate": "trained" if phase >= 0 else "queued",
+            "phase": phase, "place": actor if phase >= 0 else -1, "versions": [max(0, nth - 1)], "ends": [LENGTH],
+            "began_at": float(i), "made_at": i + 0.5, "queued_at": i + 0.5, "trained_at": np.nan,
+        }
+        for i, (actor, nth, phase) in enumerate(lines)
+    ])  # fmt: skip
+
+
+def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions: int = LENGTH) -> Path:
+    path = folder / name
+    path.write_bytes(written(table, {"source": "actors", "decisions": decisions, "fetch": 0}))
+    return path
+
+
+def planned(path: Path, steps: int = 3 * 2 * LENGTH, k: str = "2") -> PlannedRun:
+    asked = ask(env="Pendulum-v1", algo="ppo_clip", k=k, lag=f"trace:{path}", seeds="1", steps=str(steps),
+                settings=SETTINGS)  # fmt: skip
+    return plan(asked).runs[0]
+
+
+def test_a_trace_answers_with_its_rows_and_a_ledger_that_closes(tmp_path: Path) -> None:
+    model = parse_lag(f"trace:{trace(tmp_path, rows())}", 2)
+    schedule = model.schedule(Demand(2, 2, 1, LENGTH, 0))
+    assert schedule.phase.tolist() == [0, 0, 1, 1, NEVER, NEVER] and schedule.place.tolist() == [
+        0,
+        1,
+        0,
+        1,
+        -1,
+        -1,
+    ]
+    assert schedule.oldest.tolist() == [0, 0, 0, 0, 1, 1], "what begins after the run's end is no part of it"
+    assert schedule.ledger["rows"] == {"generated": 6, "queued": 2, "trained": 4}
+    assert schedule.ledger["decisions"] == {"generated": 120, "queued": 40, "trained": 80}
+
+
+def test_the_content_of_the_file_is_part_of_the_id_and_its_path_is_not(tmp_path: Path) -> None:
+    first, other = trace(tmp_path, rows()), trace(tmp_path, rows(), "copied.parquet")
+    assert planned(first).run_id == planned(other).run_id
+    assert planned(first).spec.lag == f"trace:{first}"
+    changed = rows()
+    changed.loc[2, "versions"] = [1]
+    other = trace(tmp_path, changed, "copied.parquet")
+    assert planned(first).run_id != planned(other).run_id
+    assert source_hash(LAGS["trace"]), "its own file counts as well"
+
+
+def test_a_relative_path_begins_where_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace(tmp_path, rows())
+    monkeypatch.chdir(tmp_path)
+    assert read_lag("trace:t.parquet").text == f"trace:{tmp_path / 't.parquet'}"
+
+
+def _hole(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["phase"] != 1]
+
+
+def _future(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(versions=[[2] if i == 2 else v for i, v in enumerate(table["versions"])])
+
+
+def _missing(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(index=[5, 6])
+
+
+def _skipped(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(nth=[4 if i == 4 else nth for i, nth in enumerate(table["nth"])])
+
+
+@pytest.mark.parametrize(
+    "spoil, words",
+    [
+        (_hole, "has a hole: no row was trained in phase 1"),
+        (_future, "trained in phase 1 with a version from the future, 2"),
+        (_missing, "phase 2 has 1 rows in 1 groups; the run asks for 2 groups of 1"),
+        (_skipped, "actor 0 has a hole: its group 2 is missing"),
+    ],
+)
+def test_a_trace_that_cannot_be_is_refused_when_the_run_is_planned(
+    tmp_path: Path, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        planned(trace(tmp_path, spoil(rows())))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_trace_of_another_shape_is_refused_with_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = trace(tmp_path, rows())
+
+    def said(lag: str, settings: str = SETTINGS, k: str = "2", steps: int = 120) -> str:
+        arguments = [
+            "staleharness", "sweep", "--env=Pendulum-v1", "--algo=ppo_clip", f"--k={k}", f"--lag={lag}",
+            f"--set={settings}", f"--steps={steps}", "--seeds=1", f"--out={tmp_path / 'out'}", "--dry",
+        ]  # fmt: skip
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        line = capsys.readouterr().err.strip()
+        assert ended.value.code == 2 and "\n" not in line
+        return line
+
+    assert "has 3 phases; the run has 4" in said(f"trace:{path}", steps=160)
+    assert "is of rows of 20 decisions; the run's have 10" in said(
+        f"trace:{path}", SETTINGS.replace("num_steps=20", "num_steps=10"), steps=60
+    )
+    assert "the run asks for 4 groups of 1" in said(
+        f"trace:{path}", SETTINGS.replace("num_envs=2", "num_envs=4")
+    )
+    assert "has lags of up to 1 phases, and K=1 holds lags 0 to 0; give K=2" in said(f"trace:{path}", k="1")
+    assert "there is no such file" in said(f"trace:{path}x")
+    (tmp_path / "text").write_text("rows")
+    assert "is not a trace" in said(f"trace:{tmp_path / 'text'}")
+    assert "file is missing" in said("trace")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_kind_without_actors_says_so(tmp_path: Path) -> None:
+    from known_plugins import TABULAR, known
+
+    with known(TABULAR):
+        for lag in ("async", f"trace:{trace(tmp_path, rows())}"):
+            with pytest.raises(
+                UserError, match=r"which random-mdp-0 (has not|cannot be made by); give uniform"
+            ):
+                plan(ask(env="random-mdp-0", algo="ppo_clip", k="2", lag=lag, seeds="1"))
+
+
+def test_the_header_says_what_a_trace_is(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    said = json.loads(pq.read_table(trace(tmp_path, rows())).schema.metadata[b"staleharness.trace"])
+    assert said["format"] == 2 and said["source"] == "actors" and list(said["columns"]) == list(rows())

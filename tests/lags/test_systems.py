@@ -1,0 +1,284 @@
+"""Models of real systems: each against a bound that it states, a hand-worked case, or another way to reckon it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from staleharness.errors import UserError
+from staleharness.lag import read_lag
+from staleharness.pipeline_lag import PipelineLag
+from staleharness.schedule import NEVER, Demand, Schedule
+
+LONG = Demand(phases=150, groups=16, rows=1, length=100, seed=3)
+
+
+def planned(text: str, **changed: Any) -> Schedule:
+    return read_lag(text).schedule(Demand(**{**vars(LONG), **changed}))
+
+
+def lags(plan: Schedule, since: int = 0) -> NDArray[np.int64]:
+    """Of the first decision of each row that is trained on, from a phase on."""
+    rows = plan.phase >= max(since, 0)
+    return (plan.phase - plan.oldest)[rows]
+
+
+def of_phases(plan: Schedule) -> list[set[int]]:
+    return [set((phase - plan.oldest[plan.phase == phase]).tolist()) for phase in range(plan.phase.max() + 1)]
+
+
+@pytest.mark.parametrize("load", ["", "row_time=5.0", "row_time=0.1,cv=2.0", "sync_time=0.4"])
+@pytest.mark.parametrize(
+    "text, lag",
+    [("cleanba", 1), ("verl_one_step_off", 1), ("llamarl:1", 1), ("llamarl:3", 3), ("megatron:2", 2), ("slime", 1),
+     ("nemo_rl:0", 0), ("megatron:0", 0), ("llamarl:0", 0), ("megatron:-1", 0)],
+)  # fmt: skip
+def test_some_systems_have_one_lag_and_no_other_whatever_the_load(text: str, lag: int, load: str) -> None:
+    """They are as old as that once that many phases have passed."""
+    name, _, first = text.partition(":")
+    key = next(iter(read_lag(name).hyper_parameter_types()))
+    options = ",".join(filter(None, (f"{key}={first}" if first else "", load)))
+    plan = planned(f"{name}[{options}]" if options else name, phases=40)
+    assert of_phases(plan) == [{min(phase, lag)} for phase in range(40)]
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_slime_is_one_batch_ahead_of_weights_that_are_sent_now_and_then(every: int) -> None:
+    """Batch b begins as b − 1 begins to train, with the weights sent last: version b − 1 down to a multiple of
+    `every`, but for the first."""
+    plan = planned(f"slime:{every}", phases=40)
+    assert of_phases(plan) == [{0}] + [{b - (b - 1) // every * every} for b in range(1, 40)]
+
+
+@pytest.mark.parametrize("text", ["areal:{}", "skyrl:{}", "nemo_rl[max_staleness={},sampler=ready_first]"])
+@pytest.mark.parametrize("bound", [1, 2, 5])
+def test_where_admission_binds_the_mean_lag_is_the_bound_and_single_rows_are_older(
+    text: str, bound: int
+) -> None:
+    plan = planned(text.format(bound))
+    assert lags(plan, 30).mean() == pytest.approx(bound, rel=0.02)
+    assert lags(plan).max() > bound
+
+
+@pytest.mark.parametrize("eta", [0, 1, 3])
+def test_areal_admits_no_group_that_its_bound_forbids(eta: int) -> None:
+    """When the n-th group began, its version was at least n/groups − 1 − eta: which is how the bound is written."""
+    plan = planned(f"areal[eta={eta},row_time=0.3]")
+    assert (plan.group // LONG.groups <= plan.oldest + eta).all()
+    assert (plan.group // LONG.groups == plan.oldest + eta).any()
+
+
+def test_areal_without_interruption_keeps_a_row_to_its_version() -> None:
+    cut, whole = planned("areal[row_time=4.0]"), planned("areal[row_time=4.0,interruptible=false]")
+    assert (whole.newest == whole.oldest).all() and (cut.newest >= cut.oldest).all()
+    # A row that begins as weights arrive has no decision with those from before
+    assert set((cut.oldest - whole.oldest).tolist()) <= {0, 1} and (cut.oldest - whole.oldest).mean() < 0.05
+    assert (cut.phase - cut.newest)[cut.phase != NEVER].mean() < (whole.phase - whole.newest)[
+        whole.phase != NEVER
+    ].mean()
+
+
+@pytest.mark.parametrize("staleness, window", [(2, 0.0), (2, 0.3), (3, 0.3), (1, 1.0)])
+def test_windowed_fifo_keeps_its_bound_and_reaches_it(staleness: int, window: float) -> None:
+    """S + ⌈(W − 1)/P⌉ with W = ⌊window · (S + 1) P⌋, at least 1."""
+    w = max(1, math.floor(window * (staleness + 1) * 16))
+    plan = planned(f"windowed_fifo[staleness={staleness},window={window},cv=3.0]", phases=400)
+    assert lags(plan).max() == staleness + math.ceil((w - 1) / 16)
+
+
+@pytest.mark.parametrize("sampler", ["in_order", "weight_fifo", "ready_first", "windowed"])
+def test_nemo_rls_samplers(sampler: str) -> None:
+    """Only ready_first lets a straggler become older than the bound, and only windowed throws any away."""
+    plan = planned(f"nemo_rl[max_staleness=2,sampler={sampler},cv=1.0]")
+    assert bool(lags(plan).max() > 2) is (sampler == "ready_first")
+    assert (plan.ledger["rows"]["dropped_stale"] > 0) is (sampler == "windowed")
+    made = plan.group[plan.phase != NEVER][np.argsort(plan.phase[plan.phase != NEVER], kind="stable")]
+    assert (np.diff(made // 16) >= 0).all() == (sampler == "in_order")
+    if sampler == "weight_fifo":
+        by_phase = [plan.oldest[plan.phase == phase] for phase in range(LONG.phases)]
+        assert all(a.max() <= b.min() for a, b in itertools.pairwise(by_phase))
+
+
+def test_prime_rl_counts_batches_that_are_finished() -> None:
+    """With rows that take hardly any time the gate alone decides: `target_lag` batches wait while one trains, and what
+    was under way when the gate closed comes on top, less than the slots hold."""
+    for target in (1, 3):
+        for slots in (1, 2):
+            quick = planned(f"prime_rl[target_lag={target},row_time=0.01,cv=0.0,slots={slots}]")
+            assert lags(quick, 10).min() == target
+            assert target + slots - 1 < lags(quick, 10).max() <= target + slots
+    begun = planned(
+        "areal[eta=1,row_time=0.01,cv=0.0,slots=2]"
+    )  # a cap on what has begun leaves nothing on top
+    assert set(lags(begun, 10).tolist()) == {1}
+
+
+def test_a_bound_of_prime_rl_that_no_row_reaches_does_nothing() -> None:
+    """A cap is not a lag: the mean follows the bound only as long as it is small."""
+    plans = {bound: planned(f"prime_rl[max_off_policy_steps={bound},slots=3.0]") for bound in (1, 2, 30, 60)}
+    assert lags(plans[1], 30).mean() < lags(plans[2], 30).mean() < lags(plans[30], 30).mean()
+    np.testing.assert_array_equal(plans[30].phase, plans[60].phase)
+    assert [plan.ledger["rows"]["dropped_stale"] > 0 for plan in plans.values()] == [True, True, False, False]
+
+
+def test_verl_starts_the_next_round_with_the_share_that_the_threshold_allows() -> None:
+    """Weights are sent every 4 steps and 1.5 × 4 batches may begin on each: half of the next four are 4 steps older."""
+    plan = planned("verl_fully_async[staleness_threshold=0.5,row_time=0.01,slots=1]", phases=80)
+    counts = np.bincount(lags(plan, 20), minlength=6)
+    assert plan.oldest[plan.phase != NEVER].tolist() == (plan.oldest[plan.phase != NEVER] // 4 * 4).tolist()
+    assert counts.tolist() == [0, 0, 240, 240, 240, 240]
+    none = planned("verl_fully_async[staleness_threshold=0,row_time=0.01,slots=1]", phases=80)
+    assert np.bincount(lags(none, 20)).tolist() == [240, 240, 240, 240]
+
+
+def test_verl_without_partial_rollout_finishes_rows_before_new_weights() -> None:
+    partial, whole = (
+        planned(f"verl_fully_async[row_time=3.0,slots=6.0,partial_rollout={switch}]")
+        for switch in ("true", "false")
+    )
+    assert (partial.newest > partial.oldest).any()
+    assert (whole.newest == whole.oldest).all()
+
+
+def test_rllibs_queue_of_three_drops_its_oldest_batch() -> None:
+    """Rows of a quarter of a step, one batch at a time: four batches a step are made, and three are kept. What trains
+    is the oldest of the three: made in the second quarter of the last step, with the weights from before it."""
+    plan = planned("rllib_appo[slots=1,row_time=0.25,cv=0.0]")
+    assert set(lags(plan, 10).tolist()) == {1}
+    assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(
+        3 / 4, abs=0.02
+    )
+    slow = planned("rllib_appo[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
+    assert slow.ledger["rows"]["dropped_full"] == 0
+    seldom = planned("rllib_appo[queue=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
+    assert set(lags(seldom, 12).tolist()) == {1, 2, 3, 4}
+
+
+def test_sample_factorys_actors_wait_where_laminars_buffer_and_a_queue_of_two_batches_make_them() -> None:
+    """Little: two batches under way, and what waits. Sample Factory's rows take new weights, Laminar's do not."""
+    factory, laminar = planned("sample_factory"), planned("laminar[buffer=2.0]")
+    np.testing.assert_array_equal(factory.phase, laminar.phase)
+    assert lags(factory, 30).mean() == pytest.approx(4, rel=0.02)
+    assert (laminar.newest == laminar.oldest).all() and (factory.newest > factory.oldest).any()
+    assert planned("sample_factory[max_lag=2]").ledger["rows"]["dropped_stale"] > 0
+
+
+def test_pipeline_rls_lag_is_what_a_rows_time_makes_it() -> None:
+    """Rows of n steps, half as many as could be trained: the trainer takes them as they come, every other step's time.
+    A row spends n/2 of those on its way and half a one until its batch is full; its last decision only the latter."""
+    for steps in (4, 8):
+        plan = planned(f"pipeline_rl[slots={steps / 2},row_time={steps}]")
+        assert lags(plan, 20).mean() == pytest.approx(steps / 2 + 0.5, abs=0.3)
+        assert (plan.phase - plan.newest)[plan.phase > 20].mean() == pytest.approx(0.5, abs=0.3)
+    bound = planned("pipeline_rl[max_lag=1,row_time=2.0]")
+    assert lags(bound).max() <= 1 and bound.ledger["rows"]["dropped_stale"] > 0
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 2])
+def test_roll_flash_trains_on_nothing_that_was_begun_too_early(ratio: int) -> None:
+    plan = planned(f"roll_flash[async_generation_ratio={ratio},cv=1.0]")
+    assert lags(plan).max() == ratio
+    assert (plan.ledger["rows"]["dropped_stale"] > 0) is (ratio > 0)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_megatrons_laws_in_the_units_of_a_schedule(lag: int) -> None:
+    """G/G is (1 + L) in the mean, and R/G that times the tail of a group, E[longest of 4 rows]/E[row]."""
+    rng = np.random.default_rng(0)
+    tail = rng.lognormal(0, math.sqrt(math.log1p(0.25)), (200_000, 4)).max(1).mean() / math.sqrt(1.25)
+    for submit, expected in (("G", 1.0), ("R", tail)):
+        plan = planned(f"megatron[lag={lag},submit={submit},consume=G]", rows=4, phases=300)
+        assert lags(plan, 60).mean() == pytest.approx(expected * (1 + lag), rel=0.06)
+
+
+def test_a_partial_rollout_is_cut_at_every_sync_and_ends_under_the_newest_weights() -> None:
+    """Twice as many rows as a batch: half of them are one phase older in the mean."""
+    plan = planned("partial")
+    trained = plan.phase != NEVER
+    assert (plan.phase == plan.newest)[trained].all()
+    stretches = np.diff(plan.first)
+    assert (stretches == plan.newest - plan.oldest + 1)[trained].all(), (
+        "a stretch for each version in between"
+    )
+    assert lags(plan, 30).mean() == pytest.approx(1, abs=0.05)
+    assert (lags(planned("partial[oversample=1]")) == 0).all()
+    masked = planned("partial[mask=true]")
+    row = np.repeat(np.arange(len(masked)), stretches)
+    expected = (masked.version == masked.phase[row]) | ~trained[row]
+    np.testing.assert_array_equal(masked.kept, expected)
+
+
+@pytest.mark.parametrize("on_stale", ["drop_group", "requeue", "withhold", "drop_sample", "mask_tokens"])
+def test_what_becomes_of_stale_rows(on_stale: str) -> None:
+    plan = planned(f"queue[max_lag=2,on_stale={on_stale},in_flight=true,cv=1.0]", rows=2)
+    row = np.repeat(np.arange(len(plan)), np.diff(plan.first))
+    trained = plan.phase[row] != NEVER
+    old = plan.phase[row] - plan.version > 2
+    kept = trained & plan.kept
+    assert not (old & kept).any(), "nothing older than the bound is in the loss"
+    rows = plan.ledger["rows"]
+    if on_stale in ("drop_group", "requeue"):
+        assert rows["dropped_stale"] > 0 and plan.kept.all()
+    if on_stale == "withhold":
+        assert rows["dropped_stale"] == 0 and plan.kept.all()
+    if on_stale == "mask_tokens":
+        np.testing.assert_array_equal(plan.kept, ~(old & trained))
+        assert plan.ledger["decisions"]["masked"] > 0
+    if on_stale == "drop_sample":
+        stale_rows = np.isin(row, row[old & trained])
+        np.testing.assert_array_equal(plan.kept, ~stale_rows)
+        assert rows["masked"] == len(np.unique(row[stale_rows])) > 0
+    decisions = {key: n for key, n in plan.ledger["decisions"].items() if key in ("trained", "masked")}
+    assert sum(decisions.values()) == LONG.phases * LONG.groups * 2 * LONG.length
+
+
+def test_a_rule_that_starves_the_trainer_is_one_line_with_the_time() -> None:
+    for text, words in {
+        "pipeline_rl[max_lag=0,weight_update_interval=2]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: ",
+        "megatron[slots=3.0]": "slots follow from its own rule; leave them out",
+        "queue[capacity=0.5]": "LAG=queue: capacity must be at least 1 batch, not 0.5",
+        "queue[full=drop_oldest,max_lag=1,on_stale=withhold]": "on_stale must be another where full drops",
+        "megatron[submit=B,consume=G]": "consume must be B where submit is B",
+        "areal[eta=-1]": "eta must be 0 or above",
+        "areal[eta=inf]": "LAG=areal: eta=inf is not finite|eta=Infinity is not finite|is not finite",
+        "areal[cv=-1]": "cv must be from 0 to 10",
+        "areal[row_time=0]": "row_time must be from 1e-6 to 1e6",
+        "areal[etta=2]": "unknown option 'etta'; did you mean 'eta'?",
+        "arael": "did you mean 'areal'?",
+        "prime_rl[on_stale=drop]": "on_stale=drop is not one of drop_group, drop_sample",
+    }.items():
+        with pytest.raises(UserError, match=words.replace("?", r"\?")) as error:
+            planned(text, phases=60)
+        assert "\n" not in str(error.value)
+
+
+def test_a_simulated_model_has_no_probabilities_and_says_so_in_one_line() -> None:
+    with pytest.raises(
+        UserError, match=r"LAG=areal:2.0 has no probabilities.*density=mixture needs"
+    ) as error:
+        read_lag("areal:2").probabilities(3, 4)
+    assert "\n" not in str(error.value)
+
+
+def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_own() -> None:
+    from staleharness.lag import LAGS
+
+    pipelines = [LAGS[name] for name in LAGS if issubclass(LAGS[name], PipelineLag)]
+    assert len(pipelines) >= 18
+    for cls in pipelines:
+        assert list(cls.hyper_parameter_types())[-4:] == ["slots", "row_time", "cv", "sync_time"], cls
+    assert (
+        read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
+    )
+
+
+def test_the_schedule_of_a_seed_is_its_own_and_needs_no_more_than_the_demand() -> None:
+    one, other = planned("areal"), planned("areal", seed=4)
+    assert len(one) != len(other) or not np.array_equal(one.phase, other.phase)
+    longer = planned("areal[interruptible=false]", length=7)
+    np.testing.assert_array_equal(longer.phase, planned("areal[interruptible=false]").phase)

@@ -1,0 +1,85 @@
+"""Supervised learning before a run: it learns what it is shown, once, and every run begins with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from staleharness.errors import UserError
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.teaching import teach
+from staleharness.language.problem import Problem
+from staleharness.language.prompt_set import PromptSet
+from staleharness.language.spec import LanguageSpec
+from staleharness.task import simulation_of
+
+Specs = Callable[..., LanguageSpec]
+Policies = Callable[..., CausalLM]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def shown(policy: CausalLM) -> PromptSet:
+    problems = [Problem("Ann has 3 cards. How many?", "3+2=<<3+2=5>>5\n#### 5", "5")]
+    return PromptSet(problems, [list(policy.tokenizer(problems[0].question)["input_ids"])], 0)
+
+
+def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy: Policies) -> None:
+    actor = policy()
+    examples = shown(actor)
+    answer = [*actor.tokenizer("3+2=5\n#### 5")["input_ids"], actor.end[0]]  # no annotation
+    with torch.no_grad():
+        logits = actor.model(input_ids=torch.tensor([examples.tokens[0] + answer])).logits[0].log_softmax(-1)
+    start = len(examples.tokens[0]) - 1
+    wanted = -sum(float(logits[start + i, token]) for i, token in enumerate(answer)) / len(answer)
+    told: list[str] = []
+    teach(actor, examples, 60, told.append)
+    assert told[0] == f"warm start: step 1 of 60, loss {wanted:.2f}"
+    assert float(told[-1].rsplit(" ", 1)[1]) < wanted - 0.01
+
+
+def test_every_run_begins_with_the_same_weights_made_once(
+    spec: Specs, own_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(**settings: Any) -> torch.Tensor:
+        policy: Any = simulation_of(spec(**settings)).policy
+        return torch.cat([p.detach().flatten() for p in policy.parameters.values()])
+
+    plain, first = start(), start(warm_start=3)
+    assert not torch.equal(plain, first)
+    assert torch.equal(first, start(warm_start=3, seed=7, algorithm="spo"))
+    folders = [path for path in (own_cache / "taught").iterdir() if path.is_dir()]
+    assert len(folders) == 1
+    assert not torch.equal(first, start(warm_start=4))
+
+
+def test_adapters_begin_on_what_was_taught(spec: Specs) -> None:
+    full: Any = simulation_of(spec(warm_start=3)).policy
+    lora: Any = simulation_of(spec(warm_start=3, versions="lora", lora_rank=2)).policy
+    name = "model.layers.0.mlp.down_proj.weight"
+    base = dict(lora.model.named_parameters())[
+        f"base_model.model.{name}".replace("proj.", "proj.base_layer.")
+    ]
+    assert torch.equal(base, full.parameters[name])
+
+
+def test_hard_problems_are_left_out(spec: Specs) -> None:
+    easy: Any = simulation_of(spec(most_steps=1))
+    assert {problem.steps for problem in easy.test.problems} == {1}
+    everything: Any = simulation_of(spec())
+    assert {problem.steps for problem in everything.test.problems} == {1, 2, 3}
+    assert Problem("", "24 = <<48/2=24>>24\n72 = <<48+24=72>>72\n#### 72", "72").steps == 2
+
+
+def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Problem, "steps", property(lambda self: 9))
+    with pytest.raises(UserError, match="no train problem is solved in most_steps=2; raise it"):
+        simulation_of(spec(most_steps=2))

@@ -1,0 +1,129 @@
+"""Rounds that a schedule plans, and rounds that processes race for: the same learner, and replays to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from schedules import Made, lock_step, schedule
+from tiny_model import write_problems
+
+from staleharness.errors import UserError
+from staleharness.language.spec import LanguageSpec
+from staleharness.schedule import NEVER, Demand, Schedule
+from staleharness.task import find_env, simulation_of
+from staleharness.trace import read_trace
+
+Specs = Callable[..., LanguageSpec]
+Say = Callable[[Callable[[Demand], Schedule]], None]
+PHASES, LENGTH = 4, 10
+
+
+def learner(simulation: Any) -> str:
+    parts = [*simulation.learner.parameters, *simulation.learner.optimizer.mean]
+    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in parts)).hexdigest()
+
+
+def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]]]:
+    simulation: Any = simulation_of(spec)
+    found = [(record.metrics, learner(simulation)) for record in simulation]
+    return [h for _, h in found], [m for m, _ in found]
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, lag: int) -> None:
+    written(lambda demand: lock_step(demand, lag))
+    asked = spec(capacity=3, minibatches=2, steps=2 * PHASES)
+    drawn, said = run(replace(asked, lag=f"fixed:{lag}"))
+    planned, again = run(replace(asked, lag="written"))
+    assert planned == drawn
+    shown = [{k: v for k, v in m.items() if not k.startswith(("sample_factory", "rllib"))} for m in again]
+    assert shown == said
+
+
+def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -> None:
+    """A prompt for each group that began, the dropped one among them; weights that change where the schedule says;
+    masked tokens teach nothing."""
+    short = [(0, 4, True), (1, LENGTH, False)]
+
+    def planned(demand: Demand) -> Schedule:
+        whole = [(0, demand.length, True)]
+        return schedule(
+            [
+                Made(0, 0, whole),
+                Made(1, 0, whole),
+                Made(2, NEVER, whole),
+                Made(0, 1, short),
+                Made(1, 1, whole),
+            ],
+            demand.rows,
+        )
+
+    written(planned)
+    simulation: Any = simulation_of(spec(capacity=2, prompts=2, steps=2, lag="written"))
+    simulation.advance()
+    simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
+    made = simulation.collect(1).data
+    prompts = simulation.sampler.prompts
+    chosen = [simulation.sampler.problem(number) for number in (3, 4)]
+    for row, index in zip(made.prompt[::3].tolist(), chosen, strict=True):
+        assert row[-len(prompts.tokens[index]) :] == prompts.tokens[index]
+    width = made.token.shape[1]
+    expected = np.zeros((6, width), dtype=np.int64)
+    expected[:3, 4:] = 1
+    assert made.version.tolist() == expected.tolist()
+    assert made.kept.tolist() == (1.0 - expected).tolist()
+    assert made.group.tolist() == [0, 0, 0, 1, 1, 1]
+    simulation.learner.begin(made, 1)
+    (part,) = simulation.learner.minibatches(0)
+    assert torch.equal(part.mask, made.mask * made.kept) and float(part.mask.sum()) < float(made.mask.sum())
+
+
+@pytest.mark.parametrize("fetch", [0, 4])
+def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Path, fetch: int) -> None:
+    """With weights that are fetched inside completions, and with an actor that is killed."""
+    lag = f"async[actors=2,fetch={fetch},delay=0.004,spread=3.0]"
+    write_problems(tmp_path)
+    asked = spec(capacity=9, lag=lag, steps=6, completion_tokens=12, completions=6, extractor="last_number",
+                 env="gsm8k", data=str(tmp_path), learning_rate=3e-2)  # fmt: skip
+    simulation: Any = simulation_of(asked)
+    hashes, said = [], []
+    for record in simulation:
+        hashes.append(learner(simulation))
+        said.append(record.metrics)
+        if simulation.phase == 3:
+            os.kill(next(iter(simulation.generator.fleet.pids.values())), signal.SIGKILL)
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(simulation.beside()["trace.parquet"])
+    again, repeated = run(replace(asked, lag=f"trace:{path}"))
+    assert again == hashes and len(set(hashes)) > 1
+    assert repeated == said
+    _, rows = read_trace(str(path))
+    assert sum(sum(m["lag_histogram"][1:]) for m in said) > 0, "nothing was stale, so nothing was shown"
+    assert rows["actor"].nunique() == 3
+    assert (rows["versions"].map(len) > 1).any() == bool(fetch)
+    lengths = rows.loc[rows["fate"] == "trained", "ends"].map(max)
+    assert lengths.max() <= 12 and lengths.nunique() > 1
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"lag": "async", "dynamic_sampling": True},
+            "dynamic_sampling asks for more groups than LAG=async has",
+        ),
+        ({"lag": "async", "device": "cuda"}, "acts on the CPU"),
+    ],
+)
+def test_what_cannot_be_raced_for_is_refused(spec: Specs, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        find_env("word-problems")[1].check(spec(**changes))

@@ -1,0 +1,182 @@
+"""Lags as real systems log them: which column, in which unit, from which file."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from staleharness.base.files import write_bytes
+from staleharness.errors import UserError
+from staleharness.logs.event_file import scalars
+from staleharness.logs.lag_log import read_log
+from staleharness.pipeline.lag import histogram
+from staleharness.pipeline.presets import preset
+from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.trace import to_parquet
+
+
+def log(folder: Path, text: str, name: str = "run.csv") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def record(event: bytes) -> bytes:
+    return struct.pack("<Q", len(event)) + b"\0" * 4 + event + b"\0" * 4
+
+
+def scalar(tag: str, number: float, tensor: bool = False) -> bytes:
+    packed = struct.pack("<f", number)
+    value = field(8, varint(1 << 3) + varint(1) + field(4, packed)) if tensor else varint(2 << 3 | 5) + packed
+    step = varint(2 << 3) + varint(300)
+    return record(
+        struct.pack("<Bd", 1 << 3 | 1, 1.7e9) + step + field(5, field(1, field(1, tag.encode()) + value))
+    )
+
+
+@pytest.mark.parametrize(
+    "column, unit, system",
+    [
+        ("train/version_diff_avg", "gradient_steps", "Sample Factory"),
+        ("info/learner/default_policy/diff_num_grad_updates_vs_sampler_policy", "gradient_steps", "RLlib"),
+        ("off_policy_level/all/mean", "versions", "prime-rl"),
+        ("batch/off_policy_level/mean", "versions", "prime-rl"),
+        ("train/avg_trajectory_age", "versions", "NeMo-RL"),
+        ("Qwen run - 3 - off_policy_level/all/mean", "versions", "prime-rl"),
+        ("actor/trajectory_staleness/mean", "versions", "verl's, a name that is not certain"),
+        ("lag_mean", "versions", "staleharness"),
+    ],
+)
+def test_a_column_is_known_by_its_systems_name(tmp_path: Path, column: str, unit: str, system: str) -> None:
+    others = "Step,reward/mean,off_policy_level/all/max"
+    found = read_log(log(tmp_path, f"{others},{column},{column}__MAX\n1,0,9,2,7\n2,0,9,,7\n3,0,9,5,7\n"))
+    assert (found.column, found.unit, list(found.lags)) == (column, unit, [2.0, 5.0])
+    assert system in found.note and found.mean == 3.5
+
+
+def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
+    found = read_log(log(tmp_path, "lag,count\n0,50\n1,45\n2,4\n9,1\n"))
+    everyone = np.repeat([0, 1, 2, 9], [50, 45, 4, 1])
+    assert found.mean == pytest.approx(everyone.mean())
+    for share in (0.5, 0.51, 0.95, 0.96, 1.0):
+        assert found.quantile(share) == np.quantile(everyone, share, method="inverted_cdf")
+    assert found.to_json()["max"] == 9 and found.to_json()["rows"] == 4
+
+
+def test_json_lines_are_read_with_nested_names(tmp_path: Path) -> None:
+    deep = {"learners": {"default_policy": {"diff_num_grad_updates_vs_sampler_policy": 1.5}}, "it": 1}
+    text = "\n".join(json.dumps(row) for row in ({"it": 0}, deep))
+    found = read_log(log(tmp_path, text, "result.jsonl"))
+    assert list(found.lags) == [1.5] and found.unit == "gradient_steps"
+
+
+def test_the_users_own_words_win_and_may_hold_blanks(tmp_path: Path) -> None:
+    file = log(tmp_path, "my lag,n,lag\n3,1,0\n5,3,0\n")
+    found = read_log(file, "lag=my lag, count=n", "gradient_steps")
+    assert (found.mean, found.unit) == (4.5, "gradient_steps") and "COLUMNS says so" in found.note
+    assert read_log(file, "lag=my lag").unit == "versions"
+
+
+def test_event_files_are_read_without_tensorboard(tmp_path: Path) -> None:
+    tag, data = "train/version_diff_avg", record(b"")
+    data += scalar(tag, 1.5) + scalar("loss", 7.0) + scalar(tag, 4.5, tensor=True)
+    data += record(field(5, field(1, field(1, b"picture") + field(4, b"xyz"))))
+    assert scalars(data + scalar(tag, 99.0)[:-9]) == {tag: [1.5, 4.5], "loss": [7.0]}  # still being written
+    folder = tmp_path / "board"
+    folder.mkdir()
+    (folder / "events.out.tfevents.1").write_bytes(data)
+    assert list(read_log(str(folder)).lags) == [1.5, 4.5]
+    for broken in (b"", b"text that is no event file at all", record(b"\xff\xff"), record(b"\x2a\x7f")):
+        (folder / "events.out.tfevents.1").write_bytes(broken)
+        with pytest.raises(UserError, match="cannot be read"):
+            read_log(str(folder))
+
+
+def test_event_files_of_tensorboard_itself(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with (tmp_path / "events.out.tfevents.9").open("wb") as stream:
+        writer = RecordWriter(stream)
+        for step, lag in enumerate((2.0, 3.0)):
+            value = Summary.Value(tag="off_policy_level/all/mean", simple_value=lag)
+            writer.write(Event(step=step, summary=Summary(value=[value])).SerializeToString())
+        writer.flush()
+        assert read_log(str(tmp_path)).mean == 2.5
+
+
+def test_a_trace_of_the_harness_is_read_decision_by_decision(tmp_path: Path) -> None:
+    made = simulate(preset("in-flight", {"steps": 30}))
+    write_bytes(tmp_path / "in-flight.parquet", to_parquet(made))
+    found = read_log(str(tmp_path / "in-flight.parquet"))
+    whole = {int(lag): int(found.weights[found.lags == lag].sum()) for lag in np.unique(found.lags)}
+    assert sum(whole.values()) == made.tokens[made.step >= 0].sum()
+    # The pipeline's own histogram leaves out the steps before `warm`.
+    assert all(whole[lag] >= n for lag, n in histogram(made).items())
+    with pytest.raises(UserError, match="COLUMNS has no meaning"):
+        read_log(str(tmp_path / "in-flight.parquet"), "lag=versions")
+
+
+@pytest.mark.parametrize(
+    "name, text, asked, words",
+    [
+        (
+            "run.csv",
+            "a,b\n1,2\n",
+            None,
+            "no column has a name that is known to be a lag; say which one: COLUMNS",
+        ),
+        (
+            "run.csv",
+            "fully_async/count/stale_samples_processed\n1\n",
+            None,
+            "counts how many samples are stale",
+        ),
+        ("run.csv", "lag,x - lag\n1,2\n", None, "2 columns may be the lag: lag, x - lag; say which one"),
+        ("run.csv", "lag\n", None, "cannot be read: it has no row below its header"),
+        ("run.csv", "lag,b\n1\n", None, "line 2 has 1 cells and the header 2"),
+        ("run.csv", "lag,lag\n1,1\n", None, "two of its columns have one name"),
+        ("run.csv", "lag\nsoon\n", None, "'soon' in row 1 of 'lag' is no lag"),
+        ("run.csv", "lag\n-1\n", None, "'-1' in row 1 of 'lag' is no lag"),
+        ("run.csv", "lag\ninf\n", None, "'inf' in row 1 of 'lag' is no lag"),
+        ("run.csv", "lag,b\n,1\n", None, "column 'lag' holds no lag"),
+        ("run.csv", "age\n1\n", "lag=aje", "has no column 'aje'; did you mean 'age'?"),
+        ("run.csv", "age\n1\n", "leg=age", "COLUMNS: 'leg' is not known; did you mean 'lag'?"),
+        ("run.csv", "age\n1\n", "count=age", "does not say which column is the lag"),
+        ("run.csv", "age\n1\n", "age", "'age' is not lag=NAME"),
+        ("run.csv", "age\n1\n", "lag=age,lag=age", "gives lag more than once"),
+        ("run.jsonl", "[1]\n", None, "a line is not a JSON object"),
+        ("run.jsonl", "{\n", None, "cannot be read"),
+        ("run.txt", "lag\n", None, "give a .csv, a .jsonl, a trace (.parquet) or an event file"),
+        ("run.parquet", "lag\n", None, "is not a trace"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_log_that_cannot_be_read_is_one_line(
+    tmp_path: Path, name: str, text: str, asked: str | None, words: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read_log(log(tmp_path, text, name), asked)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_no_file_is_said(tmp_path: Path) -> None:
+    for text, words in ((str(tmp_path / "no.csv"), "is not a file"), (str(tmp_path), "has no event file")):
+        with pytest.raises(UserError, match=words):
+            read_log(text)
+    with pytest.raises(UserError, match="UNIT='hours' is not known"):
+        read_log(log(tmp_path, "lag\n1\n"), None, "hours")

@@ -1,0 +1,48 @@
+"""The leaderboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from places import ROOT
+from results_helper import write_run
+
+from staleharness.pages.leaderboard import leaderboard
+
+
+def write(root: Path, label: str, scores: tuple[float, ...], **options: Any) -> None:
+    for k, score in zip((1, 4, 16), scores, strict=False):
+        for seed in range(3):
+            write_run(root, label, seed, capacity=k, sampled=score + seed, **options)
+
+
+def test_the_committed_page_is_that_of_the_published_bundles() -> None:
+    page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    assert page == leaderboard(ROOT / "results" / "reference"), "run make docs"
+
+
+def test_rows_are_sorted_by_budget_and_bundles_without_an_answer_say_why(tmp_path: Path) -> None:
+    write(tmp_path / "good", "impala", (1000, 300, 100))
+    write(tmp_path / "good", "vaco", (1000, 999, 998))
+    write(tmp_path / "good", "spo", (1000, 990, 100))
+    write(tmp_path / "good", "a3po", (1000,))
+    write(tmp_path / "poor", "vaco", (1000,))
+    page = leaderboard(tmp_path)
+    lines = page.splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith(("| impala", "| vaco", "| spo"))]
+    assert [row[0] for row in rows] == ["| vaco", "| spo", "| impala"]
+    assert [row[5][0] for row in rows] == ["≥", "1", "<"]
+    assert "No answer for a3po: no stale runs: it has lag 0 only." in lines
+    assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in lines
+    assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
+
+
+def test_a_level_that_is_reached_at_once_is_replaced(tmp_path: Path) -> None:
+    at_once = [700.0, 800.0, 850.0, 900.0, 950.0, 1000.0]
+    for label in ("vaco", "spo"):
+        write(tmp_path / "warm", label, (1000, 1000), curve=at_once)
+    assert "Slowdown to 90% of the best synchronous score." in leaderboard(tmp_path)
+    for label in ("vaco", "spo"):
+        write(tmp_path / "cold", label, (1000, 1000), curve=[100.0, *at_once])
+    assert "Slowdown to 50% of the best synchronous score." in leaderboard(tmp_path)

@@ -1,0 +1,85 @@
+"""A schedule says of a simulated pipeline who made what, with which versions, and when it is trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from staleharness.pipeline.lag import masked, row_lags, stretch_lengths
+from staleharness.pipeline.ledger import ledger
+from staleharness.pipeline.log import Record
+from staleharness.pipeline.presets import preset
+from staleharness.pipeline.schedule import schedule_of
+from staleharness.pipeline.settings import Pipeline
+from staleharness.pipeline.simulation import simulate
+from staleharness.schedule import NEVER, Schedule
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Record, Schedule]:
+    record = simulate(
+        preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"})
+    )
+    return record, schedule_of(record)
+
+
+def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[Record, Schedule]) -> None:
+    record, plan = made
+    n = len(plan)
+    assert len(record.slot) - 4 < n <= len(record.slot) and n % 4 == 0
+    trained = (plan.phase != NEVER) & (plan.phase >= record.warm)
+    np.testing.assert_array_equal((plan.phase - plan.oldest)[trained], row_lags(record)["start"])
+    np.testing.assert_array_equal((plan.phase - plan.newest)[trained], row_lags(record)["newest"])
+    assert [(plan.phase == phase).sum() for phase in range(40)] == [32] * 40
+    np.testing.assert_array_equal(plan.end[plan.first[1:] - 1], record.done[:n])
+    assert plan.ledger["rows"] == {**ledger(record)["rows"], "generated": n} or len(record.slot) != n
+
+
+def test_an_actor_finishes_a_group_before_it_begins_the_next_and_no_more_are_engaged_than_are_needed(
+    made: tuple[Record, Schedule],
+) -> None:
+    record, plan = made
+    began, over = record.began[: len(plan)], record.made[: len(plan)].reshape(-1, 4).max(1).repeat(4)
+    for actor in range(plan.actors):
+        rows = np.flatnonzero(plan.actor == actor)[::4]
+        assert plan.nth[rows].tolist() == list(range(len(rows)))
+        assert (began[rows[1:]] >= over[rows[:-1]]).all()
+    first, last = began[::4], np.nan_to_num(over[::4], nan=np.inf)
+    under_way = [int(((first <= t) & (last > t)).sum()) for t in first]
+    assert plan.actors == max(under_way)
+
+
+@pytest.mark.parametrize("order", ["completed", "submitted"])
+def test_places_are_in_the_order_in_which_the_trainer_takes_groups(order: Any) -> None:
+    record = simulate(Pipeline(order=order, cap=2.0, steps=20))
+    plan = schedule_of(record)
+    for phase in range(20):
+        rows = np.flatnonzero(plan.phase == phase)
+        rows = rows[np.argsort(plan.place[rows], kind="stable")]
+        assert plan.place[rows].tolist() == np.repeat(np.arange(8), 8).tolist()
+        key = record.queued if order == "completed" else plan.group
+        assert (np.diff(key[rows]) >= 0).all()
+
+
+@pytest.mark.parametrize("stale", ["mask", "drop_row"])
+def test_what_is_masked_is_trained_in_its_phase_and_left_out_of_the_loss_and_of_the_account(
+    stale: Any,
+) -> None:
+    settings = {"slots": 128, "cap": 4.0, "train_seconds": 5.0, "in_flight": "switch", "steps": 60}
+    free = simulate(Pipeline(**settings))
+    record = simulate(Pipeline(**settings, max_lag=3, stale=stale))
+    np.testing.assert_array_equal(record.step, free.step)  # a mask changes nothing in time
+    hidden, row = masked(record), record.stretch_row
+    old = (record.step[row] >= 0) & (record.step[row] - record.stretch_version > 3)
+    assert 0 < old.sum() < len(old)
+    expected = old if stale == "mask" else np.isin(row, row[old])
+    np.testing.assert_array_equal(hidden, expected)
+    np.testing.assert_array_equal(schedule_of(record).kept, ~hidden[row < len(schedule_of(record))])
+    accounts = ledger(record)
+    assert accounts["tokens"]["masked"] == stretch_lengths(record)[hidden].sum() > 0
+    assert accounts["rows"]["masked"] + accounts["rows"]["trained"] == 60 * 64
+    whole = np.bincount(row, ~hidden, len(record.slot)) == 0
+    assert accounts["rows"]["masked"] == whole.sum()
+    assert row_lags(record)["newest"].max() <= 3

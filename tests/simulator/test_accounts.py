@@ -1,0 +1,128 @@
+"""How old rows are, worked out row by row, and a ledger that ends the run where it does not close."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from staleharness.simulator.ages import Rows, added, ages, at_ends, mean_lag
+from staleharness.simulator.ledger import Count, Flow, Ledger, check_pipeline
+
+PHASE, STEPS = 9, 90
+
+
+def literal(versions: np.ndarray, taught: np.ndarray) -> dict[str, float]:
+    """The columns of one prefix, by the words of their names."""
+    start, oldest, newest, trained = [], [], [], []
+    for row, teaches in zip(versions, taught, strict=True):
+        lags = [PHASE - v for v, t in zip(row, teaches, strict=True) if t]
+        if lags:
+            start.append(PHASE - row[0])
+            oldest.append(max(lags))
+            newest.append(min(lags))
+            trained += lags
+    flight = [a - b for a, b in zip(oldest, newest, strict=True)]
+    said = {"trained": trained, "start": start, "oldest": oldest, "newest": newest, "in_flight": flight}
+    return {name: float(np.mean(x)) for name, x in said.items()} | {"in_queue": float(np.mean(newest))}
+
+
+def drawn(seed: int, within: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Versions, valid decisions (padding behind) and those that teach, [6, 5]."""
+    rng = np.random.default_rng(seed)
+    versions = (
+        rng.integers(3, PHASE + 1, (6, 5)) if within else np.repeat(rng.integers(3, PHASE + 1, (6, 1)), 5, 1)
+    )
+    valid = np.arange(5) < rng.integers(1, 6, (6, 1))
+    return versions, valid, valid & (rng.random((6, 1)) < 0.6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("within", [False, True], ids=["constant rows", "rows that change"])
+@pytest.mark.parametrize("masks", ["none", "full", "padded", "cut"])
+def test_ages_are_those_of_the_decisions_that_teach(seed: int, within: bool, masks: str) -> None:
+    versions, valid, taught = drawn(seed, within)
+    if masks in ("none", "full"):
+        valid = np.ones_like(valid)
+    if masks != "cut":
+        taught = valid
+    tensors = [
+        torch.from_numpy(x)
+        for x in (versions, 10 * versions, valid.astype(np.float32), taught.astype(np.float32))
+    ]
+    given = {"none": 2, "full": 3, "padded": 3, "cut": 4}[masks]
+    found = ages(Rows(*tensors[:given]), PHASE, STEPS)
+    wanted = literal(versions, taught)
+    for name, value in wanted.items():
+        assert found.columns[f"lags/{name}"] == pytest.approx(value), name
+        assert found.columns[f"gradient_lags/{name}"] == pytest.approx(10 * value), name
+    assert found.handed_lags == np.bincount((PHASE - versions)[valid]).tolist()
+    assert found.trained_lags == np.bincount((PHASE - versions)[taught]).tolist()
+    assert found.handed == Count(int(valid.any(1).sum()), int(valid.sum()))
+    assert found.taught == Count(int(taught.any(1).sum()), int(taught.sum()))
+
+
+def test_rows_of_which_none_teaches_have_no_age() -> None:
+    versions = torch.full((2, 3), 5)
+    found = ages(Rows(versions, versions, torch.ones(2, 3), torch.zeros(2, 3)), PHASE, STEPS)
+    assert found.columns == {} and found.trained_lags == [] and found.taught == Count()
+    assert found.handed == Count(2, 6)
+
+
+def test_first_and_last_minibatch_are_weighted_by_what_teaches() -> None:
+    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    first = (torch.tensor([[4.0, 9.0], [1.0, 1.0]]), torch.tensor([[40.0, 9.0], [10.0, 10.0]]), mask)
+    last = (torch.tensor([[1.0]]), torch.tensor([[13.0]]), torch.ones(1, 1))
+    assert at_ends(first, last) == {
+        "lags/first": 2.0, "gradient_lags/first": 20.0, "lags/last": 1.0, "gradient_lags/last": 13.0
+    }  # fmt: skip
+    assert at_ends(last, last)["gradient_lags/last"] == 13.0
+    assert at_ends((*first[:2], 0 * mask), None) == {}
+
+
+def test_histograms_of_any_length_add_up() -> None:
+    assert added([1, 2], [3]) == [4, 2] == added([3], [1, 2]) and added([], []) == []
+    assert mean_lag([1, 0, 3]) == 1.5 and mean_lag([]) is None and mean_lag([0]) is None
+
+
+def test_the_ledger_of_a_pipeline_has_to_close_too() -> None:
+    check_pipeline({"rows": {"generated": 5, "in_flight": 2, "trained": 3}})
+    for wrong in ({"generated": 5, "trained": 3}, {"generated": 1, "trained": 2, "dropped": -1}):
+        with pytest.raises(RuntimeError, match="pipeline's ledger of rows does not close: generated"):
+            check_pipeline({"rows": wrong})
+
+
+FLOW: dict[str, Any] = {"generated": Count(4, 40), "dropped": Count(1, 10), "queued": Count(1, 10)}
+
+
+def test_a_ledger_adds_up_over_phases_and_counts_what_is_queued_as_it_stands() -> None:
+    ledger = Ledger()
+    ledger.enter(0, Flow(**FLOW), handed=Count(2, 20), trained=Count(1, 15))
+    said = ledger.enter(
+        1, Flow(Count(4, 40), queued=Count(2, 20), reused=Count(1, 10)), Count(4, 40), Count(4, 40)
+    )
+    assert {key.partition("/")[2]: n for key, n in said.items() if key.startswith("decisions/")} == {
+        "generated": 80, "trained": 45, "dropped": 10, "masked": 5, "queued": 20, "reused": 10
+    }  # fmt: skip
+    assert said["sequences/generated"] == 8 == 4 + said["sequences/dropped"] + said["sequences/masked"] + 2
+
+
+@pytest.mark.parametrize(
+    ("change", "handed", "trained"),
+    [
+        ({}, Count(3, 20), Count(3, 20)),  # a sequence more than was made
+        ({}, Count(2, 19), Count(2, 19)),  # a decision less
+        ({}, Count(2, 20), Count(3, 20)),  # more trained on than handed over: masked would be negative
+        ({"queued": Count()}, Count(2, 20), Count(2, 20)),
+        ({"dropped": Count()}, Count(2, 20), Count(2, 20)),
+        ({"reused": Count(0, 1)}, Count(2, 20), Count(2, 20)),
+    ],
+)
+def test_a_ledger_that_does_not_close_ends_the_run(
+    change: dict[str, Count], handed: Count, trained: Count
+) -> None:
+    Ledger().enter(0, Flow(**FLOW), Count(2, 20), Count(2, 20))
+    with pytest.raises(RuntimeError, match=r"ledger of \w+ does not close after phase 3: generated"):
+        Ledger().enter(3, Flow(**{**FLOW, **change}), handed, trained)

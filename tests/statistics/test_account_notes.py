@@ -1,0 +1,120 @@
+"""What the table says of lag that is not there, of data that were not trained on, and of scores that are noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+
+from staleharness.statistics import aggregate
+from staleharness.store.cells import grid
+from staleharness.store.store import StoredRun
+
+Made = Callable[..., StoredRun]
+PROMISE = {"mean": 3.5, "cap": 7, "expected": 3.0}
+
+
+def hist(**lags: int) -> dict[str, int]:
+    return {key.removeprefix("at"): n for key, n in lags.items()}
+
+
+def accounts(lags: dict[str, int], realised: dict[str, int] | None = None, **ledger: int) -> dict[str, Any]:
+    """What a record says: the decisions trained on by lag, those made where they differ, and entries of the ledger."""
+    count = sum(lags.values())
+    entries = {"generated": count, "trained": count, "dropped": 0, "masked": 0, "queued": 0, "reused": 0}
+    kinds = {"assigned": lags, "realised": realised or lags, "trained": lags}
+    return {"lags": kinds, "promise": PROMISE, "ledger": {"decisions": entries | ledger}}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return lambda label="vaco", seed=0, **said: write_run(tmp_path, label, seed, **said)
+
+
+def notes(*runs: StoredRun, **options: Any) -> list[str]:
+    """Those of accounts, in their order."""
+    ours = ("less lag", "mean lag in phases", "ledger: ", "no method beats", "K = ")
+    table = aggregate.table(runs, reps=10, engine="quick", **options)
+    return [note for note in table.notes if note.startswith(ours)]
+
+
+def test_runs_without_accounts_say_nothing(made: Made) -> None:
+    assert notes(made(seed=0), made(seed=1)) == []
+
+
+def test_runs_that_keep_what_was_promised_say_nothing(made: Made) -> None:
+    full = accounts(hist(at0=10, at7=10))
+    assert notes(made(seed=0, said=full), made(seed=1, said=full)) == []
+
+
+def test_lag_that_is_not_there_is_said_with_the_cap_that_was_never_reached(made: Made) -> None:
+    short = accounts(hist(at0=10, at1=10, at3=0))
+    assert notes(made(phases=4, said=short), made(seed=1, phases=4, said=short)) == [
+        "less lag than LAG=uniform has with a full buffer: K = 8 trained at a mean lag of 0.50 phases, not 3.50 "
+        "(4 phases)",
+        "K = 8: the cap of 7 was never reached: the largest lag was 1",
+    ]
+
+
+def test_capacities_and_lag_models_stand_in_one_line(made: Made) -> None:
+    short, full = accounts(hist(at0=10)), accounts(hist(at7=10))
+    runs = [made(capacity=k, said=said) for k, said in ((2, short), (4, full), (8, short))]
+    first, second = notes(*runs)
+    assert "K = 2 trained" in first and "; K = 8 trained" in first and "K = 4" not in first
+    assert second.count("was never reached") == 2
+    other = made("vaco[lag=oldest]", capacity=16, said=short, settings={"lag": "oldest"})
+    first = notes(*runs, other)[0]
+    assert "than the lag model has" in first and "K = 16, LAG=oldest trained" in first
+
+
+def test_lag_that_was_made_and_not_trained_on_is_said(made: Made) -> None:
+    found = notes(made(said=accounts(hist(at3=10, at7=10), hist(at3=10, at7=30), generated=40, dropped=20)))
+    assert found == [
+        "mean lag in phases: K = 8: 6.00 as made, 5.00 as trained on",
+        "ledger: 40 decisions generated = 20 trained + 20 dropped",
+    ]
+
+
+def test_the_ledger_of_a_replay_says_what_returned(made: Made) -> None:
+    said = accounts(hist(at0=1, at7=5000), generated=6000, trained=5001, queued=999, reused=1234)
+    assert notes(made(said=said), made(seed=1, said=accounts(hist(at7=10)))) == [
+        "ledger: 6,010 decisions generated = 5,011 trained + 999 queued; trained on again: 1,234"
+    ]
+
+
+def untrained(score: float, error: float = 1.0) -> dict[str, Any]:
+    names = ("untrained/sampled", "untrained/sampled_error", "untrained/deterministic")
+    return {"summary": dict(zip(names, (score, error, 0.0), strict=True))}
+
+
+@pytest.mark.parametrize(
+    ("start", "ends", "noise"),
+    [
+        (100.0, (101.0, 99.0), True),
+        (100.0, (90.0, 95.0), True),
+        (100.0, (101.0, 130.0), True),  # one run is above; the spread between them says how little that is
+        (100.0, (129.0, 130.0), False),
+        (100.0, (102.0,), True),  # a single run: its episodes' error and that of the start
+        (100.0, (103.0,), False),
+    ],
+)
+def test_a_table_in_which_nothing_was_learnt_says_so(
+    made: Made, start: float, ends: tuple[float, ...], noise: bool
+) -> None:
+    runs = [made(seed=seed, sampled=end, said=untrained(start)) for seed, end in enumerate(ends)]
+    line = "no method beats the untrained policy (100.00 on Hopper-v5): what differs here is noise"
+    assert (line in notes(*runs)) == noise
+
+
+def test_one_method_that_learns_on_one_environment_is_enough(made: Made) -> None:
+    still = [made(env=env, sampled=50.0, said=untrained(50.0)) for env in ("Hopper-v5", "Ant-v5")]
+    assert any("no method beats" in note for note in notes(*still))
+    assert not any(
+        "no method beats" in note for note in notes(*still, made("spo", sampled=90.0, said=untrained(50.0)))
+    )
+    unknown = made(env="Walker2d-v5", sampled=1.0)  # of which nobody knows what it began with
+    assert not any("no method beats" in note for note in notes(*still, unknown))
+    assert grid(still)

@@ -1,0 +1,115 @@
+"""Score against lag: what becomes a curve, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from results_helper import write_run
+
+from staleharness.statistics.lag_curve import Refusal, lag_curves, method_of
+from staleharness.statistics.results import load
+
+
+def write(
+    root: Path, label: str = "vaco", capacity: int = 1, seeds: int = 3, score: float = 1000.0, **options: Any
+) -> None:
+    for seed in range(seeds):
+        write_run(root, label, seed, capacity=capacity, sampled=score + seed, **options)
+
+
+def refusals(root: Path, **options: Any) -> list[Refusal]:
+    return lag_curves(load(root), **options)[1]
+
+
+def test_a_curve_runs_from_the_synchronous_runs_to_the_most_stale(tmp_path: Path) -> None:
+    for k, score in ((8, 300.0), (1, 1000.0), (4, 800.0)):
+        write(tmp_path, capacity=k, score=score)
+    ((curve,), refused) = lag_curves(load(tmp_path))
+    assert (curve.algorithm, curve.env, curve.capacities, refused) == ("vaco", "Hopper-v5", (1, 4, 8), [])
+    assert curve.lags[0] == 0 and np.all(np.diff(curve.lags) > 0) and curve.paired and curve.n == 3
+    assert curve.scores[1] == pytest.approx(np.array([800, 801, 802]) - 15.23)  # a random policy on Hopper
+    assert curve.zero_note == "a random policy"
+    found = load(tmp_path).runs.groupby("K")["lag_mean"].mean()
+    assert curve.lags == pytest.approx(found.to_numpy())
+
+
+def test_a_label_without_what_makes_its_data_stale() -> None:
+    assert method_of("ppo_clip") == "ppo_clip"
+    assert method_of("ppo_clip[lag=fixed:0]") == "ppo_clip"
+    assert method_of("tis[cap=8.0,lag=fixed:2,level=token] N=4") == "tis[cap=8.0,level=token] N=4"
+
+
+def test_what_is_no_curve_is_refused_with_its_reason(tmp_path: Path) -> None:
+    write(tmp_path, "a3po", 1)
+    write(tmp_path, "spo", 4)
+    write(tmp_path, "vaco", 1)
+    write(tmp_path, "vaco", 4, seeds=2)
+    write(tmp_path, "impala", 1)
+    write(tmp_path, "impala", 4, settings={"learning_rate": 0.1})
+    write(tmp_path, "ppo_kl", 1, env="Mine-v0")
+    write(tmp_path, "ppo_kl", 4, env="Mine-v0")
+    curves, refused = lag_curves(load(tmp_path))
+    assert curves == []
+    assert {r.algorithm: r.why for r in refused} == {
+        "a3po": "no stale runs: it has lag 0 only",
+        "spo": "no synchronous reference: it has no runs at K = 1",
+        "vaco": "2 seeds at K=4: at least 3 are needed",
+        "impala": "its runs differ in more than lag: learning_rate=0.1 or null",
+        "ppo_kl": "a random policy's score is not known: give ZERO, a number or worst",
+    }
+
+
+def test_the_zero_may_be_given(tmp_path: Path) -> None:
+    for k in (1, 4):
+        write(tmp_path, capacity=k, env="Mine-v0", score=100.0 * k)
+    for zero, at in ((-50, -50.0), ("worst", 100.0)):
+        ((curve,), _) = lag_curves(load(tmp_path), zero=zero)
+        assert curve.zero == at and curve.scores[0][0] == 100 - at
+
+
+def test_an_accuracy_begins_at_nothing(tmp_path: Path) -> None:
+    for k in (1, 4):
+        write(tmp_path, capacity=k, kind="language", env="word-problems", score=0.5)
+    ((curve,), _) = lag_curves(load(tmp_path))
+    assert (curve.zero, curve.zero_note) == (0.0, "a score of 0")
+
+
+def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
+    write(tmp_path)
+    write(tmp_path, capacity=4)
+    write(tmp_path, capacity=4, settings={"lag": "fixed:2"})
+    curves, refused = lag_curves(load(tmp_path))
+    assert [c.algorithm for c in curves] == ["vaco (fixed)", "vaco (uniform)"] and refused == []
+    assert curves[0].scores[0] is not curves[1].scores[0]
+    assert np.array_equal(curves[0].scores[0], curves[1].scores[0])
+
+
+def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
+    write(tmp_path)
+    summary = {"lag_mean": 2.0}
+    for k in (4, 8):
+        write(tmp_path, capacity=k, settings={"lag": "fixed:2"}, said={"summary": summary})
+    ((refusal,)) = refusals(tmp_path)
+    assert (
+        refusal.why == "two settings have one mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose with K"
+    )
+
+
+def test_lag_in_gradient_steps_where_runs_recorded_it(tmp_path: Path) -> None:
+    for k, lag in ((1, 0.0), (4, 1.5)):
+        said = {"summary": {"lag_mean": lag, "gradient_lag_mean": 80 * lag}}
+        write(tmp_path, capacity=k, said=said)
+    ((curve,), _) = lag_curves(load(tmp_path))
+    assert curve.gradient_lags == pytest.approx([0, 120]) and curve.gradient_steps_per_phase == 80
+
+
+def test_the_settings_around_a_lag(tmp_path: Path) -> None:
+    for k, lag in ((1, 0.0), (4, 1.5), (16, 7.0)):
+        write(tmp_path, capacity=k, score=100.0 * k, said={"summary": {"lag_mean": lag}})
+    ((curve,), _) = lag_curves(load(tmp_path))
+    ks = {float(scores[0]): k for scores, k in zip(curve.scores, curve.capacities, strict=True)}
+    near = {lag: [ks[float(s[0])] for s in curve.around(lag)] for lag in (0.0, 0.4, 1.5, 2.0, 7.0)}
+    assert near == {0.0: [1], 0.4: [1, 4], 1.5: [4], 2.0: [4, 16], 7.0: [16]}

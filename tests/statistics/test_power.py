@@ -1,0 +1,58 @@
+"""How many seeds: the formula against statsmodels, and against simulated tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+from statsmodels.stats.power import TTestIndPower
+
+from staleharness.statistics.power import MOST, p_value, power, seeds_needed, simulated_power, spread
+
+
+@pytest.mark.parametrize("effect", [0.2, 0.5, 0.8, 1.2])
+@pytest.mark.parametrize("n", [2, 3, 5, 20, 200])
+def test_power_is_that_of_statsmodels(n: int, effect: float) -> None:
+    assert power(n, effect) == pytest.approx(TTestIndPower().power(effect, n, 0.05), abs=1e-8)
+    assert power(n, -effect) == power(n, effect)
+
+
+@pytest.mark.parametrize("effect", [0.15, 0.5, 0.8, 2.0])
+def test_the_seeds_needed_are_the_fewest_that_reach_the_power(effect: float) -> None:
+    n = seeds_needed(effect)
+    exact = TTestIndPower().solve_power(effect, power=0.8, alpha=0.05)
+    assert n == int(np.ceil(exact)) and power(n, effect) >= 0.8 > power(n - 1, effect)
+
+
+def test_a_difference_that_nobody_could_miss_takes_two_seeds_and_none_takes_more_than_there_are() -> None:
+    assert seeds_needed(50.0) == seeds_needed(1e6) == 2
+    assert seeds_needed(0.0) is None and seeds_needed(0.05) is None and power(MOST, 0.05) < 0.8
+
+
+def test_the_spread_is_pooled_within_settings() -> None:
+    assert spread([np.array([1.0, 3.0]), np.array([10.0, 10.0, 13.0])]) == pytest.approx(np.sqrt((2 + 6) / 3))
+
+
+def test_simulated_tests_have_the_power_of_the_formula() -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.standard_normal(400) * 3 + level for level in (5, 50)]
+    effect = 0.9
+    n = seeds_needed(effect)
+    assert n is not None
+    found = simulated_power(columns, effect * spread(columns), n, np.random.default_rng(1), reps=20_000)
+    assert found == pytest.approx(power(n, effect), abs=0.02)
+    none = simulated_power(columns, 0.0, n, np.random.default_rng(2), reps=20_000)
+    assert none == pytest.approx(0.05, abs=0.01)
+
+
+def test_p_is_that_of_welchs_test() -> None:
+    rng = np.random.default_rng(4)
+    for n, m in ((3, 3), (5, 4), (30, 8)):
+        a, b = rng.standard_normal(n), 0.8 + 3 * rng.standard_normal(m)
+        assert p_value(a, b) == pytest.approx(ttest_ind(a, b, equal_var=False).pvalue)
+
+
+def test_runs_without_spread_are_equal_or_not() -> None:
+    a = np.array([1.0, 1.0, 1.0])
+    assert p_value(a, a) == 1.0 and p_value(a, a + 1) == 0.0
+    assert 0 < p_value(a, np.array([1.0, 2.0, 3.0])) < 1
