@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare export pack unpack pipeline advise list new test slow golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ reproduce: $(STAMP) ## what there is; with PAPER=vaco FIG=3 the runs and the fig
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
+
+verify: $(STAMP) ## make stored runs again and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
+	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO JOBS PLUGIN OUT JSON)
 
 export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
@@ -108,10 +111,13 @@ lock: $(STAMP) ## new pins for this Python in constraints/
 # that share a fixture stay together until a worker runs out of its own.
 test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
 	@$(LLM)
-	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu" $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu and not faults" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that want a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
+
+test-faults: $(STAMP) ## kills, broken disks and hostile files by the hundred: some minutes
+	@$(PYTHON) -m pytest -q -m faults $(ARGS)
 
 golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is meant to move results
 	@$(PYTHON) tests/golden/traces.py $(ARGS)
@@ -138,8 +144,9 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of methods, docs/methods/, and of lag models, from their files, and docs/leaderboard.md from the bundles
+docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard
 	@$(PYTHON) docs/generate.py
+	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
 
 lint: $(STAMP) ## style, layout and who imports whom

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from . import objectives
 from .base.options import Options
 from .base.parsing import build
 from .base.plugins import Registry
-from .batch import Decisions, PolicyLoss, Targets, Trajectories
+from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from .errors import UserError
 from .spec import RunSpec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
+Stop = Literal["no", "epoch", "phase"]
 
 # What a method may need beyond `Decisions`' first fields, and how to say it. A task's learner says what it provides.
 NEEDS: dict[str, str] = {
@@ -82,11 +83,18 @@ class Algorithm(Options):
         coefficient that `policy_loss` gives a decision of advantage 1."""
         raise NotImplementedError(f"{type(self).__name__} must define row_baseline(decisions, squared_norm)")
 
-    def init_state(self) -> dict[str, float]:
-        """The method's own state at phase 0 (an adaptive coefficient, say)."""
+    @property
+    def time_order(self) -> bool:
+        """Whether minibatches of control are whole rows in time order, as completions always are; `Decisions.continues`
+        then says where episodes end."""
+        return False
+
+    def init_state(self) -> Mapping[str, Any]:
+        """The method's own state at phase 0: numbers, which are in a run's metrics (an adaptive coefficient, say), and
+        tensors, which are not."""
         return {}
 
-    def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
+    def next_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
         """The state after a phase; `diagnostics` are the phase's means of what `policy_loss` reported."""
         return dict(state)
 
@@ -97,6 +105,16 @@ class Algorithm(Options):
     def policy_loss(self, decisions: Decisions) -> PolicyLoss:
         """Loss per decision, to be minimised."""
         raise NotImplementedError(f"{type(self).__name__} must define policy_loss(decisions)")
+
+    def stop(self, decisions: Decisions) -> Stop:
+        """Asked before each gradient step, `decisions` being the minibatch of that step: `epoch` or `phase` ends the
+        epoch or the whole phase there, without it."""
+        return "no"
+
+    def value_loss(self, values: Values) -> Tensor:
+        """The critic's loss per decision [B, T], where it is not the run's own (½ (V − target)², clipped as
+        `value_clip` says). Times `value_coef`; asked only where a task has a critic, which is on control."""
+        raise NotImplementedError(f"{type(self).__name__} has no value loss of its own")
 
     def step_scale(self, decisions: Decisions) -> float:
         """Factor on the step size of the coming gradient step."""
@@ -138,10 +156,19 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
-    if algorithm.realign_every == "step" and (too_few := spec.too_few_rows()) is not None:
-        raise UserError(
-            f"{algorithm.name} realigns at every gradient step, so its minibatches are whole rows: {too_few}"
-        )
+    why = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
+    if takes_rows(algorithm) and (too_few := spec.too_few_rows()) is not None:
+        raise UserError(f"{algorithm.name} {why}, so its minibatches are whole rows: {too_few}")
+
+
+def takes_rows(algorithm: Algorithm) -> bool:
+    """Whether the method's minibatches are whole rows."""
+    return algorithm.realign_every == "step" or algorithm.time_order
+
+
+def defines(algorithm: Algorithm, answer: str) -> bool:
+    """Whether the method answers for itself, so that one that does not costs nothing."""
+    return getattr(type(algorithm), answer) is not getattr(Algorithm, answer)
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms")

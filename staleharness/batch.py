@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -98,6 +98,25 @@ class Targets:
     value_target: Tensor
 
 
+class Progress(NamedTuple):
+    """How far a run is: phase, epoch of its phase, gradient step of its epoch, each from 0, and of how many."""
+
+    phase: int = 0
+    phases: int = 1
+    epoch: int = 0
+    epochs: int = 1
+    step: int = 0
+    steps: int = 1
+
+    @property
+    def fraction(self) -> float:
+        """Of the whole run, in [0, 1)."""
+        return (self.phase + (self.epoch + self.step / self.steps) / self.epochs) / self.phases
+
+
+BEGINNING = Progress()
+
+
 @dataclass(frozen=True)
 class Decisions:
     """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
@@ -111,7 +130,10 @@ class Decisions:
     lag: Tensor  # backward lag d in phases (float)
     gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
     mask: Tensor  # 1 for a decision, 0 for padding
-    state: Mapping[str, float] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
+    state: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
+    progress: Progress = BEGINNING  # how far the run is
+    # 1 where the next column is the next decision of the same episode; only for a method with `time_order`, on control
+    continues: Tensor | None = None
     # "behaviour" or "proximal", the anchor of `proximal_logp` -> KL[anchor ‖ π_θ] per decision; None where there is no
     # closed form (tokens): a method that cannot do without has "closed_form" among its `needs`
     analytic_kl: Callable[[str], Tensor] | None = None
@@ -120,6 +142,21 @@ class Decisions:
     outcome: Tensor | None = None  # [B] reward of the whole row, before any baseline
     logit_norm: Tensor | None = None  # Σ_v π_θ(v)² over the vocabulary, without gradient
     reference_logp: Tensor | None = None  # log-probability under the fixed reference policy, without gradient
+
+
+@dataclass(frozen=True)
+class Values:
+    """One minibatch as `Algorithm.value_loss` sees it: tensors [B, T], with gradient through `value` only."""
+
+    value: Tensor  # V(s) of the critic being trained
+    start: Tensor  # of the critic at the start of the phase
+    target: Tensor  # the value target that `Algorithm.targets` gave
+    behaviour_logp: Tensor  # log μ(a|s), recorded when sampled
+    target_logp: Tensor  # log π(a|s) of the learner now
+    lag: Tensor  # backward lag d in phases (float)
+    mask: Tensor
+    state: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress = BEGINNING
 
 
 @dataclass(frozen=True)

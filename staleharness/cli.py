@@ -19,6 +19,7 @@ from .errors import UserError
 
 FILE_TROUBLE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO,
+    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
 )  # fmt: skip
 
 

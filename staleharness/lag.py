@@ -117,6 +117,10 @@ class LagModel(Options):
         """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
+    def bound(self, demand: Demand) -> int | None:
+        """The lag in phases at which a rule of its pipeline stops; None where it has none."""
+        return None
+
     def oldest(self, phase: int) -> int:
         """The version that even an actor in the middle of an episode may not be behind."""
         return 0

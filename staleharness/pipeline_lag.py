@@ -6,6 +6,7 @@ Time is counted in training steps, and a row takes its time spread evenly over i
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -60,10 +61,16 @@ class PipelineLag(LagModel):
 
     def schedule(self, demand: Demand) -> Schedule:
         """Raises `UserError` where the rules starve the trainer, with the time at which they did."""
+        pipeline = self.pipeline(demand)
         try:
-            return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag")))
+            return schedule_of(simulate(pipeline, integer(demand.seed, "lag")))
         except UserError as error:
-            raise UserError(f"LAG={self.text}: {error}") from error
+            raise UserError(f"LAG={self.text}: {error} (s: training steps)") from error
+
+    def bound(self, demand: Demand) -> int | None:
+        rules = self.rules(demand)
+        limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
+        return math.floor(min(limits)) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         raise UserError(

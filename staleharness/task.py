@@ -90,6 +90,11 @@ class Task:
             raise UserError(
                 f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform"
             )
+        if spec.warm(0) and not model.drawn:
+            raise UserError(
+                f"LAG={spec.lag} plans whole runs, and a warm start is for lag that is drawn; give uniform, or "
+                "warm_phases=0"
+            )
         schedule_of(spec)
 
     @classmethod

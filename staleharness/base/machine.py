@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import os
 import platform
 import subprocess
 from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
+HOME = Path(__file__).resolve().parents[2]
+# What makes libraries choose other instructions than the processor's best, and so other bits.
+OVERRIDES = (
+    "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "GLIBC_TUNABLES", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES", "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
+)  # fmt: skip
+
+
+def overrides() -> dict[str, str]:
+    """The instruction sets that this process was told to use, by name of the variable; empty where it was not."""
+    return {name: os.environ[name] for name in OVERRIDES if os.environ.get(name)}
 
 
 def installed(name: str) -> str | None:
@@ -17,17 +31,17 @@ def installed(name: str) -> str | None:
         return None
 
 
-def commit() -> str | None:
-    """The checkout's commit, `+` when the tree differs from it; None outside a checkout."""
-    folder = Path(__file__).resolve().parents[2]
+def commit(folder: Path = HOME) -> str | None:
+    """The checkout's commit, with `+` and the digest of the difference where the tree differs from it; None outside a
+    checkout."""
     if not (folder / ".git").exists():
         return None
     try:
-        head = _git(folder, "rev-parse", "--short=12", "HEAD")
-        dirty = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        head = _git(folder, "rev-parse", "--short=12", "HEAD").decode().strip()
+        difference = _git(folder, "diff", "--no-ext-diff", "--no-color", "--binary", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + ("+" if dirty else "")
+    return f"{head}+{hashlib.sha256(difference).hexdigest()[:12]}" if difference else head
 
 
 def cpu_model() -> str:
@@ -39,8 +53,6 @@ def cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
-    )
-    return done.stdout.strip()
+def _git(folder: Path, *arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, timeout=10, check=True)
+    return done.stdout

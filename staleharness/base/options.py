@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from ..errors import UserError, nearest
+from .parsing import type_hints
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Options:
     @classmethod
     def hyper_parameter_types(cls) -> dict[str, Any]:
         """Name -> `bool`, `int`, `float`, `str` or `Literal[...]` of each option."""
-        hints = get_type_hints(cls)
+        hints = type_hints(cls)
         return {f.name: hints[f.name] for f in fields(cls)}
 
     @classmethod

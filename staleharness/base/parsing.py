@@ -8,9 +8,11 @@ import sys
 import tomllib
 import types
 import typing
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from ..errors import UserError, nearest, shortened
@@ -114,6 +116,16 @@ def whole_number(text: str, what: str) -> int:
     return number
 
 
+_HINTS: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def type_hints(cls: type) -> Mapping[str, Any]:
+    """Name -> type of each annotated name of a class, worked out once: it took most of planning a large grid."""
+    if cls not in _HINTS:
+        _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
+    return _HINTS[cls]
+
+
 def whole_numbers(text: str, what: str) -> list[int]:
     """Whole numbers separated by commas or white space. Raises `UserError` naming `what`."""
     return [whole_number(part, what) for part in split_list(text)]
@@ -121,7 +133,7 @@ def whole_numbers(text: str, what: str) -> list[int]:
 
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
     """Make a frozen dataclass from plain data, strictly. Raises `UserError` naming key, place and remedy."""
-    hints = typing.get_type_hints(cls)
+    hints = type_hints(cls)
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     checked: dict[str, Any] = {}
     for key, value in values.items():

@@ -16,6 +16,7 @@ from .shared.arguments import SWITCH, Chosen, value
 if TYPE_CHECKING:
     from ..pipeline.caps import Cap
     from ..statistics.advice import Advice
+    from ..statistics.results import Results
 
 PICTURES = (".png", ".svg", ".pdf")
 CAPS = "0,1,2,4,8"
@@ -59,7 +60,6 @@ def handle(command: Command) -> int:
     from ..base.parsing import parse_value
     from ..logs.lag_log import read_log
     from ..statistics.advice import advise
-    from ..statistics.results import load
     from .shared.advice_text import as_text
 
     target = _target(command.out)
@@ -71,9 +71,7 @@ def handle(command: Command) -> int:
     keep = _number(command.keep, "KEEP")
     updates = None if command.updates is None else _number(command.updates, "UPDATES")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit)
-    runs = load(command.results, env=command.env, k=command.k, algo=command.algo)
-    if not runs:
-        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+    runs = _runs(command)
     caps = _caps(command)
     found = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
@@ -84,6 +82,21 @@ def handle(command: Command) -> int:
     if command.json:
         print(json.dumps({"results": command.results, **found.to_json()}, sort_keys=True))
     return 0
+
+
+def _runs(command: Command) -> Results:
+    from ..statistics.results import load
+    from ..store.store import MARKER
+
+    root = user_path(command.results)
+    if not (root / MARKER).is_file():
+        inside = sorted(path.parent.name for path in root.glob(f"*/{MARKER}"))
+        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
+        raise UserError(f"RESULTS={command.results} holds no results{hint}")
+    runs = load(root, env=command.env, k=command.k, algo=command.algo)
+    if not runs:
+        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+    return runs
 
 
 def _caps(command: Command) -> list[Cap]:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..algorithm import Algorithm
+from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
-from ..batch import Decisions, Rollout, Targets
+from ..batch import Decisions, Rollout, Targets, Values
+from ..objectives import masked_mean
 from ..simulator.ages import Rows
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
@@ -58,6 +59,7 @@ class ControlLearner(Learner[ControlData, Part]):
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
         self.policy = policy
+        self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
 
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
@@ -84,7 +86,7 @@ class ControlLearner(Learner[ControlData, Part]):
             targets.value_target,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, realign == "step", rng, self.kept)
+        parts = batch.minibatches(count, self.in_rows, rng, self.kept)
         # all at once: a gather of one minibatch costs hardly less
         shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in shuffled]
@@ -114,7 +116,10 @@ class ControlLearner(Learner[ControlData, Part]):
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, mask / mask.numel())
         start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
-        critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
+        if self.own_value_loss:
+            critic_loss, of_value = self._own_value_loss(part, now, asked.value_target, mask)
+        else:
+            critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
@@ -126,6 +131,27 @@ class ControlLearner(Learner[ControlData, Part]):
             "clipped": clipped,
         }
         return Gradient(decisions, answer, pull, log)
+
+    def _own_value_loss(
+        self, part: Part, now: Evaluation, target: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
+        fixed = part.fixed
+        shown = Values(
+            value=now.value.view_as(mask).detach().requires_grad_(),
+            start=fixed.start_value,
+            target=target,
+            behaviour_logp=fixed.behaviour_logp,
+            target_logp=now.logp.detach().view_as(mask),
+            lag=fixed.lag,
+            mask=mask,
+            state=self.state,
+            progress=self.progress,
+        )
+        with torch.enable_grad():
+            loss = masked_mean(self.algorithm.value_loss(shown), mask)
+            (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, shown.value)
+        return loss.detach(), of_value.flatten()
 
     def _of_entropy(self, decisions: int) -> Tensor | float:
         """The gradient of the entropy bonus with respect to log σ: summed over decisions, as autograd rounds it."""
@@ -194,5 +220,7 @@ class ControlLearner(Learner[ControlData, Part]):
             gradient_lag=self.gradient_steps - fixed.behaviour_step,
             mask=mask,
             state=self.state,
+            progress=self.progress,
+            continues=batch.continues.flatten()[part.decision] if self.algorithm.time_order else None,
             analytic_kl=analytic_kl,
         )

@@ -107,6 +107,12 @@ class LearnsControl(Simulation[ControlData]):
             self.policy.set_statistics(self.moments)
 
 
+FIRST_AGAIN = (
+    "mechanism=replay trains on the first batch again in every phase until LAG={} has its lag, which is over-fitting "
+    "and not delay; LAG=delay:<l> without replay is a queue that trains on nothing before it is full"
+)
+
+
 class ControlSimulation(LearnsControl):
     """A run on a vector of gymnasium environments, with versions that are drawn in each phase."""
 
@@ -117,6 +123,8 @@ class ControlSimulation(LearnsControl):
         super().__init__(spec, task, self.env)
         self.rollouts = RolloutStore(spec.capacity)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
+        if spec.mechanism == "replay" and self.lags.probabilities(1) == {0: 1.0}:
+            self.warnings.append(FIRST_AGAIN.format(spec.lag))
 
     def collect(self, phase: int) -> Collected[ControlData]:
         spec = self.spec

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..algorithm import make_algorithm
+from ..algorithm import make_algorithm, takes_rows
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..schedule import Schedule
@@ -92,9 +92,9 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
         raise UserError(f"LAG={spec.lag}: on control the rows of a group are of one actor")
     if schedule.kept.all():
         return
-    if make_algorithm(spec).realign_every == "step":
+    if takes_rows(algorithm := make_algorithm(spec)):
         raise UserError(
-            f"LAG={spec.lag} masks decisions out of the loss; realign_every=step trains on whole rows"
+            f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows"
         )
     for phase in range(spec.phases):
         _, kept = schedule.along(schedule.trained_in(phase), spec.num_steps)

@@ -43,6 +43,7 @@ class Slots:
             deque()
         )  # rows that a failure stopped, and their decisions so far
         self.held: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
+        self.held_slots = 0  # of all units
         self.blocked: set[int] = set()  # slots whose group finds no room in the queue
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
@@ -218,20 +219,23 @@ class Slots:
             unit = self.row[slot] // self.unit
             leaving = self.held.setdefault(unit, [])
             leaving.append(slot)
+            self.held_slots += 1
             if len(leaving) < self.unit:
                 return
             del self.held[unit]
+            self.held_slots -= self.unit
         self.free.extend(each for each in sorted(leaving) if each not in self.down)
 
     def account(self, now: float) -> None:
         """Add what the slots did since the last time."""
         span, self._since = now - self._since, now
+        if not span:
+            return
         stands = self.paused_at is not None
-        held = sum(map(len, self.held.values())) if self.held else 0
         for state, slots in (
             ("sync" if stands else "working", len(self.rows)),
             ("sync" if stands or self.closed else "admission", len(self.free)),
-            ("unit", held), ("queue", len(self.blocked - self.down)), ("down", len(self.down)),
+            ("unit", self.held_slots), ("queue", len(self.blocked - self.down)), ("down", len(self.down)),
         ):  # fmt: skip
-            if slots and span:
+            if slots:
                 self.seconds[state] += slots * span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import hashlib
 import json
 import math
 import os
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..base.files import digest, try_lock
 from ..base.notes import NOTES
 from ..errors import Diverged, UserError
 from ..simulator.loop import Simulation
@@ -31,10 +32,25 @@ def only_writer(attempt: Path) -> Iterator[None]:
         if time.monotonic() > deadline:
             raise UserError(f"another process is still writing to {attempt}; end it and try again")
         time.sleep(0.1)
+    _held.add(handle)
     try:
         yield
     finally:
+        _held.discard(handle)
         os.close(handle)
+
+
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """A process that a plugin forks writes no results: living on, it must not keep the lock of one that died."""
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def lock(attempt: Path) -> int | None:
@@ -47,37 +63,57 @@ def lock(attempt: Path) -> int | None:
     path = attempt / ".lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), path.stat()):
+        if try_lock(handle) and os.path.samestat(os.fstat(handle), path.stat()):
             return handle
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         pass
+    except UserError:
+        os.close(handle)
+        raise
     os.close(handle)
     return None
 
 
-def resume(attempt: Path, simulation: Simulation[Any], made_with: dict[str, Any]) -> None:
-    """Restore the newest checkpoint and cut the logs back to it."""
+def resume(attempt: Path, run_id: str, simulation: Simulation[Any], made_with: dict[str, Any]) -> None:
+    """Restore the newest checkpoint of this run whose logs are what it counts on, and cut the logs back to it."""
+
+    def refused(state: dict[str, Any]) -> str | None:
+        try:
+            return _refused(state, attempt, run_id, made_with)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return "is not of this version's making"
+
+    state = checkpoint.load_newest(attempt, refused)
     lengths = dict.fromkeys(LOGS, 0)
-    state = checkpoint.load_newest(attempt)
     if state is not None:
-        short = [name for name, length in state["lengths"].items() if _size(attempt / name) < length]
-        if changed := same_bits(json.loads(state["fingerprint"]), made_with):
-            _start_over(attempt, f"the checkpoint was made with something else: {'; '.join(changed)}")
-        elif short:
-            _start_over(attempt, f"{' and '.join(short)} lost lines that the checkpoint counts on")
-        else:
+        try:
             simulation.load_state_dict(state["simulation"])
-            lengths = state["lengths"]
-            NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+        except Exception:
+            checkpoint.clear(attempt)  # half restored, this process is lost; the next call starts over
+            raise
+        lengths |= {name: length for name, (length, _) in state["logs"].items()}
+        NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+    elif _size(attempt / LOGS[0]):
+        NOTES.info("starting over")
     for name, length in lengths.items():
         with open(attempt / name, "ab") as log:
             log.truncate(length)
 
 
-def _start_over(attempt: Path, why: str) -> None:
-    NOTES.warning("starting over, %s", why)
-    checkpoint.clear(attempt)
+def _refused(state: dict[str, Any], attempt: Path, run_id: str, made_with: dict[str, Any]) -> str | None:
+    """What is wrong with going on from a checkpoint, or None."""
+    if state["run"] != run_id:
+        return f"is of run {str(state['run'])[:60]}"
+    if changed := same_bits(json.loads(state["fingerprint"]), made_with):
+        return f"was made with something else: {'; '.join(changed)}"
+    for name in LOGS:
+        length, digest = state["logs"][name]
+        if _size(attempt / name) < length:
+            return f"counts on more: {name} lost lines"
+        with open(attempt / name, "rb") as log:
+            if hashlib.sha256(log.read(length)).hexdigest() != digest:
+                return f"counts on something else: {name} was changed"
+    return None
 
 
 def _size(path: Path) -> int:
@@ -85,11 +121,21 @@ def _size(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def opened(attempt: Path) -> Iterator[Logs]:
-    """The attempt's logs, to be added to from where `resume` has cut them."""
+def opened(attempt: Path, run_id: str) -> Iterator[Logs]:
+    """The attempt's logs, to be added to from where `resume` has cut them. In the end they are what was written to
+    them, or a `RuntimeError` says so, and the next call goes on from before that."""
     metrics, timing = (attempt / name for name in LOGS)
     with open(metrics, "ab") as first, open(timing, "ab") as second:
-        yield Logs(attempt, {metrics.name: first, timing.name: second})
+        files: dict[str, BinaryIO] = {metrics.name: first, timing.name: second}
+        logs = Logs(
+            attempt, run_id, files, {name: hashlib.sha256((attempt / name).read_bytes()) for name in LOGS}
+        )
+        yield logs
+    for name, written in logs.digests.items():
+        if digest(attempt / name) != written.hexdigest():
+            raise RuntimeError(
+                f"{name} is not what was written to it; the same command goes on from before that"
+            )
 
 
 @dataclass(frozen=True)
@@ -97,19 +143,26 @@ class Logs:
     """One line per phase each, and the checkpoints that count on them."""
 
     attempt: Path
+    run_id: str
     files: dict[str, BinaryIO]
+    digests: dict[str, Any]  # sha256 of each, as far as it is written
 
     def write(self, metrics: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
         """Write a phase down. Raises `Diverged` where a number of it is not finite."""
-        for file, line in zip(self.files.values(), (metrics, seconds), strict=True):
-            file.write(json_line(line))
+        for (name, file), content in zip(self.files.items(), (metrics, seconds), strict=True):
+            line = json_line(content)
+            file.write(line)
             file.flush()
+            self.digests[name].update(line)
 
     def checkpoint(self, simulation: Simulation[Any], made_with: dict[str, Any]) -> None:
         """Save the simulation as it stands, once all lines that it counts on are on the disk."""
         state = {
+            "run": self.run_id,
             "simulation": simulation.state_dict(),
-            "lengths": {name: _on_disk(file) for name, file in self.files.items()},
+            "logs": {
+                name: (_on_disk(file), self.digests[name].hexdigest()) for name, file in self.files.items()
+            },
             "fingerprint": json.dumps(made_with),
         }
         checkpoint.save(self.attempt, simulation.phase, state)

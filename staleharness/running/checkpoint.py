@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +27,39 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
         path.unlink()
 
 
-def load_newest(folder: Path) -> dict[str, Any] | None:
-    """The newest checkpoint that is intact, or None. A damaged one is named on stdout and removed.
+def load_newest(
+    folder: Path, refused: Callable[[dict[str, Any]], str | None] = lambda state: None
+) -> dict[str, Any] | None:
+    """The newest checkpoint that is intact and not refused, or None. Any other is named, with what is wrong with it,
+    and removed, or it would count as one of the newest two.
 
-    Raises `pickle.UnpicklingError` for a file that is whole but holds more than tensors and primitives.
+    `refused` says what is wrong with a checkpoint's content, or None.
     """
+    for path in sorted(folder.glob("checkpoint-*.pt"), reverse=True):
+        state, wrong = _read(path)
+        if wrong is None:
+            wrong = refused(state)
+        if wrong is None:
+            return state
+        NOTES.warning("%s %s; going back to the one before it", path.name, wrong)
+        path.unlink()
+    return None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str | None]:
+    """(content, None), or what is wrong."""
     import torch
 
-    for path in sorted(folder.glob("checkpoint-*.pt"), reverse=True):
-        content = path.read_bytes()
-        if hashlib.sha256(content[32:]).digest() != content[:32]:
-            NOTES.warning("%s is damaged; going back to the one before it", path.name)
-            path.unlink()  # or it would count as one of the newest two
-            continue
-        state: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True)
-        return state
-    return None
+    content = path.read_bytes()
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        return {}, "is damaged"
+    try:
+        state = torch.load(io.BytesIO(content[32:]), weights_only=True)
+    except pickle.UnpicklingError:
+        return {}, "holds more than tensors and numbers, and such a file is never loaded"
+    except Exception as error:  # whatever a file that somebody made up can bring about in torch
+        return {}, f"cannot be read by torch ({type(error).__name__})"
+    return (state, None) if isinstance(state, dict) else ({}, "holds no state")
 
 
 def clear(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ from ..base.processes import nothing_of_main
 from ..errors import UserError
 from ..store.store import Store, StoredRun
 from .devices import usable_cores
+from .limits import from_environment
 from .plan import Plan, PlannedRun
 from .sweep import Listener, Outcome, sweep
 
@@ -34,18 +35,21 @@ def carry_out(
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; how each run ended, and what is stored then. `watch` is called where there is something to
     run, with the number of runs that are stored already, and gives who hears of the progress."""
+    limits = from_environment()
     store.open_for_writing()
     stored = stored_of(planned, store)
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
     with watch(len(stored)) as listener, nothing_of_main():
-        outcome = sweep(planned.runs, store, jobs, listener)
-    return outcome, stored_of(planned, store)
+        outcome = sweep(planned.runs, store, jobs, listener, limits, {run.id for run in stored})
+    made = stored_of(planned, store, outcome.done)
+    return outcome, sorted([*stored, *made], key=lambda run: run.id)
 
 
-def stored_of(planned: Plan, store: Store) -> list[StoredRun]:
-    """What is stored of the plan, under the labels it has there (an earlier sweep may have used another)."""
-    labels = {run.run_id: run.label for run in planned.runs}
+def stored_of(planned: Plan, store: Store, only: Collection[str] | None = None) -> list[StoredRun]:
+    """What is stored of the plan, or of some of its runs, under the labels it has there (an earlier sweep may have
+    used another)."""
+    labels = {run.run_id: run.label for run in planned.runs if only is None or run.run_id in only}
     return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
 
 

@@ -20,7 +20,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     asked = {(run.spec.capacity, run.spec.lag, run.spec.phases): run.spec for run in plan.runs}
     for (k, lag, phases), spec in sorted(asked.items()):
         said = promise(spec, read_lag(lag))
-        if said is not None and said.expected < SHORT * said.mean:
+        if said is None or said.mean is None or said.expected is None:
+            continue
+        if said.expected < SHORT * said.mean:
             least = "over " if k > WIDEST else ""
             yield (
                 f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {least}{number(said.mean)} phases once "

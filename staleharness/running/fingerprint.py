@@ -6,7 +6,7 @@ import platform
 from typing import Any
 
 from .. import __version__
-from ..base.machine import LIBRARIES, commit, cpu_model, installed
+from ..base.machine import LIBRARIES, commit, cpu_model, installed, overrides
 from ..spec import MATHS_VERSION, RunSpec
 
 
@@ -22,6 +22,7 @@ def fingerprint(spec: RunSpec) -> dict[str, Any]:
         "cpu": cpu_model(),
         "threads": spec.threads,
         "device": spec.device,
+        **overrides(),
     }
 
 

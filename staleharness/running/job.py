@@ -16,3 +16,4 @@ class Job:
     root: str  # the results folder, absolute
     folder: str = ""  # where the user stood: relative paths in the spec begin there
     plugins: str = ""  # `$STALEHARNESS_PLUGINS`: where the sweep found its plugins
+    checkpoint_seconds: float = 30.0  # between two checkpoints

@@ -83,6 +83,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     count = len(seeds) * len(found) * len(capacities) * len(chosen) * len(forward)
     if count > MOST_RUNS:
         raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
+    hashes = Hashes()
     runs: list[PlannedRun] = []
     skipped: dict[str, None] = {}
     for seed, env, capacity, n, method in product(seeds, found, capacities, forward, chosen):
@@ -93,13 +94,29 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         cell = {"capacity": capacity, "lag": question.lag, "seed": seed, **env.settings}
         cell |= {} if n is None else {env.family.axes["N"]: n}
         suffix = f" N={n}" if len(forward) > 1 else ""
-        runs.append(_planned(env, method, algorithm, cell, suffix))
+        runs.append(_planned(env, method, algorithm, cell, suffix, hashes))
     places = Counter(run.run_id for run in runs)
     first = [run.label for run in runs if places[run.run_id] > 1 and run.spec.seed == seeds[0]]
     no_duplicates(first, "ALGO")
     envs = [env.id for env in found]
     name, words = folder_name(question, envs, capacities), title(question, envs, capacities)
     return Plan(tuple(runs), name, words, tuple(skipped))
+
+
+class Hashes:
+    """What plugin files say, read once for all runs of a plan."""
+
+    def __init__(self) -> None:
+        self._read: dict[type | str, tuple[str, ...]] = {}
+
+    def of(self, plugin: type | str) -> tuple[str, ...]:
+        """Of a plugin's file; of those of a lag model, by its text, with what stands for it in run ids."""
+        if plugin not in self._read:
+            said = (
+                (source_hash(plugin),) if isinstance(plugin, type) else (file_hash(plugin), identity(plugin))
+            )
+            self._read[plugin] = said
+        return self._read[plugin]
 
 
 def _one_kind(found: Sequence[Environment]) -> None:
@@ -111,7 +128,7 @@ def _one_kind(found: Sequence[Environment]) -> None:
 
 
 def _planned(
-    env: Environment, method: Method, algorithm: Algorithm, cell: dict[str, Any], suffix: str
+    env: Environment, method: Method, algorithm: Algorithm, cell: dict[str, Any], suffix: str, hashes: Hashes
 ) -> PlannedRun:
     """One run of the grid, checked by its method and its family. Raises `UserError`."""
     family = env.family
@@ -121,8 +138,7 @@ def _planned(
     check(algorithm, spec, family.provides)
     family.check(spec)
     spec = family.identified(spec)
-    hashes = source_hash(type(algorithm)), source_hash(family), file_hash(spec.lag)
-    run_id = spec.run_id(*hashes, identity(spec.lag))
+    run_id = spec.run_id(*hashes.of(type(algorithm)), *hashes.of(family), *hashes.of(spec.lag))
     differs = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(plain, key)}
     return PlannedRun(run_id, label(algorithm, differs) + suffix, spec)
 

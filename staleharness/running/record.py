@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import write_json
+from ..base.files import whole, write_json
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
-from ..store.store import FORMAT
+from ..store.record import FORMAT
 from ..store.stored_run import PARTS
 from ..task import Task
 from .attempt import json_line
@@ -37,11 +37,11 @@ def conclude(
     import pandas as pd
 
     spec = simulation.spec
-    lines = _lines(attempt / "metrics.jsonl")
+    lines, times = (_lines(attempt / f"{name}.jsonl") for name in ("metrics", "timing"))
     frame = pd.DataFrame(lines)
-    frame.to_parquet(attempt / "metrics.parquet", index=False)
-    times = _lines(attempt / "timing.jsonl")
-    pd.DataFrame(times).to_parquet(attempt / "timing.parquet", index=False)
+    for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
+        with whole(attempt / f"{name}.parquet") as stream:
+            table.to_parquet(stream, index=False)
     numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
     seconds = {key: sum(t[key] for t in times) for key in times[0]}
@@ -60,6 +60,7 @@ def conclude(
         "lag_histogram": _total(frame["lag_histogram"]),
         **simulation.accounts.record(),
         "promise": simulation.lags.promise and simulation.lags.promise._asdict(),
+        **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
         "steps": spec.phases * spec.steps_per_phase,
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..base.files import write_bytes, write_json
+from ..base.files import forget_torn, write_bytes, write_json
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
@@ -24,9 +24,6 @@ from .job import Job
 from .record import conclude
 
 Progress = Callable[[dict[str, Any]], None]
-CHECKPOINT_SECONDS = float(
-    os.environ.get("STALEHARNESS_CHECKPOINT_SECONDS", "30")
-)  # a killed run loses about this
 TOLD = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
 
@@ -42,19 +39,24 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
     store = Store(job.root)
     attempt = store.attempt_dir(job.run_id)
     with only_writer(attempt):
+        forget_torn(attempt)
         if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
             shutil.rmtree(attempt)
             return store.run_dir(job.run_id)
-        (attempt / "failure.json").unlink(missing_ok=True)
+        if store.sealed(job.run_id):  # all that was missing is its place
+            return store.publish(job.run_id)
+        for name in ("failure.json", "manifest.json"):
+            (attempt / name).unlink(missing_ok=True)
         write_json(attempt / "job.json", {"label": job.label, "phases": spec.phases, "spec": job.spec})
         made_with = fingerprint(spec)
         with contextlib.closing(simulation_of(spec, Path(job.folder))) as simulation:
-            resume(attempt, simulation, made_with)
+            resume(attempt, job.run_id, simulation, made_with)
             if simulation.phase == 0:
                 for line in simulation.warnings:
                     NOTES.warning("warning: %s", line)
-            with opened(attempt) as logs:
-                scores = _phases(simulation, logs, made_with, progress, should_stop)
+            with opened(attempt, job.run_id) as logs:
+                save = functools.partial(logs.checkpoint, simulation, made_with)
+                scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, should_stop)
             for name, content in simulation.beside().items():
                 write_bytes(attempt / name, content)
         conclude(attempt, job, family, simulation, scores, made_with)
@@ -64,25 +66,35 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
 def _phases(
     simulation: Simulation[Any],
     logs: Logs,
-    made_with: dict[str, Any],
+    save: Callable[[], None],
+    every: float,
     progress: Progress,
     should_stop: Callable[[], bool],
 ) -> Scores:
-    """Write every remaining phase down; returns the final scores."""
+    """Write every remaining phase down, with a checkpoint every so many seconds and one before the last evaluation;
+    returns the final scores."""
     scores: Scores | None = None
+    last = simulation.spec.phases
+
+    def before_evaluation() -> None:
+        """However long scores and tables take, a run that is killed meanwhile does not train its last phase again."""
+        if simulation.phase == last:
+            save()
+
+    simulation.before_evaluation = before_evaluation
     saved = time.monotonic()
     for record in simulation:
         _check(record)
         scores = record.scores or scores
         logs.write(record.metrics, record.seconds)
         progress(_progress(simulation, record.metrics))
-        if simulation.phase == simulation.spec.phases:
+        if simulation.phase == last:
             break
         if should_stop():
-            logs.checkpoint(simulation, made_with)
-            raise Interrupted(f"stopped after phase {simulation.phase} of {simulation.spec.phases}")
-        if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            logs.checkpoint(simulation, made_with)
+            save()
+            raise Interrupted(f"stopped after phase {simulation.phase} of {last}")
+        if time.monotonic() - saved > every:
+            save()
             saved = time.monotonic()
     assert scores is not None, "the last phase is always evaluated"
     return scores

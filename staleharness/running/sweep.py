@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..base.files import write_json
+from ..base.notes import NOTES
 from ..base.plugins import PATH_VARIABLE
 from ..store.store import Store, log_tail
 from ..task import find_env
 from .interrupts import counted
 from .job import Job
+from .limits import Limits
 from .plan import PlannedRun
 from .runner import Ended, Progress, Runner, make_runner
+from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
 
@@ -38,9 +42,17 @@ class Outcome:
     interrupted: bool = False
 
 
-def sweep(runs: tuple[PlannedRun, ...], store: Store, runner: Runner | int, listener: Listener) -> Outcome:
+def sweep(
+    runs: tuple[PlannedRun, ...],
+    store: Store,
+    runner: Runner | int,
+    listener: Listener,
+    limits: Limits = Limits(),  # noqa: B008 (it is frozen)
+    done: Collection[str] | None = None,
+) -> Outcome:
     """Run every run that is not stored yet. One that dies takes nothing but itself along.
 
+    done: ids of runs that are known to be stored; where it is not given, that is looked up.
     A number instead of a `runner`: that many processes at a time on this machine.
     Ctrl-C once: every run finishes its phase, checkpoints and ends. Twice: all are ended at once.
     """
@@ -48,9 +60,10 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, runner: Runner | int, list
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
     active: dict[str, PlannedRun] = {}
+    watch = Watch(limits.stall)
     with store.locked(), counted() as interrupts, contextlib.closing(runner):
         runner.open(modules)
-        outcome, waiting = _missing(runs, store)
+        outcome, waiting = _missing(runs, store, done)
         while waiting or active:
             if interrupts.count and not outcome.interrupted:
                 outcome.interrupted = True
@@ -64,40 +77,50 @@ def sweep(runs: tuple[PlannedRun, ...], store: Store, runner: Runner | int, list
             while waiting and len(active) < runner.capacity and not interrupts.count:
                 run = waiting.pop(0)
                 listener.started(run)  # first: a runner may have to load what its workers share
-                runner.start(_job(run, store))
+                runner.start(_job(run, store, limits))
                 active[run.run_id] = run
+                watch.heard(run.run_id)
+            for run_id in watch.overdue(active):
+                runner.kill(run_id)
             for event in runner.poll(PATIENCE):
+                watch.heard(event.run_id)
                 if isinstance(event, Progress):
                     listener.phase(active[event.run_id], event.content)
                     continue
                 run = active.pop(event.run_id)
                 silent = outcome.interrupted and event.word is None
-                how = _settle(run, event, store, outcome, stopped=silent or interrupts.count > 1)
+                how = _settle(run, watch.why(event), store, outcome, stopped=silent or interrupts.count > 1)
                 listener.ended(run, how)
     return outcome
 
 
-def _missing(runs: tuple[PlannedRun, ...], store: Store) -> tuple[Outcome, list[PlannedRun]]:
-    """The outcome so far, and the runs that are to be made; what is damaged is put aside."""
+def _missing(
+    runs: tuple[PlannedRun, ...], store: Store, done: Collection[str] | None
+) -> tuple[Outcome, list[PlannedRun]]:
+    """The outcome so far, and the runs that are to be made; what is in their place and does not count is put aside."""
     outcome, waiting = Outcome(), []
+    done = {run.id for run in store.read_all(run.run_id for run in runs)} if done is None else done
     for run in runs:
-        if store.is_done(run.run_id) and not store.put_damaged_aside(run.run_id):
+        if run.run_id in done:
             outcome.skipped.append(run.run_id)
         else:
+            store.put_damaged_aside(run.run_id)
             waiting.append(run)
     return outcome, waiting
 
 
-def _job(run: PlannedRun, store: Store) -> Job:
+def _job(run: PlannedRun, store: Store, limits: Limits) -> Job:
     plugins = os.environ.get(PATH_VARIABLE, "")
     root = str(store.root.resolve())
-    return Job(run.run_id, run.label, run.spec.to_dict(), root, os.getcwd(), plugins)
+    return Job(run.run_id, run.label, run.spec.to_dict(), root, os.getcwd(), plugins, limits.checkpoint)
 
 
 def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopped: bool) -> dict[str, Any]:
     """Note how a run ended, and say so: {"event": "done" | "failed" | "interrupted", ...}."""
     word = ended.word
     if store.is_done(run.run_id):  # the file system is the truth, also when the last word was lost
+        if word is not None and word["event"] == "failed":
+            NOTES.warning("run %s is stored, and yet: %s: %s", run.run_id, word["class"], word["message"])
         outcome.done.append(run.run_id)
         return {"event": "done"}
     if stopped or (word is not None and word["event"] == "interrupted"):
@@ -111,9 +134,10 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
 def _silent_death(run: PlannedRun, how: str, store: Store) -> dict[str, Any]:
     """The failure of a worker that ended without a word (killed, out of memory, a crash in C)."""
     attempt = store.attempt_dir(run.run_id)
-    failure = {"class": "Killed", "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
+    kind = "Stalled" if how.startswith(STALLED) else "Killed"
+    failure = {"class": kind, "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
-        attempt.mkdir(parents=True, exist_ok=True)
+        store.open_attempt(run.run_id)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it
             asked = {"label": run.label, "phases": run.spec.phases, "spec": run.spec.to_dict()}
             write_json(attempt / "job.json", asked)

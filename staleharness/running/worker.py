@@ -23,10 +23,13 @@ from ..base.notes import show_notes
 from ..base.plugins import PATH_VARIABLE, source_file, source_hash
 from ..errors import Changed, Interrupted
 from ..lag import file_hash, hashed, identity
-from ..store.store import Store, log_tail
+from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
 from .job import Job
+
+MOST_MESSAGE = 1000  # characters of an error that are kept
+MOST_TRACEBACK = 20_000  # and of its traceback in the log
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
@@ -41,24 +44,17 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
     attempt = Store(job.root).attempt_dir(job.run_id)
-    attempt.mkdir(parents=True, exist_ok=True)
-    _log_to(attempt / "log.txt")
-    torch.set_num_threads(int(job.spec["threads"]))
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # without the compiler that use_deterministic_algorithms loads
-    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
-    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
-
     try:
+        Store(job.root).open_attempt(job.run_id)
+        _log_to(attempt / "log.txt")
+        _set_up_torch(int(job.spec["threads"]))
         check_plugins(job)
         path = run.execute(job, tell, lambda: bool(told) or asked_to_stop())
         tell({"event": "done", "path": str(path)})
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})
     except BaseException as error:  # every failure is told: class, message, log tail
-        traceback.print_exc()
+        sys.stderr.write(cut("".join(traceback.format_exception(error)), MOST_TRACEBACK))
         sys.stderr.flush()
         failure = describe(error, attempt)
         try:
@@ -66,6 +62,16 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         except OSError as unwritable:
             failure["message"] += f" (and the failure could not be written down: {unwritable})"
         tell({"event": "failed", **failure})
+
+
+def _set_up_torch(threads: int) -> None:
+    torch.set_num_threads(threads)
+    torch.set_deterministic_debug_mode(
+        "error"
+    )  # without the compiler that use_deterministic_algorithms loads
+    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
 
 
 def check_plugins(job: Job) -> None:
@@ -81,16 +87,30 @@ def check_plugins(job: Job) -> None:
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     """A failure as plain data: its class as users know it, one line, and the end of the log."""
-    kind = type(error).__name__
-    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+    kind, message = type(error).__name__, " ".join(cut(str(error), MOST_MESSAGE).split())
+    out_of_memory = (
+        "out of memory",
+        "allocate memory",
+        "bad_alloc",
+    )  # CUDA's, the kernel's or torch's on a CPU, C++'s
+    if isinstance(error, MemoryError) or any(words in message.lower() for words in out_of_memory):
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         kind = "DiskFull"
-    return {"class": kind, "message": " ".join(str(error).split()), "log_tail": log_tail(attempt)}
+    return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters: the beginning and the end of what is longer."""
+    half = most // 2
+    return (
+        text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
+    )
 
 
 def _log_to(path: Path) -> None:
     """Standard output and error go to the run's log, also those of libraries in C; stray files go beside it."""
+    shorten_log(path)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
 from ..spec import RunSpec
+from .ledger import check_pipeline
 from .promise import promise
 
 
@@ -21,6 +22,8 @@ class Lags:
     def __init__(self, spec: RunSpec) -> None:
         self.model = parse_lag(spec.lag, spec.capacity)
         self.schedule = schedule_of(spec)
+        if self.schedule is not None:
+            check_pipeline(self.schedule.ledger)
         self.seed, self.capacity = spec.seed, spec.capacity
         self.promise, self.warm = promise(spec, self.model), spec.warm
         self._phase = -1  # that was asked about last
@@ -67,9 +70,10 @@ class Lags:
 
     def assigned(self, phase: int) -> list[int]:
         """Rows of a phase by the lag that they were assigned to begin with; empty where nobody asked."""
-        rows = self._rows if self._phase == phase else Counter[int]()
         if self.schedule is not None:
-            rows = Counter((phase - self.schedule.oldest[self.schedule.trained_in(phase)]).tolist())
+            lags = phase - self.schedule.oldest[self.schedule.trained_in(phase)]
+            return [int(count) for count in np.bincount(lags)]
+        rows = self._rows if self._phase == phase else {}
         return [rows.get(lag, 0) for lag in range(max(rows, default=-1) + 1)]
 
     @property

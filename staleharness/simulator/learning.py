@@ -4,12 +4,13 @@ state, the shadow, what is said of a phase. A kind fills in how a minibatch is m
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from ..algorithm import Algorithm
-from ..batch import Decisions, PolicyLoss
+from ..algorithm import Algorithm, Stop, defines
+from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
@@ -39,7 +40,8 @@ class Learner(ABC, Generic[Data, Part]):
     parameters: what the optimiser steps, whose gradients `gradient` leaves behind.
     shadowed: of these, what the moving average follows where the method's proximal policy is `ewma`.
     rows: what the accounts say of a phase's data; a kind sets it in `begin`.
-    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch.
+    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch,
+        which the method may have `cut_short`.
     says_step_scale: whether the factor on the step size is in the metrics; those of control do without, as they always
     have, so that a run made again has the checksum of the published one.
     """
@@ -56,7 +58,10 @@ class Learner(ABC, Generic[Data, Part]):
         self.spec = spec
         self.optimizer = AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
         self.gradient_steps = 0
-        self.state = algorithm.init_state()
+        self.state = dict(algorithm.init_state())
+        self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
+        self.stopped: Stop = "no"
+        self.cut_short = False
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: Rows | None = None
@@ -73,15 +78,33 @@ class Learner(ABC, Generic[Data, Part]):
         rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
         self.first = None
-        epochs = spec.epochs_in(phase)
-        steps = [self.step(part, rate) for epoch in range(epochs) for part in self.minibatches(epoch)]
-        self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) // epochs])
+        steps = self._steps(phase, rate)
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
-        self.state = self.algorithm.next_state(self.state, own)
-        report |= {f"algorithm/{key}": value for key, value in self.state.items()}
+        self.state = dict(self.algorithm.next_state(self.state, own))
+        report |= {f"algorithm/{key}": x for key, x in self.state.items() if isinstance(x, float)}
         return report | self.end(), self.seconds()
+
+    def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
+        """All gradient steps of a phase. One that the method ends early on is measured and not taken."""
+        spec, ended = self.spec, 0
+        epochs = spec.epochs_in(phase)
+        steps: list[tuple[Log, Tensor]] = []
+        for epoch in range(epochs):
+            self.progress = Progress(phase, spec.phases, epoch, epochs, 0, spec.minibatches)
+            for part in self.minibatches(epoch):
+                steps.append(self.step(part, rate))
+                if self.stopped != "no":
+                    ended += 1
+                    break
+                self.progress = self.progress._replace(step=self.progress.step + 1)
+            if epoch == 0:
+                self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) - ended])
+                self.cut_short = ended > 0
+            if self.stopped == "phase":
+                break
+        return steps
 
     @abstractmethod
     def begin(self, data: Data, phase: int) -> dict[str, Any]:
@@ -114,15 +137,20 @@ class Learner(ABC, Generic[Data, Part]):
         return norm
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
-        """One gradient step on a minibatch; returns what is to be said of it and its mask [R, T]."""
+        """One gradient step on a minibatch, unless the method stops (`stopped`); returns what is to be said of it and
+        its mask [R, T]."""
         import torch
 
         taken = self.gradient(part)
         decisions = taken.decisions
         self.last = decisions.lag, decisions.gradient_lag, decisions.mask
         self.first = self.first or self.last
-        scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
-        norm = self.optimise(rate * scale)
+        self.stopped = self.algorithm.stop(decisions) if self.may_stop else "no"
+        if self.stopped == "no":
+            scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
+            norm = self.optimise(rate * scale)
+        else:
+            scale, norm = 0.0, clip_norm(self.parameters, math.inf)
         own = {f"algorithm/{key}": x.detach() for key, x in taken.answer.diagnostics.items()}
         log = {**taken.log, "grad_norm": norm, **own}
         if self.says_step_scale:

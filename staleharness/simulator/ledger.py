@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 UNITS = ("sequences", "decisions")
@@ -41,6 +41,14 @@ class Flow:
     dropped_lags: Sequence[
         int
     ] = ()  # dropped decisions by their lag in phases, where they were due in this phase
+
+
+def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
+    """Raise `RuntimeError` where what a pipeline generated is not the sum of all that became of it."""
+    for unit, entries in ledger.items():
+        if entries["generated"] != sum(entries.values()) - entries["generated"] or min(entries.values()) < 0:
+            words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
+            raise RuntimeError(f"the pipeline's ledger of {unit} does not close: {words}; please report it")
 
 
 class Ledger:

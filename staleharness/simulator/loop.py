@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
@@ -72,6 +73,8 @@ class Simulation(ABC, Generic[Data]):
         self.accounts = Accounts()
         self.phase = 0
         self.evaluation_steps = 0
+        self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # a phase before its evaluation
+        self.before_evaluation: Callable[[], None] = lambda: None  # called in every phase once it is trained
         self.method = describe(
             self.algorithm, spec
         )  # plain data: who reads the results has no plugin at hand
@@ -84,14 +87,30 @@ class Simulation(ABC, Generic[Data]):
         return self.learner.gradient_steps
 
     def __iter__(self) -> Iterator[PhaseRecord]:
-        while self.phase < self.spec.phases:
+        while self.trained is not None or self.phase < self.spec.phases:
             yield self.advance()
 
     def advance(self) -> PhaseRecord:
-        """Run one phase: the newest policy is stored before versions are assigned, so lag 0 is always possible.
+        """Run one phase, or what is left of it where a checkpoint was made before its evaluation.
 
         Raises `Diverged` when a log-probability, a loss, a gradient or a parameter is no longer finite.
         """
+        if self.trained is None:
+            self.trained = self._train()
+        self.before_evaluation()
+        metrics, seconds = self.trained
+        spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
+        scores = self.evaluate() if phase in spec.evaluation_phases() else None
+        self.evaluation_steps += scores.steps if scores else 0
+        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
+        metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
+        seconds["evaluate"] += time.perf_counter() - clock
+        self.trained = None
+        return PhaseRecord(metrics, seconds, scores)
+
+    def _train(self) -> tuple[dict[str, Any], dict[str, float]]:
+        """Metrics and seconds of a phase that is not evaluated yet. The newest policy is stored before versions are
+        assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
         began = time.perf_counter()
         untrained = self.evaluate() if phase == 0 else None
@@ -105,23 +124,19 @@ class Simulation(ABC, Generic[Data]):
         metrics, learning = self.learner.train(collected.data, phase)
         metrics |= self.between_phases(collected.data)
         self.phase += 1
-        trained = time.perf_counter()
-        scores = self.evaluate() if phase in spec.evaluation_phases() else None
-        self.evaluation_steps += sum(each.steps for each in (untrained, scores) if each)
+        self.evaluation_steps += untrained.steps if untrained else 0
         metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
         metrics |= _of_untrained(untrained) if untrained else {}
         metrics |= self.lags.ledger(phase) | collected.metrics
         metrics |= self.accounts.enter(phase, begun, self.learner, collected, self.lags)
-        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
-        metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds = {
             "collect": acted - clock,
-            "learn": trained - acted,
-            "evaluate": time.perf_counter() - trained + clock - began,
+            "learn": time.perf_counter() - acted,
+            "evaluate": clock - began,  # of what was not trained yet
             **collected.seconds,
             **learning,
         }
-        return PhaseRecord(metrics, seconds, scores)
+        return metrics, seconds
 
     @abstractmethod
     def collect(self, phase: int) -> Collected[Data]:
@@ -149,10 +164,12 @@ class Simulation(ABC, Generic[Data]):
     def state_dict(self) -> dict[str, Any]:
         """Tensors and primitives only, so that a checkpoint loads without executing anything."""
         parts = {name: getattr(self, name).state_dict() for name in self._parts}
-        return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, **parts}
+        trained = json.dumps(self.trained)  # numbers of any library become plain ones, and keep every digit
+        return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, "trained": trained, **parts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.phase, self.evaluation_steps = state["phase"], state["evaluation_steps"]
+        self.trained = json.loads(state["trained"])
         for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
 

@@ -16,13 +16,13 @@ WIDEST = 1_024  # versions of a buffer that are looked at; a wider one promises 
 class Promise(NamedTuple):
     """Lags in phases, of the version that a row begins with."""
 
-    mean: float  # once the buffer is full
-    cap: int  # the largest that can come up
-    expected: float  # mean over the run's own phases
+    mean: float | None  # once the buffer is full; None where that comes of a simulation
+    cap: int  # the largest that can come up, or that a rule of the pipeline allows
+    expected: float | None  # mean over the run's own phases
 
 
 def promise(spec: RunSpec, model: LagModel) -> Promise | None:
-    """None where the model does not know its probabilities before the run."""
+    """None where the model knows neither its probabilities before the run nor a bound."""
     capacity = min(spec.capacity, WIDEST)
     full = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
     step = max(1, spec.phases // LOOKS) | 1
@@ -30,7 +30,8 @@ def promise(spec: RunSpec, model: LagModel) -> Promise | None:
         later = [_lags(model, phase, capacity) for phase in full]
         own = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
     except (NotImplementedError, UserError):
-        return None
+        bound = None if spec.demand is None else model.bound(spec.demand)
+        return None if bound is None else Promise(None, bound, None)
     cap = max(max(lags) for lags in later)
     expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(own)]
     return Promise(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))

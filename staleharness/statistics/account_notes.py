@@ -30,7 +30,7 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
         place = f"K = {k}" + (f", LAG={lag}" if several else "")
         said, trained = members[0].record["promise"], lags_of(members, "trained")
         mean, realised, largest = mean_of(trained), mean_of(lags_of(members, "realised")), max(trained)
-        if mean < SHORT * said["mean"]:
+        if said["mean"] is not None and mean < SHORT * said["mean"]:
             phases = max(int(run.record["phases"]) for run in members)
             short.append(
                 f"{place} trained at a mean lag of {number(mean)} phases, not {number(said['mean'])} ({phases} phases)"

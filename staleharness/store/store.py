@@ -27,14 +27,14 @@ from typing import Any
 from ..base.files import forget_torn, put_aside, sync, try_lock, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
+from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
 from .record import FORMAT, is_id
 from .stored_run import RESULTS, TRACE, StoredRun, read_intact, seal
 
-__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail"]
+__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
 MARKER = "staleharness.json"
-LOG_BYTES = 64_000  # of a log's end that are looked at
 
 
 class Store:
@@ -60,8 +60,8 @@ class Store:
         """Raise `UserError` where results cannot go, without writing anything."""
         try:
             self._check()
-        except OSError as error:
-            raise UserError(f"OUT={self.root} cannot be used: {error.strerror}") from error
+        except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+            raise UserError(f"OUT={self.root} cannot be used: {getattr(error, 'strerror', error)}") from error
 
     def check_readable(self) -> None:
         """Raise `UserError` unless this is a folder of results."""
@@ -242,6 +242,7 @@ class Store:
         """
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)
         if not self.sealed(run_id):
+            shorten_log(attempt / "log.txt")
             seal(attempt)
         for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
             for leftover in filter(Path.is_file, attempt.glob(pattern)):
@@ -270,17 +271,6 @@ class Store:
         raise RuntimeError(
             f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}"
         )
-
-
-def log_tail(attempt: Path, lines: int = 25) -> str:
-    """The last lines of an attempt's log, or nothing where there is none."""
-    log = attempt / "log.txt"
-    if not log.is_file():
-        return ""
-    with open(log, "rb") as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - LOG_BYTES))
-        end = stream.read().decode(errors="replace").splitlines()[-lines:]
-    return "\n".join(shortened(line, 2000) for line in end)
 
 
 def _plain(attempt: Path) -> bool:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign
+from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
 from ..base.plugins import summary
-from ..batch import Decisions, PolicyLoss, Trajectories
+from ..batch import Decisions, PolicyLoss, Trajectories, Values
 from ..errors import UserError
 from .records import (
     copy_of,
@@ -68,11 +68,12 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
 
 
 def answers_the_learner(algorithm: Algorithm) -> None:
-    """`proximal`, `ewma_decay`, `realign_every` and `normalise_advantage` answer in its words."""
+    """`proximal`, `ewma_decay`, `realign_every`, `normalise_advantage`, `time_order` and `stop` answer in its words."""
     assert algorithm.proximal in get_args(Proximal)
     assert algorithm.realign_every in get_args(Realign)
     assert 0.0 <= algorithm.ewma_decay < 1.0
-    assert isinstance(algorithm.normalise_advantage, bool)
+    assert isinstance(algorithm.normalise_advantage, bool) and isinstance(algorithm.time_order, bool)
+    assert algorithm.stop(_examples(algorithm)) in get_args(Stop)
     scale = algorithm.step_scale(_examples(algorithm))
     assert isinstance(scale, float) and math.isfinite(scale) and scale >= 0.0
 
@@ -93,7 +94,10 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def answers_for_tokens(algorithm: Algorithm) -> None:
-    """Where the policy has no closed form (`analytic_kl` is None) it does without, or says so in a `UserError`."""
+    """Where the policy has no closed form (`analytic_kl` is None) it does without, or declares that it needs one, or
+    says so in a `UserError`."""
+    if "closed_form" in algorithm.needs:
+        return
     d = with_gradient(_examples(algorithm), closed_form=False)
     try:
         answer = algorithm.policy_loss(d)
@@ -189,16 +193,34 @@ def does_not_look_across_an_end(algorithm: Algorithm) -> None:
         torch.testing.assert_close(one * before_end, other * before_end, rtol=0.0, atol=0.0)
 
 
+def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
+    """A value loss of its own is finite [B, T] with a finite gradient through V; padding changes nothing elsewhere."""
+    if not defines(algorithm, "value_loss"):
+        return
+    d = _examples(algorithm)
+    start, target = d.target_logp.detach() * 0.7, d.advantage
+    value = (start + 0.1 * target).requires_grad_()
+    fixed = (start, target, d.behaviour_logp, d.target_logp.detach(), d.lag, d.mask, d.state)
+    loss = algorithm.value_loss(Values(value, *fixed))
+    assert loss.shape == value.shape and loss.dtype == value.dtype and loss.isfinite().all()
+    (pull,) = torch.autograd.grad((loss * d.mask).sum(), value)
+    assert pull.isfinite().all() and (pull != 0).any()
+    other = algorithm.value_loss(Values(torch.where(d.mask > 0, value.detach(), 1e3), *fixed))
+    torch.testing.assert_close(other * d.mask, loss.detach() * d.mask, rtol=0.0, atol=0.0)
+
+
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
-    """`init_state` and `next_state` give finite floats under the same keys; `next_state` changes nothing."""
+    """`init_state` and `next_state` give finite floats, or tensors, under the same keys; `next_state` changes
+    nothing."""
     state = algorithm.init_state()
     answer = algorithm.policy_loss(_examples(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
     after = algorithm.next_state(MappingProxyType(state), means)
     assert set(state) == set(after)
     for x in (*state.values(), *after.values()):
-        assert type(x) is float and math.isfinite(x)
-    assert json.loads(json.dumps(after)) == after
+        assert bool(x.isfinite().all()) if isinstance(x, Tensor) else type(x) is float and math.isfinite(x)
+    numbers = {key: x for key, x in after.items() if not isinstance(x, Tensor)}
+    assert json.loads(json.dumps(numbers)) == numbers
 
 
 CHECKS: tuple[Check, ...] = (
@@ -216,6 +238,7 @@ CHECKS: tuple[Check, ...] = (
     does_not_see_the_order_of_rows,
     has_targets_per_decision,
     does_not_look_across_an_end,
+    has_a_value_loss_per_decision,
     keeps_its_state_in_floats,
 )
 
@@ -257,12 +280,18 @@ def _ready(algorithm: Algorithm, d: Decisions) -> Decisions:
     groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
     return replace(
         d,
-        state=MappingProxyType(algorithm.init_state()),
+        state=MappingProxyType(dict(algorithm.init_state())),
+        continues=_continues(d.mask) if algorithm.time_order else None,
         group=d.group if groups else None,
         outcome=d.outcome if groups else None,
         logit_norm=d.logit_norm if norm else None,
         reference_logp=d.reference_logp if reference else None,
     )
+
+
+def _continues(mask: Tensor) -> Tensor:
+    """1 where the next column is a decision, too."""
+    return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 
 
 def _examples(algorithm: Algorithm, *args: Any, **given: Any) -> Decisions:

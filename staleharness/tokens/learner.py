@@ -124,6 +124,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
             lag=(self.phase - data.version).float(),
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),
             state=self.state,
+            progress=self.progress,
         )
 
     def _proximal_logp(self, data: Completions, start: Tensor | None) -> Tensor:

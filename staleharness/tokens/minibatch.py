@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Completions, Decisions
+from ..batch import BEGINNING, Completions, Decisions, Progress
 
 
 def pieces(data: Completions, micro_batch: int) -> list[Completions]:
@@ -35,6 +35,7 @@ class Minibatch:
     lag: Tensor  # [B, T] phases
     gradient_lag: Tensor  # [B, T] gradient steps
     state: Mapping[str, Any]  # the method's own
+    progress: Progress = BEGINNING
 
     def rows(self, index: Tensor) -> Minibatch:
         """The rows at `index` [R]; their weights stay those of the whole minibatch."""
@@ -63,6 +64,7 @@ class Minibatch:
             gradient_lag=self.gradient_lag,
             mask=self.mask,
             state=self.state,
+            progress=self.progress,
             group=self.data.group,
             outcome=self.data.outcome,
             logit_norm=logit_norm,

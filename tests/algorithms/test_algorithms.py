@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from staleharness import testing
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm, check, unmet
-from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
+from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
@@ -200,6 +201,11 @@ class IntegerState(Honest):
         return {"steps": 0}
 
 
+class ValuesPadding(Honest):
+    def value_loss(self, v: Values) -> Tensor:
+        return (v.value - v.target).square() - v.value.mean()
+
+
 class AnswersNonsense(Honest):
     realign_every = "sometimes"  # type: ignore[assignment]
 
@@ -224,6 +230,7 @@ class Careless(Honest):
         (SortsRows, "does_not_see_the_order_of_rows"),
         (CrossesEnds, "does_not_look_across_an_end"),
         (RowlessTargets, "has_targets_per_decision"),
+        (ValuesPadding, "has_a_value_loss_per_decision"),
         (IntegerState, "keeps_its_state_in_floats"),
         (AnswersNonsense, "answers_the_learner"),
         (Careless, "has_checked_hyper_parameters"),

@@ -280,12 +280,13 @@ def test_a_terminated_episode_is_worth_what_it_paid() -> None:
 
 
 def test_the_examples_disagree_where_methods_do() -> None:
-    """So that equality above means something: on stale decisions no two methods have one gradient."""
+    """So that equality above means something: on stale decisions no two methods have one gradient and stop alike."""
     d, pulls = examples(0), []
     away = d.behaviour_logp - d.target_logp.detach()
     for name in ALGORITHMS:
         stale = [replace(d, behaviour_logp=d.target_logp.detach() + k * away) for k in (0.02, 1.0, 3.0)]
-        pulls.append(
-            torch.cat([gradient_coefficients(make(name), with_gradient(x, closed_form=False)) for x in stale])
-        )
+        method = make(name)
+        seen = [with_gradient(x, closed_form="closed_form" in method.needs) for x in stale]
+        stops = torch.tensor([[float(method.stop(x) != "no")] * d.mask.shape[1] for x in seen])
+        pulls.append(torch.cat([*(gradient_coefficients(method, x) for x in seen), stops.to(d.mask.dtype)]))
         assert not any(torch.allclose(pulls[-1], other) for other in pulls[:-1]), name

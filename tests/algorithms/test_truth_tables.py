@@ -374,3 +374,42 @@ def test_a_method_reads_the_proximal_policy_if_and_only_if_it_asks_for_one(algor
         assert same
     elif algorithm != make("ppo_kl", reference="proximal"):  # whose closed form does not ask `proximal_logp`
         assert not same
+
+
+def test_truly_ppo_pulls_back_what_has_left_its_region() -> None:
+    """Wang et al. 2019, eq. 16, with K = ½ log² r (the stand-in of the records) and δ = 0.03: r = 1.3 has K = 0.034."""
+    method = ALGORITHMS["truly_ppo"](delta=0.03, alpha=5.0)
+    d = decisions([[1.3, 1.3, 1.1, 0.75, 0.75]], [[1.0, -1.0, 1.0, -1.0, 1.0]])
+    log = d.target_logp.detach() - d.behaviour_logp
+    r = log.exp()
+    wanted = r * d.advantage  # within the region, or where the step has not helped yet
+    wanted[0, 0] -= 5.0 * log[0, 0]  # K ≥ δ and rA > A; ∂K/∂log π = log r
+    wanted[0, 3] -= 5.0 * log[0, 3]
+    torch.testing.assert_close(gradient_coefficients(method, d), wanted)
+    assert method.policy_loss(d).diagnostics["rolled_back"].tolist() == [[1.0, 0.0, 0.0, 1.0, 0.0]]
+    tr = ALGORITHMS["truly_ppo"](rule="tr", delta=0.03)
+    silent = r * d.advantage
+    silent[0, 0] = silent[0, 3] = 0.0
+    torch.testing.assert_close(gradient_coefficients(tr, d), silent)
+
+
+def test_ppo_rb_turns_its_slope_outside_the_clip() -> None:
+    """Wang et al. 2019, eq. 7: beyond 1 ± ε the slope of r is −α, and the objective has no step there."""
+    method = ALGORITHMS["truly_ppo"](rule="rollback", alpha=0.3, clip=0.2)
+    d = decisions([[1.5, 1.1, 0.5, 0.5, 1.2]], [[2.0, 2.0, -1.0, 1.0, 1.0]])
+    wanted = torch.tensor([[-0.3 * 1.5 * 2.0, 1.1 * 2.0, -0.3 * 0.5 * -1.0, 0.5, 1.2]], dtype=torch.float64)
+    torch.testing.assert_close(gradient_coefficients(method, d), wanted)
+    loss = method.policy_loss(d).loss
+    assert loss[0, 0].item() == pytest.approx(-(-0.3 * 1.5 + 1.3 * 1.2) * 2.0)
+
+
+def test_espo_weighs_with_the_ratio_and_stops_by_its_mean_deviation() -> None:
+    method = ALGORITHMS["espo"](delta=0.25)
+    d = decisions([[1.5, 0.9]], [[1.0, -1.0]], mask=[[1.0, 1.0]])
+    torch.testing.assert_close(
+        gradient_coefficients(method, d), torch.tensor([[1.5, -0.9]], dtype=torch.float64)
+    )
+    assert method.stop(d) == "phase"  # (0.5 + 0.1) / 2 = 0.3
+    assert method.stop(replace(d, mask=torch.tensor([[0.0, 1.0]], dtype=torch.float64))) == "no"
+    near = ALGORITHMS["espo"](delta=0.31)
+    assert near.stop(d) == "no" and ALGORITHMS["espo"](every="epoch").stop(d) == "epoch"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from places import ROOT
 
-from staleharness.base.machine import commit
+from staleharness.base.machine import OVERRIDES, commit, overrides
 
 
 @pytest.mark.skipif(
@@ -17,4 +18,36 @@ from staleharness.base.machine import commit
 def test_the_commit_is_that_of_the_checkout() -> None:
     words = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     head = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    assert commit() in (head, f"{head}+")
+    said, _, difference = str(commit()).partition("+")
+    assert said == head and len(difference) in (0, 12)
+
+
+def test_two_differences_from_a_commit_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    (tmp_path / "staleharness" / "base").mkdir(parents=True)
+    (tmp_path / "file").write_text("one")
+    git("init")
+    assert commit(tmp_path) is None  # nothing is committed
+    git("add", "file")
+    git("commit", "-m", "first")
+    said = [commit(tmp_path)]
+    for text in ("two", "three", "two", "one"):
+        (tmp_path / "file").write_text(text)
+        said.append(commit(tmp_path))
+    clean, two, three, again, back = said
+    assert clean == back and two == again and len({clean, two, three}) == 3
+    assert str(two).startswith(f"{clean}+")
+
+
+def test_what_tells_libraries_to_use_other_instructions_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OVERRIDES:
+        monkeypatch.delenv(name, raising=False)
+    assert overrides() == {}
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    monkeypatch.setenv("MKL_CBWR", "")
+    assert overrides() == {"ATEN_CPU_CAPABILITY": "default"}

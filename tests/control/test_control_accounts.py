@@ -120,3 +120,35 @@ def test_the_untrained_policy_is_scored_once(witness: Seen) -> None:
     assert first["untrained/sampled"] > 0 and first["untrained/sampled_error"] == 0.0  # of one episode
     several = run(witness, steps=N, evaluation_episodes=3)[0]
     assert several["untrained/sampled_error"] > 0
+
+
+def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> None:
+    """What it drops is made, for it moves its environment on; what nothing trained follows is not."""
+    model = "queue[max_lag=1,on_stale=drop_group,slots=4]"
+    simulation = simulation_of(replace(SMALL, lag=model, num_envs=8, steps=PHASES * 8 * STEPS))
+    schedule = simulation.lags.schedule
+    for phase, record in enumerate(simulation):
+        made = np.flatnonzero((schedule.made >= 0) & (schedule.made <= phase))
+        due = schedule.phase[made]
+        rows = {
+            "generated": len(made), "trained": int(((due >= 0) & (due <= phase)).sum()),
+            "dropped": int((due < 0).sum()), "masked": 0, "queued": int((due > phase).sum()), "reused": 0,
+        }  # fmt: skip
+        assert entries(record.metrics, "sequences") == rows
+        assert record.metrics["lags/assigned"] == record.metrics["lags/start"]
+    assert rows["dropped"] > 0
+    assert simulation.lags.cap == 1 == record.metrics["lag_max"]
+    simulation.close()
+
+
+def test_decisions_that_a_pipeline_masks_are_handed_over_and_not_trained_on(witness: Seen) -> None:
+    model = "queue[max_lag=2,on_stale=mask_tokens,slots=1.5,in_flight=true]"
+    simulation = simulation_of(replace(SMALL, lag=model, capacity=6, num_envs=8, steps=PHASES * 8 * STEPS))
+    schedule, masked = simulation.lags.schedule, 0
+    for phase, record in enumerate(simulation):
+        _, kept = schedule.along(schedule.trained_in(phase), STEPS)
+        masked += int((~kept).sum())
+        assert record.metrics["decisions/masked"] == masked
+        assert record.metrics["decisions/trained"] == (phase + 1) * 8 * STEPS - masked
+    assert masked > 0
+    simulation.close()

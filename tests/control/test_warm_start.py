@@ -11,7 +11,7 @@ from control_runs import EPOCHS, PARTS, PHASES, SMALL, N, run
 from witness import Seen
 
 from staleharness.errors import UserError
-from staleharness.task import simulation_of
+from staleharness.task import find_env, simulation_of
 
 WARM = {"warm_phases": 2, "warm_epochs": 4}
 
@@ -61,3 +61,9 @@ def test_a_warm_start_that_leaves_nothing_is_refused(settings: dict[str, int]) -
 
 def test_a_short_probe_of_such_a_run_can_be_made() -> None:
     assert replace(SMALL, warm_phases=3).probe().phases == 3
+
+
+def test_a_warm_start_of_lag_that_is_planned_is_refused() -> None:
+    spec = replace(SMALL, lag="areal[eta=1]", **WARM)
+    with pytest.raises(UserError, match="plans whole runs, and a warm start is for lag that is drawn"):
+        find_env(spec.env)[1].check(spec)

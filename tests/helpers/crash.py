@@ -1,17 +1,16 @@
-"""A process that dies at its n-th dealing with the disk, for tests of what is left behind."""
+"""A process that dies at its n-th dealing with the disk, or is refused it, for tests of what is left behind."""
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-EVERY = [
-    3,
-    pytest.param(1, marks=pytest.mark.slow),
-]  # `step`: some of the calls in the fast tests, all in the slow
+# `step`: some of the calls in the fast tests, all of them in `make test-faults`
+EVERY = [3, pytest.param(1, marks=pytest.mark.faults)]
 CALLS = ("replace", "rename", "fsync", "unlink", "mkdir", "rmdir", "truncate", "open")
 
 
@@ -24,25 +23,28 @@ def every_crash(
     prepare: Callable[[int], object] = lambda n: None,
     at_most: int = 60,
     step: int = 1,
+    refusal: int | None = None,
 ) -> Iterator[int]:
     """Call `prepare(n)` and then `action(n)` with its n-th call to the disk dying, for n = 1, 1 + step, ... until it
-    survives.
+    survives. Calls are those of `CALLS`, and writing to a file.
 
-    Yields n after each death; checks by the caller run on a disk that works again.
+    refusal: an errno. Then that one call is refused with it, and those behind it work; the action may raise.
+    Yields n after each; checks by the caller run on a disk that works again.
     """
     for n in range(1, at_most, step):
         prepare(n)
         with pytest.MonkeyPatch.context() as patch:
-            counter = _Counter(n)
+            counter = _Counter(n, refusal)
             for name in CALLS:
                 patch.setattr(os, name, counter.around(getattr(os, name)))
+            patch.setattr(os, "fdopen", counter.watched(os.fdopen))
+            patch.setattr(builtins, "open", counter.watched(builtins.open))
             try:
                 action(n)
-            except Died:
-                died = True
-            else:
-                died = counter.dead
-        if not died:
+            except (Died, OSError, RuntimeError):
+                if not counter.hit:
+                    raise
+        if not counter.hit:
             assert n > 1, "the action never touched the disk"
             return
         yield n
@@ -50,15 +52,50 @@ def every_crash(
 
 
 class _Counter:
-    def __init__(self, fatal: int) -> None:
-        self.fatal, self.seen, self.dead = fatal, 0, False
+    def __init__(self, fatal: int, refusal: int | None) -> None:
+        self.fatal, self.refusal, self.seen, self.hit = fatal, refusal, 0, False
+
+    def count(self) -> None:
+        self.seen += 1
+        if self.refusal is not None and self.seen == self.fatal:
+            self.hit = True
+            raise OSError(self.refusal, os.strerror(self.refusal))
+        if self.refusal is None and self.seen >= self.fatal:
+            self.hit = True
+            raise Died  # and so does every later call: what is dead tidies nothing up
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self.seen += 1
-            if self.seen >= self.fatal:
-                self.dead = True
-                raise Died  # and so does every later call: what is dead tidies nothing up
+            self.count()
             return call(*args, **kwargs)
 
         return counted
+
+    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Of what opens files: those to be written count their writes."""
+
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            stream = call(file, mode, *args, **kwargs)
+            return _Stream(stream, self.count) if set(mode) & set("wax+") else stream
+
+        return opened
+
+
+class _Stream:
+    """A file, which counts what is written to it."""
+
+    def __init__(self, stream: Any, count: Callable[[], None]) -> None:
+        self._stream, self._count = stream, count
+
+    def write(self, data: Any) -> Any:
+        self._count()
+        return self._stream.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self._stream.close()

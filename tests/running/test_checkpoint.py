@@ -7,6 +7,8 @@ import hashlib
 import io
 import os
 import pickle
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,7 +122,9 @@ class Malicious:
 
 
 @pytest.mark.parametrize("how", ["pickle", "torch"])
-def test_a_checkpoint_that_would_execute_something_is_refused(tmp_path: Path, how: str) -> None:
+def test_a_checkpoint_that_would_execute_something_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
     victim, stream = tmp_path / "victim", io.BytesIO()
     content = {"phase": Malicious(victim)}
     if how == "pickle":
@@ -128,23 +132,70 @@ def test_a_checkpoint_that_would_execute_something_is_refused(tmp_path: Path, ho
     else:
         torch.save(content, stream)
     payload = stream.getvalue()
-    file = tmp_path / "checkpoint-00000001.pt"
+    checkpoint.save(tmp_path, 1, state(1))
+    file = tmp_path / "checkpoint-00000002.pt"
     file.write_bytes(hashlib.sha256(payload).digest() + payload)
-    with pytest.raises(pickle.UnpicklingError):
-        checkpoint.load_newest(tmp_path)
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+    assert "checkpoint-00000002.pt holds more than tensors and numbers" in caplog.text
     assert not victim.exists()
 
 
-def test_a_log_that_is_shorter_than_its_checkpoint_says_starts_the_run_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("payload", [b"", b"no archive", b"PK\x03\x04 nor this"])
+def test_what_torch_cannot_read_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, payload: bytes
+) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+    (tmp_path / "checkpoint-00000002.pt").write_bytes(hashlib.sha256(payload).digest() + payload)
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+    assert "checkpoint-00000002.pt " in caplog.text and "Traceback" not in caplog.text
+
+
+SHA = hashlib.sha256(b"").hexdigest()
+REFUSED: dict[str, tuple[State, str]] = {
+    "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "metrics.jsonl lost lines"),
+    "other lines": ({"logs": {"metrics.jsonl": (3, SHA)}}, "metrics.jsonl was changed"),
+    "another run": ({"run": "another"}, "is of run another"),
+    "another machine": ({"fingerprint": '{"cpu": "other"}'}, "cpu: other -> None"),
+    "no run": ({"run": None}, "is of run None"),
+    "logs of another shape": ({"logs": [1, 2]}, "not of this version's making"),
+    "a digest that is none": ({"logs": {"metrics.jsonl": ("many", 3)}}, "not of this version's making"),
+    "an earlier version's": ({"fingerprint": 3}, "not of this version's making"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_checkpoint_that_does_not_fit_its_run_and_its_logs_starts_it_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    lengths = {"metrics.jsonl": 300, "timing.jsonl": 0}
-    checkpoint.save(tmp_path, 4, {"fingerprint": "{}", "lengths": lengths, "simulation": {}})
-    attempt.resume(tmp_path, None, {})  # type: ignore[arg-type]
-    assert "metrics.jsonl lost lines" in caplog.text
+    content, said = REFUSED[what]
+    logs = {"metrics.jsonl": (3, hashlib.sha256(b"{}\n").hexdigest()), "timing.jsonl": (0, SHA)}
+    fits = {"run": "run", "fingerprint": "{}", "logs": logs, "simulation": {}}
+    if isinstance(content.get("logs"), dict):
+        content = {"logs": logs | content["logs"]}  # type: ignore[operator]
+    checkpoint.save(tmp_path, 4, fits | content)
+    attempt.resume(tmp_path, "run", None, {})  # type: ignore[arg-type]
+    assert said in caplog.text
     assert names(tmp_path) == ["metrics.jsonl", "timing.jsonl"]
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"", b""]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_a_plugin_forked_does_not_keep_a_dead_writer_s_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attempt.only_writer(tmp_path):
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        monkeypatch.setattr(attempt, "PATIENCE", 20.0)  # the child has to get to run
+        with attempt.only_writer(tmp_path):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_an_attempt_has_one_writer_who_waits_for_another_to_end(

@@ -16,13 +16,18 @@ import pytest
 from known_plugins import known
 from sweeping import AtPhase, Silent, environment, phases_written, relatives, sweep_here, wait_until
 
-from staleharness.running.sweep import Outcome
+from staleharness.running.limits import Limits
+from staleharness.running.plan import plan
+from staleharness.running.runners import local
+from staleharness.running.sweep import Outcome, sweep
+from staleharness.store.status import status
 from staleharness.store.store import Store
+from staleharness.store.study import ask
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
 PLUGIN = '''
-import atexit, os, sys, time
+import atexit, os, sys, threading, time
 from dataclasses import dataclass
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import PolicyLoss
@@ -33,6 +38,7 @@ from staleharness.objectives import importance_ratio
 class Noisy(Algorithm):
     """Prints, leaves files about, and takes its time."""
     pause: float = 0.0
+    thread: bool = False
 
     def policy_loss(self, d):
         print("working")
@@ -40,6 +46,8 @@ class Noisy(Algorithm):
         self.__class__.kept = open("notes.txt", "a")
         self.__class__.kept.write("written when the process ends")
         time.sleep(self.pause)
+        if self.thread and threading.active_count() < 2:
+            threading.Thread(target=time.sleep, args=(600,)).start()
         return PolicyLoss(-importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage)
 '''
 
@@ -180,3 +188,28 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin:
     assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
     assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1
     assert not list((out / "attempts").glob("*/failure.json"))
+
+
+def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
+    out: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "GRACE", 0.5)
+    with known(plugin):
+        outcome = here(out, algo="noisy[thread=true]", seeds="2", steps="128")
+    assert len(outcome.done) == 2 and not outcome.failed
+
+
+def test_a_run_without_progress_is_said_then_ended(
+    out: Path, plugin: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, asked = Store(out), {"env": "Pendulum", "k": "2", "settings": TINY, "seeds": "1", "steps": "128"}
+    store.open_for_writing()
+    with known(plugin):
+        runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
+        outcome = sweep(runs, store, 1, Silent(), Limits(stall=2.0))  # type: ignore[arg-type]
+    (failure,) = outcome.failed.values()
+    said = ("Stalled", "the worker ended by a stall: no progress for 2s")
+    assert (failure["class"], failure["message"]) == said
+    assert caplog.text.count("has made no progress for 1s") == 1
+    (row,) = status(store)["runs"]
+    assert (row["state"], row["failure"]["class"]) == ("failed", "Stalled")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from sweeping import (
     hopper,
     metrics,
     phases_written,
-    process,
     relatives,
     wait_until,
 )
@@ -71,36 +69,3 @@ def test_workers_of_a_killed_sweep_end_by_themselves_and_it_goes_on_to_the_same_
     if Path("/proc").is_dir():
         wait_until(lambda: not relatives(tmp_path), 30)
     goes_on(tmp_path, straight)
-
-
-@pytest.mark.slow
-def test_twenty_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
-    """SIGKILL the sweep at random times, workers sometimes with it, until it gets through."""
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    steps, rng = 64 * 150, random.Random(0)
-    hopper(straight, algo="ppo_clip,vaco", seeds=2, steps=steps)
-    words = process(*command(killed, "--seeds", "2", algo="ppo_clip,vaco", steps=steps))
-    kills, finished = 0, set()
-    while kills < 20:
-        running = subprocess.Popen(
-            words,
-            env=environment(STALEHARNESS_CHECKPOINT_SECONDS="0.5"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            running.communicate(timeout=rng.uniform(1.0, 6.0))
-            break
-        except subprocess.TimeoutExpired:
-            kills += 1
-            if rng.random() < 0.5:
-                os.killpg(running.pid, signal.SIGKILL)  # the fork server and all workers, too
-            else:
-                running.kill()
-            running.communicate()
-        runs = metrics(killed) if (killed / "runs").is_dir() else {}
-        assert finished <= set(runs), "a finished run is gone"
-        finished = set(runs)
-    hopper(killed, algo="ppo_clip,vaco", seeds=2, steps=steps)
-    assert kills >= 3 and metrics(killed) == metrics(straight)

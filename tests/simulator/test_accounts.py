@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from staleharness.simulator.ages import Rows, added, ages, at_ends, mean_lag
-from staleharness.simulator.ledger import Count, Flow, Ledger
+from staleharness.simulator.ledger import Count, Flow, Ledger, check_pipeline
 
 PHASE, STEPS = 9, 90
 
@@ -85,6 +85,13 @@ def test_first_and_last_minibatch_are_weighted_by_what_teaches() -> None:
 def test_histograms_of_any_length_add_up() -> None:
     assert added([1, 2], [3]) == [4, 2] == added([3], [1, 2]) and added([], []) == []
     assert mean_lag([1, 0, 3]) == 1.5 and mean_lag([]) is None and mean_lag([0]) is None
+
+
+def test_the_ledger_of_a_pipeline_has_to_close_too() -> None:
+    check_pipeline({"rows": {"generated": 5, "in_flight": 2, "trained": 3}})
+    for wrong in ({"generated": 5, "trained": 3}, {"generated": 1, "trained": 2, "dropped": -1}):
+        with pytest.raises(RuntimeError, match="pipeline's ledger of rows does not close: generated"):
+            check_pipeline({"rows": wrong})
 
 
 FLOW: dict[str, Any] = {"generated": Count(4, 40), "dropped": Count(1, 10), "queued": Count(1, 10)}

@@ -149,7 +149,7 @@ def test_a_crash_at_any_point_of_packing_leaves_one_bundle_or_the_other(
         shutil.copytree(tmp_path / "kept", bundle)
 
     for _ in every_crash(
-        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=90, step=step
+        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step
     ):
         seen.add(len(Store(bundle).read_all()))
         assert (bundle / "NOTES.md").read_text() == "what I saw"
@@ -170,7 +170,7 @@ def test_where_names_cannot_be_exchanged_a_crash_leaves_the_earlier_bundle_to_be
         shutil.copytree(tmp_path / "kept", bundle)
 
     for _ in every_crash(
-        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=90, step=step
+        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step
     ):
         with pytest.raises(UserError, match="would be lost"):  # whichever it is, its runs are known
             pack(str(write_run(tmp_path / "few", "vaco", 0, phases=2).path.parents[1]), str(bundle), None)
@@ -181,7 +181,9 @@ def test_where_names_cannot_be_exchanged_a_crash_leaves_the_earlier_bundle_to_be
 def test_a_crash_at_any_point_of_unpacking_is_repaired_by_the_next_call(
     bundle: Path, tmp_path: Path, step: int
 ) -> None:
-    for n in every_crash(lambda n: unpack(str(bundle), str(tmp_path / str(n))), at_most=90, step=step):
+    for n in every_crash(
+        lambda n: unpack(str(bundle), str(tmp_path / str(n))), at_most=900, step=11 * step if step > 1 else 1
+    ):
         out = Store(tmp_path / str(n))
         if (out.root / "runs").is_dir():
             assert len(out.read_all()) == len(list((out.root / "runs").iterdir()))  # whole, or absent

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -316,6 +317,44 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_bytes() == b"after!"
 
 
+@pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=str)
+def test_a_publication_that_is_refused_anywhere_is_made_by_the_next_call(
+    tmp_path: Path, refusal: int
+) -> None:
+    def publish(n: int) -> None:
+        Store(tmp_path / str(n)).publish(RUN)
+
+    for n in every_crash(publish, lambda n: finished_attempt(tmp_path / str(n)), refusal=refusal):
+        store = Store(tmp_path / str(n))
+        assert store.is_done(RUN) == store.run_dir(RUN).exists()
+        if not store.is_done(RUN):
+            publish(n)
+        assert store.is_done(RUN)
+
+
+def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "results"
+        Store(folder).open_for_writing()
+        for path in (Path(name), folder, folder / "runs", folder / "attempts"):
+            path.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:  # who may write anywhere
+            os.seteuid(65534)
+        try:
+            for out in (folder, Path(name) / "new"):
+                with pytest.raises((UserError, PermissionError), match=r"cannot be written|ermission"):
+                    Store(out).open_for_writing()
+                    with Store(out).locked():
+                        pass
+            assert Store(folder).read_all() == []  # reading needs no more than reading
+        finally:
+            if root:
+                os.seteuid(0)
+            for path in (folder, Path(name)):
+                path.chmod(0o755)
+
+
 def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     files.write_bytes(path, b"before")
@@ -338,6 +377,30 @@ def test_paths_are_taken_as_people_type_them(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "real").mkdir()
     Store(tmp_path / "link").open_for_writing()
     assert (tmp_path / "real" / "runs").is_dir()
+
+
+def test_a_link_to_nothing_is_a_folder_that_is_to_be_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "results")
+    Store(tmp_path / "link").open_for_writing()
+    assert (tmp_path / "disk" / "results" / "runs").is_dir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError):
+        Store(tmp_path / "loop").open_for_writing()
+
+
+@pytest.mark.parametrize("name", ["runs", "attempts", "staleharness.json"])
+def test_a_file_where_a_folder_should_be_is_one_line(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    if (tmp_path / name).is_dir():
+        (tmp_path / name).rmdir()
+        (tmp_path / name).write_text("")
+    else:
+        (tmp_path / name).unlink()
+        (tmp_path / name).mkdir()
+    with pytest.raises(UserError):
+        store.open_for_writing()
+    assert store.read_all() == []
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "x" * 300, "~nobody-of-this-name/x"])

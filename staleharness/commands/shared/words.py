@@ -14,9 +14,7 @@ from ... import commands
 from ...errors import UserError, nearest
 
 # how help lists them; others follow by name
-ORDER = (
-    "sweep run list status report figures reproduce compare export pack unpack pipeline advise new".split()
-)
+ORDER = "sweep run list status report figures reproduce compare verify export pack unpack pipeline advise new".split()
 HELP = ("-h", "--help")
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from ...errors import UserError
 from ..job import Job
 from ..runner import Ended, Event, Progress
 
 WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
+GRACE = 10.0  # seconds for a worker to end after its last word
+LONGEST = (
+    60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
+)
 
 
 @dataclass
@@ -22,6 +30,8 @@ class _Worker:
     process: Any
     channel: Connection
     word: dict[str, Any] | None = None  # its last
+    since: float = 0.0  # when that was
+    silent: bool = False  # its end of the pipe is closed
 
 
 class LocalPool:
@@ -38,7 +48,8 @@ class LocalPool:
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
         try:
-            forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
+            with _short_names():
+                forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
@@ -52,9 +63,12 @@ class LocalPool:
 
     def poll(self, timeout: float) -> Iterator[Event]:
         workers = list(self._workers.items())
-        wait([w.channel for _, w in workers] + [w.process.sentinel for _, w in workers], timeout)
+        speaking = [w.channel for _, w in workers if not w.silent]
+        wait([*speaking, *(w.process.sentinel for _, w in workers)], timeout)
         for run_id, worker in workers:
             yield from _heard(run_id, worker)
+            if worker.word is not None and time.monotonic() - worker.since > GRACE:
+                worker.process.kill()  # a thread of a plugin's holds it, and has nothing more to say
             if not worker.process.is_alive():
                 yield from _heard(run_id, worker)  # what it said between the last look and its end
                 worker.process.join()
@@ -80,15 +94,33 @@ class LocalPool:
 make = LocalPool
 
 
+@contextlib.contextmanager
+def _short_names() -> Iterator[None]:
+    """Let the server's socket lie in a folder whose name is short enough for one: $TMPDIR may be long."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+        tempfile.tempdir = "/tmp"
+        if not os.access(tempfile.tempdir, os.W_OK | os.X_OK):
+            raise UserError(
+                f"TMPDIR is longer than {LONGEST} characters, too long for a socket; give a shorter one"
+            )
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
 def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
     """What is in a worker's pipe; its last word is kept until it has ended."""
-    with contextlib.suppress(EOFError, OSError):
-        while worker.channel.poll():
+    try:
+        while not worker.silent and worker.channel.poll():
             message = worker.channel.recv()
             if "event" in message:
-                worker.word = message
+                worker.word, worker.since = message, time.monotonic()
             else:
                 yield Progress(run_id, message)
+    except (EOFError, OSError):
+        worker.silent = True
 
 
 def _how(code: int | None) -> str:

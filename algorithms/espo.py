@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal, Stop
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio, masked_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@ALGORITHMS.register("espo")
+@dataclass(frozen=True)
+class ESPO(Algorithm):
+    """ESPO: no clip at all; the phase's training ends once ratios have strayed too far from 1.
+
+    Maximises  rA  and ends the epochs over a phase's data at the first minibatch with  E|r − 1| > δ  (Sun et al.
+    2022), r = π/μ, or π/π_prox with `anchor = proximal`. E|r − 1| is twice the total variation from the anchor.
+
+    In the paper one policy is both anchors. With stale data around μ, E|r − 1| is above 0 before the first step, and
+    above δ the data teach nothing; around π_prox training goes on, and nothing corrects for μ. `every = epoch` ends
+    the epoch only, so that later epochs try again. (Two later methods of 2025 and 2026 have the same four letters.)
+    """
+
+    paper = "Sun et al. 2022, arXiv:2202.00079"
+    core: ClassVar[bool] = False
+
+    delta: float = 0.25  # δ, largest mean |r − 1| of a minibatch
+    anchor: Literal["behaviour", "proximal"] = "behaviour"
+    every: Literal["phase", "epoch"] = "phase"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("delta", self.delta > 0, "above 0")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.anchor == "proximal" else "behaviour"
+
+    def stop(self, d: Decisions) -> Stop:
+        strayed = float(masked_mean(self._ratio(d).detach().sub(1.0).abs(), d.mask)) > self.delta
+        return self.every if strayed else "no"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        ratio = self._ratio(d)
+        return PolicyLoss(-ratio * d.advantage, {"strayed": (ratio.detach() - 1.0).abs()})
+
+    def _ratio(self, d: Decisions) -> Tensor:
+        anchor = d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp
+        return importance_ratio(d.target_logp, anchor)

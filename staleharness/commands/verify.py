@@ -1,0 +1,132 @@
+"""`staleharness verify`: stored runs made again, and compared to the bit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import UserError
+from .shared.arguments import SWITCH, Chosen, place, value
+
+if TYPE_CHECKING:
+    from ..running.sweep import Listener
+    from ..running.verify import Verdict
+    from ..store.store import StoredRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Chosen):
+    """Make stored runs again, here, and compare them phase by phase: the same bits on a machine of the same kind."""
+
+    source: Annotated[str, place("RUN|FOLDER")]
+    """The folder of a run (results/runs/...), of results, or a published bundle."""
+    n: Annotated[str, value("N|all", "3")] = "3"
+    """How many runs of a folder, those first that take the least time."""
+    jobs: Annotated[str | None, value("N", "one per core")] = None
+    """Runs at a time."""
+    out: Annotated[str | None, value("FOLDER", "one that is removed")] = None
+    """Where the runs are made; given, they stay there, and the same command goes on."""
+    plugin: Annotated[str | None, value("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object last on stdout."""
+
+
+def handle(command: Command) -> int:
+    from ..api import load_plugins
+    from ..base.text import plural, printable
+    from ..running.execution import carry_out, describe, jobs_for
+    from ..running.plan import Plan
+    from ..running.verify import again, compare
+    from ..store.store import Store
+    from .shared.display import listener_for
+
+    runs = _chosen(command)
+    load_plugins(command.plugin)
+    planned = {run.id: again(run) for run in runs}
+    plan = Plan(tuple({p.run_id: p for p in planned.values()}.values()), "verify", f"verify {command.source}")
+
+    @contextlib.contextmanager
+    def watch(done: int) -> Iterator[Listener]:
+        listener = listener_for(len(plan.runs), done)
+        try:
+            yield listener
+        finally:
+            listener.close()
+
+    stream = sys.stderr if command.json else sys.stdout
+    with _folder(command.out) as folder:
+        store = Store(folder)
+        outcome, made = carry_out(plan, store, jobs_for(command.jobs, plan), watch)
+        there = {run.id: run for run in made}
+        verdicts: list[Verdict] = []
+        for run in runs:
+            name = f"{run.id}  {describe(planned[run.id])}"
+            if (found := there.get(planned[run.id].run_id)) is not None:
+                verdicts.append(compare(run, found))
+                print(f"{name}: " + "\n".join(map(printable, verdicts[-1].text.split("\n"))), file=stream)
+            elif failure := outcome.failed.get(planned[run.id].run_id):
+                print(printable(f"{name}: FAILED: {failure['class']}: {failure['message']}"), file=stream)
+    same, near = sum(v.same for v in verdicts), sum(v.holds and not v.same for v in verdicts)
+    missing, rest = len(runs) - len(verdicts), len(verdicts) - same - near
+    print(
+        f"{same} of {plural(len(runs), 'run')} the same to the bit, {near} within the bound on another kind of "
+        f"machine, {rest} not the same, {missing} not made",
+        file=stream,
+    )
+    if command.json:
+        print(json.dumps({"runs": [_plain(v) for v in verdicts], "missing": missing}, sort_keys=True))
+    if outcome.interrupted:
+        return 130
+    return 1 if rest or missing else 0
+
+
+def _chosen(command: Command) -> Sequence[StoredRun]:
+    """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
+    from ..base.files import user_path
+    from ..base.parsing import whole_number
+    from ..store.choose import chosen
+    from ..store.store import MARKER, Store
+
+    path = user_path(command.source)
+    one = (
+        (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists()
+        if len(path.parents) > 1
+        else False
+    )
+    store = Store(path.parents[1] if one else path)
+    store.check_readable()
+    if one and (run := store.read(path.name)) is None:
+        raise UserError(f"there is no finished run in {path}")
+    runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo)
+    if not runs:
+        raise UserError(f"{command.source} holds no finished run that matches")
+    runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
+    if command.n == "all":
+        return runs
+    if (most := whole_number(command.n, "N")) < 1:
+        raise UserError(f"N={most} must be at least 1, or all")
+    return runs[:most]
+
+
+@contextlib.contextmanager
+def _folder(out: str | None) -> Iterator[Path | str]:
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="staleharness-verify-") as folder:
+        yield Path(folder) / "results"
+
+
+def _plain(verdict: Verdict) -> dict[str, object]:
+    return {
+        "id": verdict.run.id, "same": verdict.same, "holds": verdict.holds, "equal_phases": verdict.phases,
+        "first_difference": verdict.first, "apart": verdict.apart, "made_with": verdict.made_with,
+        "code": verdict.code,
+    }  # fmt: skip

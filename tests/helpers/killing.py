@@ -1,0 +1,67 @@
+"""Sweeps whose workers, or which themselves, are killed in the middle, and what must be the same all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+from sweeping import Silent
+
+from staleharness.base.files import digest
+from staleharness.running.limits import Limits
+from staleharness.running.plan import PlannedRun
+from staleharness.running.runners.local import LocalPool
+from staleharness.running.sweep import Outcome, sweep
+from staleharness.store.store import Store
+
+QUICKLY = Limits(checkpoint=0.02)
+ONCE = ("seconds", "date")  # of a record: what is of the day
+
+
+class Killer(Silent):
+    """SIGKILLs the worker it hears of, each time after another number of phases, `most` times in all."""
+
+    def __init__(self, seed: int, most: int, apart: int) -> None:
+        self.draw, self.most, self.apart = random.Random(seed), most, apart
+        self.left = self.draw.randint(1, apart)
+        self.killed: set[int] = set()
+        self.pool = LocalPool(2)
+
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self.left -= 1
+        worker = self.pool._workers[run.run_id].process.pid
+        if self.left <= 0 and len(self.killed) < self.most and worker not in self.killed:
+            os.kill(worker, signal.SIGKILL)
+            self.killed.add(worker)
+            self.left = self.draw.randint(1, self.apart)
+
+
+def swept(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None) -> Outcome:
+    """A sweep by this process, of two workers that make checkpoints as often as they can."""
+    store, listener = Store(out), listener or Silent()
+    store.open_for_writing()
+    pool = listener.pool if isinstance(listener, Killer) else LocalPool(2)
+    return sweep(runs, store, pool, listener, QUICKLY)  # type: ignore[arg-type]
+
+
+def files(out: Path) -> dict[str, str]:
+    """Every file of every finished run, by its digest; the log is the process's, and may grow at its end."""
+    runs = out / "runs"
+    return {
+        str(p.relative_to(runs)): digest(p)
+        for p in sorted(runs.rglob("*"))
+        if p.is_file() and p.name != "log.txt"
+    }
+
+
+def records(out: Path) -> dict[str, Any]:
+    """All that is said of each run, and its metrics to the byte."""
+    found = {}
+    for run in Store(out).read_all():
+        said = {key: value for key, value in run.record.items() if key not in ONCE}
+        found[run.id] = (json.dumps(said, sort_keys=True), digest(run.path / "metrics.parquet"))
+    return found

@@ -1,0 +1,100 @@
+"""A kind of task without torch, a simulator or anything to learn: a vector that each phase stirs with past vectors.
+What matters is that every bit of a phase depends on every phase before it, and that a phase takes a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staleharness.base.streams import stream
+from staleharness.simulator.buffer import Version
+from staleharness.simulator.loop import Collected, Simulation
+from staleharness.simulator.phase import Scores
+from staleharness.spec import RunSpec
+from staleharness.task import ENVS, Task
+
+Floats = NDArray[np.float64]
+SIZE = 8
+
+
+@dataclass(frozen=True)
+class ToySpec(RunSpec):
+    """A phase is one step."""
+
+    steps: int = 60
+    evaluations: int = 3
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"quick": {}}
+
+    @property
+    def steps_per_phase(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> str:
+        return f"{self.steps} phases"
+
+
+@ENVS.register("toy")
+class Toy(Task):
+    """Numbers that are stirred."""
+
+    kind: ClassVar[str] = "toy"
+    settings: ClassVar[type[RunSpec]] = ToySpec
+    ids: ClassVar[dict[str, str]] = {"toy": "numbers that are stirred"}
+
+    @classmethod
+    def simulation(cls, spec: RunSpec, folder: Path) -> ToySimulation:
+        return ToySimulation(spec, cls())
+
+
+class Finite(np.ndarray):
+    """What the loop asks of log-probabilities."""
+
+    def isfinite(self) -> Any:
+        return np.isfinite(self)
+
+
+class Stirred:
+    """Policy and learner in one."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.x: Floats = stream(spec.seed, "init").normal(size=SIZE)
+        self.gradient_steps = 0
+
+    def snapshot(self, phase: int, gradient_step: int) -> Version:
+        return Version(phase, gradient_step, {"x": self.x.tolist()})  # type: ignore[dict-item]
+
+    def train(self, data: Floats, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
+        self.x = np.tanh(self.x + data.mean(0))
+        self.gradient_steps += 1
+        return {"x": float(self.x[0]), "norm": float(np.linalg.norm(self.x))}, {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"x": self.x.tolist(), "gradient_steps": self.gradient_steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.x, self.gradient_steps = np.array(state["x"]), state["gradient_steps"]
+
+
+class ToySimulation(Simulation[Floats]):
+    def __init__(self, spec: RunSpec, task: Task) -> None:
+        super().__init__(spec, task)
+        self.policy = self.learner = Stirred(spec)  # type: ignore[assignment]
+
+    def collect(self, phase: int) -> Collected[Floats]:
+        versions = self.lags.draw(phase, 4).starts
+        acted = np.array([self.buffer[int(v)].tensors["x"] for v in versions])
+        acted += stream(self.spec.seed, "action", phase).normal(size=acted.shape)
+        histogram = np.bincount(phase - versions, minlength=self.spec.capacity).tolist()
+        said = {"lag_histogram": histogram, "lag_mean": float((phase - versions).mean())}
+        return Collected(acted, np.zeros(4).view(Finite), said, {})  # type: ignore[arg-type]
+
+    def evaluate(self) -> Scores:
+        scores = {way: [float(self.policy.x.sum())] for way in ("sampled", "deterministic")}  # type: ignore[attr-defined]
+        return Scores(scores, {way: [1] for way in scores}, 1)

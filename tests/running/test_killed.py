@@ -1,0 +1,170 @@
+"""SIGKILL, timed from progress: nothing is lost, nothing is counted twice, and no bit is another."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from killing import QUICKLY, Killer, files, records, swept
+from known_plugins import known
+from places import HELPERS
+from sweeping import TINY, Silent, environment, relatives, wait_until
+
+from staleharness.running.job import Job
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.runners.local import LocalPool
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+TOY = HELPERS / "toy_kind.py"
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    with known(TOY):
+        yield
+
+
+def toys(seeds: int = 6) -> tuple[PlannedRun, ...]:
+    return plan(ask(env="toy", k="4", algo="spo", seeds=str(seeds))).runs
+
+
+def hoppers() -> tuple[PlannedRun, ...]:
+    asked = {"env": "Hopper", "k": "1,4", "algo": "ppo_clip", "seeds": "1", "settings": TINY}
+    return plan(ask(**asked, steps=str(64 * 60))).runs
+
+
+def kill_workers(tmp_path: Path, runs: tuple[PlannedRun, ...], kills: int, apart: int) -> None:
+    """Sweeps with `kills` killed workers between them, folder by folder, each until it is complete."""
+    swept(tmp_path / "straight", runs)
+    straight = records(tmp_path / "straight")
+    assert len(straight) == len(runs)
+    killer, round_ = Killer(0, kills, apart), 0
+    while len(killer.killed) < kills:
+        round_ += 1
+        assert round_ <= kills, "no worker lives long enough to be killed"
+        out, finished = tmp_path / str(round_), dict[str, str]()
+        while True:
+            killer.pool = LocalPool(2)
+            outcome = swept(out, runs, killer)
+            held = files(out)
+            assert finished.items() <= held.items(), "what was finished has changed"
+            assert {failure["class"] for failure in outcome.failed.values()} <= {"Killed"}
+            assert sorted([*outcome.done, *outcome.skipped, *outcome.failed]) == sorted(
+                r.run_id for r in runs
+            )
+            finished = held
+            if not outcome.failed:
+                break
+        assert records(out) == straight
+        assert list((out / "attempts").iterdir()) == [] and not (out / "damaged").exists()
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_few_killed_workers(tmp_path: Path) -> None:
+    kill_workers(tmp_path, toys(3), kills=5, apart=60)
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("toy")
+def test_eighty_killed_workers(tmp_path: Path) -> None:
+    kill_workers(tmp_path, toys(), kills=80, apart=90)
+
+
+@pytest.mark.faults
+def test_twelve_killed_workers_of_real_ppo(tmp_path: Path) -> None:
+    kill_workers(tmp_path, hoppers(), kills=12, apart=50)
+
+
+# A sweep that kills itself, or itself and all its workers and their server, at the n-th phase that it hears of.
+SWEEP = """
+import os, signal, sys
+from pathlib import Path
+from killing import swept
+from sweeping import Silent
+from test_killed import hoppers, toys
+
+class Suicidal(Silent):
+    left = int(sys.argv[3])
+    def phase(self, run, progress):
+        self.left -= 1
+        if self.left == 0:
+            os.killpg(0, signal.SIGKILL) if sys.argv[4] == "all" else os.kill(os.getpid(), signal.SIGKILL)
+
+swept(Path(sys.argv[1]), {"toys": toys, "hoppers": hoppers}[sys.argv[2]](), Suicidal())
+"""
+
+
+def kill_sweeps(tmp_path: Path, name: str, runs: tuple[PlannedRun, ...], kills: int, apart: int) -> None:
+    """Sweeps that are killed, alone or with everything they have started, `kills` times in all."""
+    swept(tmp_path / "straight", runs)
+    straight, killed, draw, round_ = records(tmp_path / "straight"), 0, random.Random(0), 0
+    path = os.pathsep.join([environment()["PYTHONPATH"], str(HELPERS), str(Path(__file__).parent)])
+    while killed < kills:
+        round_ += 1
+        out, finished = tmp_path / str(round_), dict[str, str]()
+        while killed < kills:
+            whom = draw.choice(["all", "sweep"])
+            words = [sys.executable, "-c", SWEEP, str(out), name, str(draw.randint(1, apart)), whom]
+            variables = environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(TOY))
+            ended = subprocess.run(
+                words, env=variables, capture_output=True, text=True, start_new_session=True
+            )
+            assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+            held = files(out)
+            assert finished.items() <= held.items(), "what was finished has changed"
+            finished = held
+            if ended.returncode == 0:
+                break
+            killed += 1
+        wait_until(lambda folder=out: not relatives(folder), 60)  # orphans end by themselves  # type: ignore[misc]
+        assert not swept(out, runs).failed
+        assert records(out) == straight and list((out / "attempts").iterdir()) == []
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("toy")
+def test_twenty_killed_sweeps(tmp_path: Path) -> None:
+    kill_sweeps(tmp_path, "toys", toys(), kills=20, apart=200)
+
+
+@pytest.mark.faults
+def test_eight_killed_sweeps_of_real_ppo(tmp_path: Path) -> None:
+    kill_sweeps(tmp_path, "hoppers", hoppers(), kills=8, apart=80)
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_worker_that_was_stopped_and_comes_back_is_not_a_second_writer(tmp_path: Path) -> None:
+    """Its sweep is gone, another has begun; whichever publishes, there is one run, with the bits of any."""
+    (run,) = toys(1)
+    swept(tmp_path / "straight", (run,))
+    out = tmp_path / "out"
+    Store(out).open_for_writing()
+    pool = LocalPool(1)
+    pool.open([])
+    pool.start(
+        Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0)
+    )
+    worker = pool._workers[run.run_id].process
+    log = Store(out).attempt_dir(run.run_id) / "metrics.jsonl"
+    wait_until(lambda: log.is_file() and log.stat().st_size)
+    os.kill(worker.pid, signal.SIGSTOP)
+
+    class Reviving(Silent):
+        def started(self, run: PlannedRun) -> None:
+            threading.Timer(0.5, os.kill, (worker.pid, signal.SIGCONT)).start()
+
+    outcome = swept(out, (run,), Reviving())
+    while worker.is_alive():
+        time.sleep(0.05)
+    pool.close()
+    assert outcome.done == [run.run_id] and records(out) == records(tmp_path / "straight")
+    assert list((out / "attempts").iterdir()) == [] and QUICKLY.stall > 60

@@ -1,0 +1,267 @@
+"""Whatever has become of an attempt, the next call comes to the result of a run that nothing has happened to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash import EVERY, Died, every_crash
+
+from staleharness.errors import Interrupted, UserError
+from staleharness.running import checkpoint, run
+from staleharness.running.job import Job
+from staleharness.running.plan import plan
+from staleharness.simulator.loop import Simulation
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+Act = Callable[[Path], object]
+PHASES = 5
+
+
+@pytest.fixture
+def job(tmp_path: Path, tabular: Path) -> Job:
+    return job_of(tmp_path / "out")
+
+
+def job_of(root: Path, seed: int = 0) -> Job:
+    """A run of five phases that takes milliseconds, with a checkpoint after each."""
+    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[
+        0
+    ]
+    Store(root).open_for_writing()
+    return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
+
+
+def carry_out(job: Job, stop_after: int | None = None) -> list[int]:
+    """The phases that were gone through, until the end or the given one."""
+    heard: list[int] = []
+    asked = lambda: bool(heard) and heard[-1] == stop_after  # noqa: E731
+    try:
+        run.execute(job, lambda message: heard.append(message["phase"]), asked)
+    except Interrupted:
+        assert stop_after is not None
+    return heard
+
+
+def result(job: Job) -> tuple[str, Any]:
+    """What must be the same however a run came about."""
+    found = Store(job.root).read(job.run_id)
+    assert found is not None
+    return found.record["metrics_sha256"], found.record["scores"]
+
+
+@pytest.fixture
+def straight(tmp_path: Path, job: Job) -> tuple[str, Any]:
+    alone = job_of(tmp_path / "straight")
+    assert alone.run_id == job.run_id and carry_out(alone) == [1, 2, 3, 4, 5]
+    return result(alone)
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def a_digit(attempt: Path) -> None:
+    """Of the learning rate in the first phase: still JSON, still a number."""
+    log = attempt / "metrics.jsonl"
+    flip(log, log.read_bytes().index(b"0.05") + 3)
+
+
+def another_seed(attempt: Path) -> None:
+    other = job_of(attempt.parents[1], seed=1)
+    carry_out(other, stop_after=3)
+    there = Store(other.root).attempt_dir(other.run_id)
+    for path in (*attempt.glob("checkpoint-*"), *attempt.glob("*.jsonl")):
+        path.unlink()
+    for path in (*there.glob("checkpoint-*"), *there.glob("*.jsonl")):
+        shutil.copy(path, attempt)
+
+
+def each(pattern: str, act: Act) -> Act:
+    return lambda attempt: [act(path) for path in sorted(attempt.glob(pattern))]
+
+
+def made_up(path: Path) -> None:
+    """A checkpoint that is whole, of this run, and of no use."""
+    import io
+
+    import torch
+
+    state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
+    checkpoint.save(path.parent, 3, {**state, "simulation": {"phase": 3}})
+
+
+DAMAGE: dict[str, Act] = {
+    "a flipped digit in a log": a_digit,
+    "broken JSON in a log": lambda a: flip(a / "metrics.jsonl", 0),
+    "a flipped byte in the other log": lambda a: flip(a / "timing.jsonl", 5),
+    "half a log": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes()[:200]),
+    "a log that grew": lambda a: (a / "metrics.jsonl").write_bytes(
+        (a / "metrics.jsonl").read_bytes() + b"{torn"
+    ),
+    "no log": lambda a: (a / "metrics.jsonl").unlink(),
+    "a folder for a log": lambda a: ((a / "metrics.jsonl").unlink(), (a / "metrics.jsonl").mkdir()),
+    "checkpoints of another seed": another_seed,
+    "checkpoints cut short": each("checkpoint-*", lambda p: p.write_bytes(p.read_bytes()[:100])),
+    "no checkpoint": each("checkpoint-*", Path.unlink),
+    "a folder for a checkpoint": lambda a: (a / "checkpoint-00000009.pt").mkdir(),
+    "a broken failure": lambda a: (a / "failure.json").write_text("{"),
+    "a manifest of nothing": lambda a: (a / "manifest.json").write_text("{}"),
+    "a record that is another's": lambda a: (a / "run.json").write_text('{"id": "0123456789ab"}'),
+    "torn files": lambda a: [
+        (a / f".{name}.abcdefgh").write_text("torn") for name in ("job.json", "run.json")
+    ],
+    "nothing": lambda a: shutil.rmtree(a),
+    "a file": lambda a: (shutil.rmtree(a), a.write_text("mine")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_an_attempt_that_was_damaged_comes_to_the_same_result(
+    job: Job, straight: tuple[str, Any], how: str
+) -> None:
+    carry_out(job, stop_after=3)
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    DAMAGE[how](attempt)
+    Store(job.root).open_attempt(job.run_id)  # as a worker does
+    assert carry_out(job)[-1] == PHASES
+    assert result(job) == straight and not attempt.exists()
+
+
+def test_a_checkpoint_that_cannot_be_restored_fails_once(job: Job, straight: tuple[str, Any]) -> None:
+    carry_out(job, stop_after=3)
+    made_up(max(Store(job.root).attempt_dir(job.run_id).glob("checkpoint-*")))
+    with pytest.raises(KeyError):
+        carry_out(job)
+    assert carry_out(job) == [1, 2, 3, 4, 5] and result(job) == straight
+
+
+def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="is not what was written to it"):
+        patch.setattr(
+            run, "_progress", lambda simulation, _: a_digit(attempt) if simulation.phase == 4 else {}
+        )
+        run.execute(job, lambda message: None, lambda: False)
+    assert not Store(job.root).is_done(job.run_id)
+    assert carry_out(job) == [1, 2, 3, 4, 5] and result(job) == straight
+
+
+def test_a_finished_attempt_is_published_and_not_trained(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(Store, "publish", lambda self, run_id: seal_and_die(self, run_id))
+        carry_out(job)
+    monkeypatch.setattr(run, "simulation_of", None)  # nothing is simulated
+    assert carry_out(replace(job, label="as another sweep calls it")) == []
+    assert result(job) == straight
+
+
+def seal_and_die(store: Store, run_id: str) -> None:
+    from staleharness.store.stored_run import seal
+
+    seal(store.attempt_dir(run_id))
+    raise Died
+
+
+def test_what_lies_in_the_place_of_a_run_is_put_aside_when_it_is_made(
+    job: Job, straight: tuple[str, Any]
+) -> None:
+    carry_out(job)
+    place = Store(job.root).run_dir(job.run_id)
+    (place / "run.json").unlink()
+    assert carry_out(job) == [1, 2, 3, 4, 5] and result(job) == straight
+    assert (Path(job.root) / "damaged" / job.run_id / "metrics.parquet").is_file()
+
+
+@pytest.mark.parametrize("where", ["evaluate", "conclude"])
+def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def die(*what: Any) -> None:
+        raise Died
+
+    carry_out(job, stop_after=4)
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        kind = type(simulation(job))
+        patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (run, "conclude", die)))
+        carry_out(job)
+    monkeypatch.setattr(Simulation, "_train", die)
+    assert carry_out(job) == [5] and result(job) == straight
+
+
+def simulation(job: Job) -> Any:
+    from staleharness.task import find_env, simulation_of
+
+    return simulation_of(find_env("random-mdp-0")[1].settings.from_dict(job.spec))
+
+
+def test_a_run_is_not_continued_with_other_instructions(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "COMPATIBLE")
+        carry_out(job, stop_after=3)
+    assert carry_out(job) == [1, 2, 3, 4, 5]
+    assert "was made with something else: MKL_CBWR: COMPATIBLE -> None" in caplog.text
+    assert "MKL_CBWR" not in Store(job.root).read_all()[0].record["fingerprint"]
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
+@pytest.mark.parametrize("step", EVERY)
+def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
+    tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
+) -> None:
+    """Of a whole run: its logs, each of its checkpoints, its tables and its publication."""
+
+    def first(n: int) -> None:
+        with contextlib.suppress(UserError):  # as the command line does
+            carry_out(job_of(tmp_path / str(n)))
+
+    stride = 13 * step if step > 1 else 1
+    for n in every_crash(first, at_most=800, step=stride, refusal=refusal):
+        job = job_of(tmp_path / str(n))
+        store = Store(job.root)
+        assert store.is_done(job.run_id) == store.run_dir(job.run_id).exists()
+        store.open_attempt(job.run_id)
+        carry_out(job)
+        assert result(job) == straight
+        assert [path.name for path in store.root.rglob(".*") if path.name != ".lock"] == []
+        shutil.rmtree(job.root)
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC, errno.EIO], ids=str)
+def test_a_checkpoint_that_cannot_be_written_leaves_those_before_it(
+    tmp_path: Path, refusal: int | None
+) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, {"phase": phase})
+    for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, {"phase": 3}), refusal=refusal):
+        found = checkpoint.load_newest(tmp_path)
+        assert found is not None and found["phase"] in (2, 3)
+
+
+def test_no_clock_that_jumps_changes_a_run(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jumps = itertools.cycle([0.0, 1e9, -3600.0, 4e9])  # 1970, 2001, before all that, 2096
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    carry_out(job, stop_after=2)
+    for path in Store(job.root).attempt_dir(job.run_id).iterdir():
+        os.utime(path, (next(jumps) % 1e9,) * 2)
+    assert carry_out(job) == [3, 4, 5] and result(job) == straight

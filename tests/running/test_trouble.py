@@ -1,0 +1,153 @@
+"""Trouble around a run, told in one line of bearable length and by the right name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from places import ROOT
+from sweeping import TINY, Silent
+
+from staleharness import __main__ as entry
+from staleharness.errors import UserError
+from staleharness.running import worker
+from staleharness.running.execution import carry_out
+from staleharness.running.limits import Limits, from_environment
+from staleharness.running.plan import plan
+from staleharness.running.runner import Ended
+from staleharness.running.watch import Watch
+from staleharness.store import log
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+
+def test_twenty_megabytes_of_an_error_are_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("x" * 20_000_000)
+    told = worker.describe(ValueError("begin " + "y" * 20_000_000 + " end"), tmp_path)
+    assert told["message"].startswith("begin y") and told["message"].endswith("y end")
+    assert len(told["message"]) < 1100 and len(told["log_tail"]) < 60_000
+    (tmp_path / "log.txt").write_text("line\n" * 1_000_000)
+    assert worker.describe(ValueError(), tmp_path)["log_tail"] == "\n".join(["line"] * 25)
+
+
+def what_torch_says() -> RuntimeError:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), "OOM"),
+        (what_torch_says(), "OOM"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "OOM"),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "OOM"),
+        (RuntimeError("std::bad_alloc"), "OOM"),
+        (OSError(errno.ENOSPC, "No space left on device"), "DiskFull"),
+        (OSError(errno.EFBIG, "File too large"), "DiskFull"),
+        (OSError(errno.EIO, "Input/output error"), "OSError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+    ids=str,
+)
+def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, kind: str) -> None:
+    assert worker.describe(error, tmp_path)["class"] == kind
+
+
+def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MOST", 1000)
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"flood " * 1000 + b"the reason\n")
+    with open(path, "ab") as writer:
+        log.shorten_log(path)
+        writer.write(b"goes on\n")
+    assert path.stat().st_size < 600 and path.read_text().endswith("the reason\ngoes on\n")
+    before = path.read_bytes()
+    log.shorten_log(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "1s"])
+@pytest.mark.parametrize("name", ["STALEHARNESS_CHECKPOINT_SECONDS", "STALEHARNESS_STALL_SECONDS"])
+def test_a_time_that_is_none_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    planned = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1"))
+    with pytest.raises(UserError, match=f"{name}='{text}' is not a number of seconds"):
+        carry_out(planned, Store(tmp_path / "out"), 1, lambda done: Silent())  # type: ignore[arg-type, return-value]
+    assert not (tmp_path / "out").exists()
+
+
+def test_times_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHECKPOINT", "STALL"):
+        monkeypatch.delenv(f"STALEHARNESS_{name}_SECONDS", raising=False)
+    assert from_environment() == Limits()
+    monkeypatch.setenv("STALEHARNESS_CHECKPOINT_SECONDS", "0.5")
+    monkeypatch.setenv("STALEHARNESS_STALL_SECONDS", "inf")
+    assert from_environment() == Limits(checkpoint=0.5, stall=float("inf"))
+
+
+def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("staleharness.running.watch.time.monotonic", lambda: clock[0])
+    (run,) = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1")).runs
+    watch, active = Watch(100.0), {run.run_id: run}
+    watch.heard(run.run_id)
+    for passed, said in ((49, 0), (2, 1), (20, 1)):
+        clock[0] += passed
+        assert watch.overdue(active) == [] and caplog.text.count("has made no progress") == said
+    watch.heard(run.run_id)  # it did
+    clock[0] += 99
+    assert watch.overdue(active) == [] and caplog.text.count("has made no progress") == 2
+    clock[0] += 2
+    assert watch.overdue(active) == [run.run_id]
+    assert watch.why(Ended(run.run_id, None, "signal SIGKILL")).how == "a stall: no progress for 1m40s"
+    assert watch.why(Ended("another", None, "signal SIGKILL")).how == "signal SIGKILL"
+
+
+START = """
+import sys
+from staleharness.running.runners import local
+local.WORKER = "json"
+pool = local.LocalPool(1)
+pool.open([])
+"""
+
+
+def test_a_long_tmpdir_is_no_trouble(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", START], env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Impatient(MetaPathFinder):
+        def find_spec(self, name: str, *more: Any) -> None:
+            if name == "staleharness.cli":
+                signal.raise_signal(signal.SIGINT)
+
+    assert threading.current_thread() is threading.main_thread()
+    monkeypatch.delitem(sys.modules, "staleharness.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Impatient(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    assert ended.value.code == 130

@@ -1,0 +1,136 @@
+"""A stored run can be made again, and what differs is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killing import swept
+from known_plugins import known
+from places import HELPERS
+from sweeping import said, staleharness
+
+from staleharness.base.files import write_json
+from staleharness.running.plan import plan
+from staleharness.running.verify import BOUND, again, compare
+from staleharness.store.pack import pack
+from staleharness.store.store import Store
+from staleharness.store.stored_run import StoredRun, seal
+from staleharness.store.study import ask
+
+TOY = HELPERS / "toy_kind.py"
+
+
+@pytest.fixture
+def stored(tmp_path: Path, tabular: Path) -> Path:
+    runs = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs
+    swept(tmp_path / "results", runs)
+    return tmp_path / "results"
+
+
+def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any) -> StoredRun:
+    """The run with other numbers, sealed anew."""
+    write_json(run.path / "run.json", {**run.record, **(record or {})})
+    frame = run.metrics()
+    for name, (phase, value) in columns.items():
+        frame.loc[phase, name] = value
+    frame.to_parquet(run.path / "metrics.parquet", index=False)
+    seal(run.path)
+    found = Store(run.path.parents[1]).read(run.id)
+    assert found is not None
+    return found
+
+
+def test_a_run_made_again_is_the_same_to_the_bit_from_a_folder_a_run_and_a_bundle(
+    stored: Path, tmp_path: Path
+) -> None:
+    pack(str(stored), str(tmp_path / "bundle"), None)
+    some = Store(stored).read_all()[0].id
+    places = [
+        (stored, 2),
+        (stored / "runs" / some, 1),
+        (tmp_path / "bundle", 2),
+        (tmp_path / "bundle/runs" / some, 1),
+    ]
+    for place, count in places:
+        done = staleharness("verify", str(place), "--jobs", "2", "--out", str(tmp_path / "made"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("the same bits in all 5 phases and the final scores") == count
+        assert f"{count} of {count} run" in done.stdout and "0 not the same, 0 not made" in done.stdout
+
+
+def test_the_first_difference_is_named_and_is_a_failure(stored: Path) -> None:
+    first, second = Store(stored).read_all()
+    change(first, lag_mean=(3, 7.5), tv_data=(4, 0.5))
+    scores = {**second.record["scores"], "sampled": {**second.record["scores"]["sampled"], "mean": 1.0}}
+    change(second, {"scores": scores})
+    done = staleharness("verify", str(stored), "--json")
+    assert done.returncode == 1
+    verdicts = {v["id"]: v for v in said(done)["runs"]}
+    assert verdicts[first.id]["equal_phases"] == 3 and not verdicts[first.id]["holds"]
+    assert verdicts[first.id]["first_difference"].startswith("phase 3: lag_mean 7.5 -> ")
+    assert verdicts[second.id]["equal_phases"] == 5
+    assert verdicts[second.id]["first_difference"] == "the final scores"
+    assert "DIFFERS after 3 of 5 equal phases" in done.stderr and "2 not the same" in done.stderr
+
+
+@pytest.fixture
+def twice(stored: Path, tmp_path: Path) -> tuple[StoredRun, StoredRun]:
+    """A run, and what making it again comes to."""
+    shutil.copytree(stored, tmp_path / "made")
+    return Store(stored).read_all()[0], Store(tmp_path / "made").read_all()[0]
+
+
+@pytest.mark.parametrize(("off", "holds"), [(BOUND / 2, True), (BOUND * 2, False)])
+def test_another_kind_of_machine_is_held_to_the_bound(
+    twice: tuple[StoredRun, StoredRun], off: float, holds: bool
+) -> None:
+    stored, made = twice
+    other = {"fingerprint": {**stored.record["fingerprint"], "cpu": "Another CPU"}}
+    verdict = compare(change(stored, other, lag_mean=(0, off)), made)
+    assert (verdict.same, verdict.holds, verdict.phases) == (False, holds, 0)
+    assert verdict.apart == pytest.approx(off) and verdict.made_with[0].startswith("cpu: Another CPU -> ")
+
+
+def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, StoredRun]) -> None:
+    stored, made = twice
+    other = {"fingerprint": {**stored.record["fingerprint"], "staleharness": "0.0.1"}}
+    verdict = compare(change(stored, other, lag_mean=(0, 1e-9)), made)
+    assert not verdict.holds and verdict.made_with[0].startswith("staleharness: 0.0.1 -> ")
+
+
+def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: Path, tmp_path: Path) -> None:
+    with known(TOY):
+        (run,) = plan(ask(env="toy", algo="spo", seeds="1", steps="3")).runs
+        swept(tmp_path / "toys", (run,))
+    edited = tmp_path / "toy_kind.py"
+    edited.write_text(TOY.read_text() + "\nEDITED = True\n")
+    done = staleharness("verify", str(tmp_path / "toys"), "--plugin", str(edited))
+    assert done.returncode == 0 and "its plugins say something else today" in done.stdout
+
+
+def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: Path) -> None:
+    for run in Store(stored).read_all():
+        assert again(run).run_id == run.id
+        spec = json.loads((run.path / "run.json").read_text())["spec"]
+        assert again(run).spec.to_dict() == spec
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "holds no results yet"),
+        (["results/runs/0123456789ab"], "there is no finished run in"),
+        (["results", "--n", "0"], "must be at least 1, or all"),
+        (["results", "--env", "Ant"], "no finished run that matches"),
+    ],
+)
+def test_what_cannot_be_verified_is_one_line(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(stored.parent)
+    done = staleharness("verify", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,110 @@
+"""What docs/threat_model.md says, where no other file tests it: nothing that was read is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from known_plugins import known
+from places import ROOT
+from results_helper import write_run
+from sweeping import staleharness
+
+from staleharness.algorithm import ALGORITHMS
+from staleharness.store.store import Store
+
+NEVER = {
+    "eval", "exec", "os.system", "os.popen", "pickle.load", "marshal.load", "marshal.loads", "shelve.open",
+    "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "pd.read_pickle", "joblib.load", "dill.load",
+}  # fmt: skip
+PICKLES = {"staleharness/testing/lag_models.py"}  # its own, a moment old: whether a model survives being sent
+
+
+def calls() -> Iterator[tuple[str, str, dict[str, ast.expr]]]:
+    """(file, what is called, by which keywords) of the package and of the built-in plugins."""
+    for folder in ("staleharness", "algorithms", "envs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    words = {k.arg: k.value for k in node.keywords if k.arg}
+                    yield path.relative_to(ROOT).as_posix(), ast.unparse(node.func), words
+
+
+def test_nothing_that_was_read_is_executed() -> None:
+    seen = 0
+    for file, name, words in calls():
+        seen += 1
+        assert name not in NEVER, f"{file} calls {name}"
+        assert name != "pickle.loads" or file in PICKLES, f"{file} calls {name}"
+        for word, value in words.items():
+            said = isinstance(value, ast.Constant) and value.value
+            assert word not in ("shell", "trust_remote_code") or said is False, f"{file}: {word}"
+            assert word != "allow_pickle" or said is False, f"{file}: {word}"
+        if name == "torch.load":
+            value = words["weights_only"]
+            assert isinstance(value, ast.Constant) and value.value is True, f"{file} loads what may execute"
+    assert seen > 5000
+
+
+def test_nothing_serves_the_network() -> None:
+    for path in sorted((ROOT / "staleharness").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            served = {"socket", "socketserver", "http", "xmlrpc", "asyncio"} & {
+                n.partition(".")[0] for n in names
+            }
+            assert not served, f"{path.relative_to(ROOT)} imports {served}"
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "algorithms.spo", "../spo", "/etc/passwd", "spo.py", "__import__"]
+)
+def test_a_method_is_a_registered_name_and_never_a_path(tmp_path: Path, name: str) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(f"env = 'Hopper'\nalgorithm = [{json.dumps(name)}]\nseeds = 1\n")
+    for words in (["--env", "Hopper", "--algo", name], ["--spec", str(study)]):
+        done = staleharness("sweep", *words, "--out", str(tmp_path / "out"))
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_hidden_files_of_a_plugin_folder_are_not_executed(tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text("SEEN = True\n")
+    for name in (".hidden.py", "_private.py", "notes.txt", "deeper/plugin.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit('executed')\n")
+    with known(tmp_path):
+        assert "spo" in ALGORITHMS
+
+
+NAMES = [
+    "</script><img src=x onerror=alert(1)>",
+    "../../escaped",
+    "/etc/escaped",
+    "CON",
+    "x" * 300,
+    "\x1b[31mred\x1b[0m",
+]
+
+
+def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(
+    tmp_path: Path,
+) -> None:
+    out, before = tmp_path / "work" / "results", {"work"}
+    for name in NAMES:
+        write_run(out, name, 0, phases=2, capacity=1)
+    for verb in ("status", "export", "pack"):
+        words = {
+            "export": ["csv", "--to", str(tmp_path / "work/csv")],
+            "pack": [str(out), str(tmp_path / "work/bundle")],
+        }
+        place = [] if verb == "pack" else ["--out", str(out)]
+        done = staleharness(verb, *words.get(verb, []), *place)
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert {run.label for run in Store(tmp_path / "work" / "bundle").read_all()} == set(NAMES)
