@@ -109,7 +109,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     if not (runs := [run for run in runs if not raced(run)]):
         raise UserError(
             f"{command.source} holds no finished run that matches and can be made again (of a run whose processes "
-            "raced, LAG=real_time, only the trace beside its record is a replay)"
+            "raced, LAG=async, only the trace beside its record is a replay)"
         )
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":

@@ -114,7 +114,7 @@ def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: P
 
 def test_a_race_of_processes_is_not_made_again(stored: Path) -> None:
     for run in Store(stored).read_all():
-        change(run, {"spec": {**run.spec, "lag": "real_time"}})
+        change(run, {"spec": {**run.spec, "lag": "async"}})
     done = staleharness("verify", str(stored))
     assert done.returncode == 2 and "only the trace beside its record is a replay" in done.stderr
 
