@@ -144,8 +144,9 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages of methods, docs/methods/, and of lag models, from their files, and docs/leaderboard.md from the bundles
+docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard
 	@$(PYTHON) docs/generate.py
+	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
 
 lint: $(STAMP) ## style, layout and who imports whom

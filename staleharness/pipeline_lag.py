@@ -61,10 +61,11 @@ class PipelineLag(LagModel):
 
     def schedule(self, demand: Demand) -> Schedule:
         """Raises `UserError` where the rules starve the trainer, with the time at which they did."""
+        pipeline = self.pipeline(demand)
         try:
-            return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag")))
+            return schedule_of(simulate(pipeline, integer(demand.seed, "lag")))
         except UserError as error:
-            raise UserError(f"LAG={self.text}: {error}") from error
+            raise UserError(f"LAG={self.text}: {error} (s: training steps)") from error
 
     def bound(self, demand: Demand) -> int | None:
         rules = self.rules(demand)

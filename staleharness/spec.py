@@ -41,22 +41,22 @@ class RunSpec:
     steps: int = 1  # of training, in the unit of the kind of task; evaluation is counted apart
 
     # learning, shared by all algorithms
-    epochs: int = 1
+    epochs: int = 1  # passes over the data of a phase
     minibatches: int = 1  # gradient steps per epoch and phase
-    learning_rate: float = 3e-4
+    learning_rate: float = 3e-4  # of Adam, AdamW where there is weight decay
     anneal_learning_rate: bool = True  # linearly to zero over the phases
-    adam_epsilon: float = 1e-5
-    discount: float = 0.99  # γ
-    gae_lambda: float = 0.95  # λ
-    normalise_advantage: bool = True  # per minibatch
-    entropy_coef: float = 0.0
-    max_grad_norm: float = 0.5
+    adam_epsilon: float = 1e-5  # ε in Adam's denominator
+    discount: float = 0.99  # γ, per decision
+    gae_lambda: float = 0.95  # λ of GAE and V-trace
+    normalise_advantage: bool = True  # to mean 0 and deviation 1, per minibatch
+    entropy_coef: float = 0.0  # of the entropy bonus in the loss
+    max_grad_norm: float = 0.5  # longer gradients are scaled down to it
     step_size: StepSize = "constant"  # beside the schedule: × √ESS of the minibatch, or ÷ its mean lag
 
     evaluations: int = 10  # points on the learning curve, the final one included
 
     # machine
-    device: str = "cpu"
+    device: str = "cpu"  # where networks live: cpu, cuda or cuda:N; physics stays on the CPU
     threads: int = 1  # of torch and of the physics; bits depend on it
 
     advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import runpy
 from pathlib import Path
@@ -57,6 +58,15 @@ def test_every_module_and_file_that_a_page_names_is_there(page: Path) -> None:
             thing = getattr(thing, part)
 
 
+def test_the_page_of_settings_is_what_the_specs_say() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "generate_settings.py"))
+    text = prose(ROOT / "docs" / "settings.md")
+    assert made["page"]() == text, "run make docs"
+    for kind in made["KINDS"].values():
+        for name in set(kind.settings()) - made["FOUND_OUT"]:
+            assert f"| `{name}` |" in text, name
+
+
 def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
@@ -93,3 +103,13 @@ def test_the_first_study_runs_cell_by_cell(
     assert sum(line.startswith("phase ") for line in lines) == 4
     assert any(line.startswith("my_idea[cap=2.0] ") for line in lines)
     assert (tmp_path / "first_study.png").stat().st_size > 5_000
+
+
+def test_the_notebook_has_the_cells_of_the_script_and_was_executed() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "generate_notebook.py"))
+    cells = json.loads(prose(ROOT / "docs" / "first_study.ipynb"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert code == [text for _, text in made["cells"]() if text], "run python docs/generate_notebook.py"
+    outputs = [out for cell in cells if cell["cell_type"] == "code" for out in cell["outputs"]]
+    assert any("10 runs are stored" in "".join(out.get("text", [])) for out in outputs)
+    assert any("image/png" in out.get("data", {}) for out in outputs)

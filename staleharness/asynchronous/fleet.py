@@ -18,11 +18,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
 from ..base.processes import nothing_of_main
+from ..simulator.ages import added
 from ..simulator.buffer import Version
+from ..simulator.ledger import Count, Flow
 from .actor import Load, Made, Making, Post, work
 from .board import Board
 from .recorder import Recorder
@@ -68,6 +72,8 @@ class Fleet:
         self.blocked: deque[tuple[_Member, int, Made]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None
         self.deaths = 0
+        self.finished, self.dropped = Count(), Count()  # since the learner took its last batch
+        self.dropped_lags: list[int] = []
         self.members: list[_Member] = []
         self.condition = threading.Condition()
         begun = [entry.actor for entry in recorder.entries]
@@ -84,8 +90,9 @@ class Fleet:
         with self.condition:
             return {member.number: member.process.pid for member in self.members}
 
-    def take(self, phase: int) -> list[bytes]:
-        """The groups that this phase trains on, in the order in which they were finished; waits for them.
+    def take(self, phase: int) -> tuple[list[bytes], Flow]:
+        """The groups that this phase trains on, in the order in which they were finished, and what became of others
+        since the last time; waits for them.
 
         Raises what went wrong in an actor.
         """
@@ -102,7 +109,17 @@ class Fleet:
                 entry = self.recorder.entries[group]
                 entry.fate, entry.phase, entry.place, entry.trained_at = "trained", phase, place, now
             self._let_in()
-        return [made.content for _, made in taken]
+            flow = self._flow()
+        return [made.content for _, made in taken], flow
+
+    def _flow(self) -> Flow:
+        """What was finished, dropped and left waiting since the last time."""
+        waiting = Count()
+        for made in (*(made for _, made in self.queue), *(made for _, _, made in self.blocked)):
+            waiting += _count(made)
+        flow = Flow(self.finished, self.dropped, waiting, dropped_lags=self.dropped_lags)
+        self.finished, self.dropped, self.dropped_lags = Count(), Count(), []
+        return flow
 
     def close(self) -> None:
         """End all actors; what they were making goes down in the record as far as it got."""
@@ -121,6 +138,8 @@ class Fleet:
         for item in old:
             self.queue.remove(item)
             self.recorder.entries[item[0]].fate = "dropped_stale"
+            self.dropped += _count(item[1])
+            self.dropped_lags = added(self.dropped_lags, np.bincount(phase - _versions(item[1])).tolist())
         return bool(old)
 
     def _let_in(self) -> None:
@@ -185,6 +204,7 @@ class Fleet:
             if message.made is None:
                 return
             self.deaths = 0
+            self.finished += _count(message)
             self.blocked.append((member, group, message))
             self._let_in()
         elif message is EOFError:
@@ -215,6 +235,16 @@ class Fleet:
             self.error = self.error or error
             self.board.closed.value = 1
             self.condition.notify()
+
+
+def _count(made: Made) -> Count:
+    return Count(len(made.lengths), sum(made.lengths))
+
+
+def _versions(made: Made) -> NDArray[np.int64]:
+    """Of all decisions of a group, row by row."""
+    times = [np.diff([*np.minimum(made.starts, length), length]) for length in made.lengths]
+    return np.concatenate([np.repeat(made.versions, each) for each in times])
 
 
 def _tell(member: _Member, group: int | None) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.ledger import Count, Flow
 from ..spec import RunSpec
 from .actor import Load, Making
 from .fleet import Fleet, Order
@@ -40,14 +43,19 @@ class Processes:
         self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
         self.recorder = Recorder()
         self.fleet: Fleet | None = None
+        self.waiting = Count()  # finished, when the learner took its last batch
+        self.gone = Count()  # of a run that is resumed: what waited then
 
-    def take(self, buffer: PolicyBuffer, phase: int) -> list[bytes]:
+    def take(self, buffer: PolicyBuffer, phase: int) -> tuple[list[bytes], Flow]:
         """Announce the newest version, and wait for what this phase trains on."""
         if self.fleet is None:
             self.fleet = Fleet(self.order, self.recorder, buffer.newest)
         else:
             self.fleet.board.publish(buffer.newest)
-        return self.fleet.take(phase)
+        groups, flow = self.fleet.take(phase)
+        flow, self.gone = replace(flow, dropped=flow.dropped + self.gone), Count()
+        self.waiting = flow.queued
+        return groups, flow
 
     def beside(self) -> dict[str, bytes]:
         """The trace, once the actors have ended."""
@@ -60,10 +68,10 @@ class Processes:
             self.fleet = None
 
     def state_dict(self) -> dict[str, Any]:
-        if self.fleet is None:
-            return self.recorder.state_dict()
-        with self.fleet.condition:
-            return self.recorder.state_dict()
+        with contextlib.nullcontext() if self.fleet is None else self.fleet.condition:
+            recorded = self.recorder.state_dict()
+        return {"recorder": recorded, "waiting": vars(self.waiting).copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.recorder.load_state_dict(state)
+        self.recorder.load_state_dict(state["recorder"])
+        self.gone = Count(**state["waiting"])

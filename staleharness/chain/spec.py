@@ -23,7 +23,7 @@ class ChainSpec(TokenSpec):
     that the lag model assigns to it.
     """
 
-    steps: int = 128
+    steps: int = 128  # N of them in a phase
 
     # the task
     horizon: int = 64  # H, decisions of an episode
@@ -34,7 +34,7 @@ class ChainSpec(TokenSpec):
 
     # advantage and loss
     baseline: Literal["dr_grpo", "grpo", "rloo", "none"] = "dr_grpo"  # of the reward, over the minibatch
-    aggregation: Aggregation = "token-mean"
+    aggregation: Aggregation = "token-mean"  # how the losses of decisions become one number
 
     # learning: that of tokens, with a rate for a table of logits
     learning_rate: float = 0.03

@@ -130,17 +130,18 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
 
 def _runs(side: str, folder: str, command: Command) -> Results:
     from ..statistics.results import Results
+    from ..store.bundle import published
     from ..store.store import MARKER, Store
 
     if not folder:
         raise UserError(f"{side} is empty; give a folder with results")
-    root = user_path(folder)
+    root = published(folder)
     if not (root / MARKER).is_file():
         inside = sorted(p.parent.name for p in root.glob(f"*/{MARKER}"))
         hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
         missing = "holds no results" if root.is_dir() else "is not a folder of results"
         raise UserError(f"{side}={folder} {missing}{hint}")
-    stored = Results.of(Store(folder).read_all())
+    stored = Results.of(Store(root).read_all())
     runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")

@@ -29,8 +29,11 @@ class Command:
 
 def handle(command: Command) -> int:
     from ..pages.gallery import publish
+    from ..store.bundle import published
 
-    shown, page = publish(command.paper, command.fig, command.scale, command.bundles, command.out)
+    shown, page = publish(
+        command.paper, command.fig, command.scale, str(published(command.bundles)), command.out
+    )
     if command.json:
         states = {s.figure.name: s.state for s in shown}
         content = {"paper": command.paper, "scale": command.scale, "figures": states, "page": str(page)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from .shared.arguments import SWITCH, value
 
 if TYPE_CHECKING:
     from ..pipeline.log import Record
+    from ..pipeline.settings import Pipeline
 
+LENGTH = 1000  # decisions of a row of a lag model
 LENGTH_BIAS = 0.03  # from which on it is said
 HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
 
@@ -26,7 +29,7 @@ class Command:
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
     preset: Annotated[str, value("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
-    """Where to start from: sync, one-step-off, async, in-flight."""
+    """Where to start from: sync, one-step-off, async, in-flight; or a lag model, as areal[eta=4] (in steps)."""
     set: Annotated[str | None, value("NAME=VALUE,...")] = None
     """Settings, e.g. slots=256,cap=4,lengths=lognormal[mean=2000,cv=1.5]; docs/pipeline.md lists them."""
     steps: Annotated[str | None, value("N", "200")] = None
@@ -42,7 +45,6 @@ class Command:
 def handle(command: Command) -> int:
     """Simulate, show, and write what was asked for. Raises `UserError` before anything is written."""
     from ..base.parsing import parse_assignments, split_list, whole_number
-    from ..pipeline.presets import preset
     from ..pipeline.simulation import simulate
     from ..pipeline.summary import summary
 
@@ -55,7 +57,7 @@ def handle(command: Command) -> int:
     names = list(dict.fromkeys(split_list(command.preset)))
     if not names:
         raise UserError("PRESET is empty; give sync, one-step-off, async or in-flight")
-    pipelines = {name: preset(name, values) for name in names}
+    pipelines = {name: _pipeline(name, values, seed) for name in names}
     folder = None if command.out is None else _folder(command.out)
     records = {}
     for name, pipeline in pipelines.items():
@@ -72,6 +74,24 @@ def handle(command: Command) -> int:
     if command.json:
         print(json.dumps(found, sort_keys=True))
     return 0
+
+
+def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
+    """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
+    from ..lag import LAGS, read_lag
+    from ..pipeline.presets import PRESETS, preset
+    from ..pipeline.settings import Pipeline
+    from ..pipeline_lag import PipelineLag
+    from ..schedule import Demand
+
+    known = re.split(r"[:\[]", name)[0]
+    if name in PRESETS or known not in LAGS or not issubclass(LAGS[known], PipelineLag):
+        return preset(name, values)
+    model = read_lag(name)
+    assert isinstance(model, PipelineLag)
+    plain = Pipeline()
+    demand = Demand(plain.steps, plain.groups, plain.group, LENGTH, seed)
+    return model.pipeline(demand).changed(values)
 
 
 def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -36,7 +36,7 @@ class Consumed(NamedTuple):
     rollout: Rollout  # [B, T]
     returns: Tensor  # [T, B]
     episodes: Episodes
-    flow: Flow | None
+    flow: Flow
     kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
@@ -129,7 +129,7 @@ class Crew:
         self.held = {number: as_group(kept) for number, kept in state["held"].items()}
 
 
-def consumed(groups: Sequence[Group], flow: Flow | None = None, kept: Tensor | None = None) -> Consumed:
+def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) -> Consumed:
     """Groups one under the other, written down as one vector of environments would have been."""
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))

@@ -57,5 +57,6 @@ class ControlProcesses(Processes):
         super().__init__(Opening(spec), spec, pace, preload)
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed:
-        groups = [torch.load(io.BytesIO(made), weights_only=True) for made in self.take(buffer, phase)]
-        return consumed([as_group(plain) for plain in groups])
+        contents, flow = self.take(buffer, phase)
+        groups = [torch.load(io.BytesIO(content), weights_only=True) for content in contents]
+        return consumed([as_group(plain) for plain in groups], flow)

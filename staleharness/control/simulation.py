@@ -177,7 +177,7 @@ class ControlOfActors(LearnsControl):
         rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
         self.reward_scale.take_in(returns)
         found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
-        updates = self.spec.epochs * self.spec.minibatches
+        updates = self.spec.epochs_in(phase) * self.spec.minibatches
         elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
         return found._replace(metrics=found.metrics | elsewhere)
 

@@ -18,29 +18,30 @@ PROBE_STEPS = 4_096  # environment steps
 class ControlSpec(RunSpec):
     """A run on a vector of gymnasium environments; `steps` counts environment steps."""
 
-    steps: int = 100_352
+    steps: int = 100_352  # of all environments together; whole phases of it are run
 
     # collection
-    num_envs: int = 16
+    num_envs: int = 16  # stepped at once; each is an actor with a version of its own
     num_steps: int = 128  # per environment and phase
     mechanism: Literal["reexecute", "replay"] = (
         "reexecute"  # past policies act anew, or their stored data return
     )
     assignment: Literal["phase", "episode"] = "phase"  # how long an actor keeps the version it was given
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
+    # of past versions: their own, today's, or those of the first phase
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
-    reset_each_phase: bool = False
+    reset_each_phase: bool = False  # whether episodes begin anew in each phase
     envs_per_actor: int = later(1, before=1)  # that one actor steps together, where a schedule says who acts
 
     # learning
-    epochs: int = 10
-    minibatches: int = 8
-    bootstrap_truncation: bool = True  # False: a time limit counts as a termination (CleanRL)
+    epochs: int = 10  # passes over the data of a phase
+    minibatches: int = 8  # gradient steps per epoch and phase
+    bootstrap_truncation: bool = True  # false: a time limit counts as a termination (CleanRL)
     scale_rewards: bool = True  # by the running standard deviation of the discounted return
-    value_coef: float = 0.5
+    value_coef: float = 0.5  # of the critic's loss
     value_clip: float = 0.2  # around the learner's value at the start of the phase; 0 is off
-    max_grad_norm: float = 0.5  # actor and critic together
-    hidden: tuple[int, ...] = (64, 64)
+    max_grad_norm: float = 0.5  # longer gradients, of actor and critic together, are scaled down to it
+    hidden: tuple[int, ...] = (64, 64)  # widths of the tanh layers, of actor and critic each
 
     # warm start: on-policy phases at the beginning, the same whatever K, lag model and epochs of the run are
     warm_phases: int = later(0, before=0)

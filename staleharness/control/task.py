@@ -71,6 +71,10 @@ def check_actors(spec: ControlSpec) -> None:
             raise UserError(
                 f"{name}={given} is for lag models that draw in each phase; LAG={spec.lag} does not"
             )
+    if spec.warm(0):
+        raise UserError(
+            f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not"
+        )
     if spec.observation_statistics == "shared_live":
         raise UserError(
             "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "

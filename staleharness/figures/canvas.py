@@ -67,7 +67,10 @@ def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
     metadata = METADATA[kind] | ({"Source": source} if source else {})
     with drawing():
         figure.savefig(stream, format=kind, metadata=metadata)
-    return stream.getvalue()
+    # matplotlib names the font it has; a reader's machine may have another, and Verdana is as wide
+    return stream.getvalue().replace(
+        b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"
+    )
 
 
 def retitle(figure: Figure, title: str) -> None:

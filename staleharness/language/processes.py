@@ -87,8 +87,9 @@ class LanguageProcesses(Processes):
         self.pad = pad
 
     def round(self, buffer: PolicyBuffer, phase: int) -> Round:
+        contents, flow = self.take(buffer, phase)
         parts = []
-        for place, content in enumerate(self.take(buffer, phase)):
+        for place, content in enumerate(contents):
             made = Completions(**torch.load(io.BytesIO(content), weights_only=True))
             parts.append(replace(made, group=made.group + place))
-        return Round(joined(parts, self.pad), 0)
+        return Round(joined(parts, self.pad), 0, flow)

@@ -21,7 +21,7 @@ class LanguageSpec(TokenSpec):
     are generated with the versions that the lag model assigns, then trained on one after the other.
     """
 
-    steps: int = 256
+    steps: int = 256  # N of them in a generation round
 
     # the task
     model: str = ""  # a hub name or a folder; empty: the task's own
@@ -45,8 +45,8 @@ class LanguageSpec(TokenSpec):
     long_prompts: Literal["refuse", "drop"] = "refuse"  # drop: the problems are left out, and counted
     completion_tokens: int = 512  # longest completion
     versions: Literal["full", "lora"] = "full"  # what a version is: all weights, or a LoRA adapter
-    lora_rank: int = 32
-    lora_alpha: float = 32.0
+    lora_rank: int = 32  # of the adapter
+    lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
     decoder: str = later("transformers", before="transformers")  # what samples completions, by name
     decode_batch: int = later(
@@ -57,9 +57,9 @@ class LanguageSpec(TokenSpec):
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
     dynamic_sampling: bool = False  # only groups with some but not all correct (DAPO); others are counted
-    aggregation: Aggregation = "token-mean"
+    aggregation: Aggregation = "token-mean"  # how the losses of tokens become one number
     mask_truncated: bool = False  # completions cut at the limit teach nothing; otherwise graded as they are
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # of AdamW
 
     # learning
     learning_rate: float = 1e-6
@@ -76,7 +76,7 @@ class LanguageSpec(TokenSpec):
 
     # machine
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = False  # less memory, a third forward pass
     micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
 
     unit: ClassVar[str] = "optimiser steps"

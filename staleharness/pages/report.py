@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from .. import __version__
 from ..base.files import digest, tree_digest, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..figures.palette import styles
+from ..statistics.pairs import pairs
 from ..statistics.results import Results
 from ..statistics.table import Table, to_csv
 from ..store.cells import cell_of, flat
 from ..store.stored_run import StoredRun
 from .cards import cards
 from .contents import AXES, COLUMNS, NUMBERS, RUN_COLUMNS, entries, failure, run_records, run_row, score_row
+from .pairs import squares
+from .pairs import to_csv as pairs_csv
 
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
@@ -57,8 +62,10 @@ def write(
     from ..figures.drawings import sections
     from .inline import inline_svg
 
+    against = pairs(results.grid, table.settings["score"])
     files = {
         "table.csv": to_csv(table),
+        "pairs.csv": pairs_csv(against),
         "runs.csv": _runs_csv(runs, failures),
         "curves.csv": _curves_csv(Results.of(runs)),
     }
@@ -74,7 +81,8 @@ def write(
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
         figures.append(shown)
-    contents["index.html"] = _page(runs, table, failures, command, title, figures).encode()
+    contents["data.zip"] = zipped({name: contents[name] for name in files})
+    contents["index.html"] = _page(runs, table, failures, command, title, figures, against).encode()
 
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
@@ -87,7 +95,7 @@ def write(
 
 def _page(
     runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str,
-    figures: list[dict[str, str]],
+    figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
 ) -> str:  # fmt: skip
     import jinja2
     from markupsafe import Markup
@@ -115,6 +123,7 @@ def _page(
         algorithms=[{"label": label, "index": s.index, "colour": s.colour} for label, s in looks.items()],
         columns=[{"name": name, "help": text} for _, name, text in COLUMNS],
         rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
+        squares=squares(against, looks),
         figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
         cards=cards(runs, looks),
         failures=[failure(f) for f in failures],
@@ -129,6 +138,15 @@ def _page(
         script=Markup(script),
         script_hash=f"sha256-{sha}",
     )
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A ZIP archive of these; the same bytes for the same files, on any day."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), files[name], zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
 
 
 def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> str:

@@ -18,7 +18,8 @@ def mean_lag(concurrency: int, batch: int, capacity: float, load: float, tail: f
     """(before the queue, in the queue) where a full queue drops its oldest rows; Applied Compute, July 2026.
 
     `concurrency` rows under way, `batch` rows of a step, `capacity` of the queue in batches, `load` = rows generated
-    for each that the trainer could train, `tail` of a group. At capacity 1 only the sum is meant.
+    for each that the trainer could train, `tail` of a group. At capacity 1 only the sum is meant. It knows means only:
+    at a load of 1 a queue of one batch is now full and now empty, and the lag is lower by about 0.45/√`batch` of it.
     """
     before = concurrency * tail / (batch * max(1.0, load))
     return before, load if load < 1 else (2 * capacity + load - 1) / (2 * load)
@@ -35,7 +36,11 @@ def utilisation(tail_submit: float) -> float:
 
 
 def megatron_lag(lag: float, tail_submit: float, tail_consume: float) -> float:
-    """Mean lag of a row's first decision with (1 + `lag`) batches under way, by unit; megatron/rl."""
+    """Mean lag of a row's first decision with (1 + `lag`) batches under way, by unit; megatron/rl.
+
+    Whole batches are taken to wait for their own rows alone. Consumed in the order of submission, as Megatron does,
+    they also wait for those before them, and with heavy tails the law is several times too low.
+    """
     return tail_consume / tail_submit * (1 + lag)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base.text import plural
 from ..store import cells
+from ..store.bundle import published
 from ..store.cells import Grid, cell_of
 from ..store.choose import Wanted, chosen
 from ..store.store import Store
@@ -31,7 +32,7 @@ PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every f
 def load(folder: str | Path, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
     """The finished runs of a results folder or of a published bundle, all of them or those of some environments,
     capacities and algorithms. Raises `UserError` where the folder holds no results."""
-    store = Store(folder)
+    store = Store(published(str(folder)) if folder else folder)
     store.check_readable()
     return Results.of(store.read_all()).select(env=env, k=k, algo=algo)
 

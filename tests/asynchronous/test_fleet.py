@@ -48,7 +48,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def taken(fleet: Fleet, phase: int) -> list[tuple[int, int, list[float], int]]:
-    return [pickle.loads(content) for content in fleet.take(phase)]
+    return [pickle.loads(content) for content in fleet.take(phase)[0]]
 
 
 def fates(fleet: Fleet) -> list[str]:

@@ -34,6 +34,24 @@ def test_json_is_one_object_and_the_table_goes_to_stderr(call: Any) -> None:
     assert rows["generated"] == sum(n for name, n in rows.items() if name != "generated")
 
 
+def test_a_system_is_simulated_by_its_name_with_its_own_knobs(call: Any) -> None:
+    asked = "--preset=areal[eta=2],cleanba,windowed_fifo[staleness=3,window=0]"
+    code, out, _ = call("pipeline", asked, "--set", "lengths=constant:9", "--steps=60", "--json")
+    found = json.loads(out)
+    assert code == 0 and list(found) == ["areal[eta=2]", "cleanba", "windowed_fifo[staleness=3,window=0]"]
+    areal, cleanba, fifo = found.values()
+    assert areal["lag"]["start_mean"] == pytest.approx(2, rel=0.05)
+    assert areal["pipeline"]["cap"] == 2 and areal["pipeline"]["lengths"] == "constant:9"
+    assert set(cleanba["lag"]["rows"]) == {"1"} and fifo["lag"]["start_max"] == 3
+
+
+def test_what_dropping_does_to_lengths_is_said(call: Any) -> None:
+    settings = "cap=none,group=1,lengths=lognormal[mean=1000,cv=2]"
+    for bound, said in (("max_lag=1", True), ("max_lag=none", False)):
+        _, out, _ = call("pipeline", "--preset=async", "--set", f"{settings},{bound}", "--steps=60")
+        assert ("of the rows trained on, " in out and "of all in the mean: -" in out) is said
+
+
 def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         code, out, _ = call("pipeline", "--preset=in-flight", "--steps=30", f"--out={tmp_path / folder}")
@@ -50,6 +68,7 @@ def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path)
     [
         (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
         (["--preset="], "PRESET is empty"),
+        (["--preset=areal[et=2]"], "LAG=areal: unknown option 'et'; did you mean 'eta'?"),
         (["--set", "slot=3"], "SET: unknown option 'slot'; did you mean 'slots'?"),
         (["--set", "train_seconds=nan"], "SET: train_seconds=NaN is not finite"),
         (["--steps=0"], "steps must be at least 1, not 0"),

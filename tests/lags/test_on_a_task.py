@@ -46,12 +46,13 @@ def test_stored_data_that_return_until_the_queue_is_full_are_warned_of(lag: str,
     assert any(f"until LAG={lag} has its lag" in line for line in simulation.warnings) is said
 
 
+@pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize(
     "lag", ["areal:2", "rllib_appo", "queue[max_lag=1,on_stale=requeue]", "partial", "slime:3"]
 )
-def test_the_lags_of_a_run_are_those_of_its_schedule(lag: str) -> None:
-    metrics, _ = run(lag=lag)
-    spec = replace(SPEC, lag=lag)
+def test_the_lags_of_a_run_are_those_of_its_schedule(lag: str, each: int) -> None:
+    metrics, _ = run(lag=lag, envs_per_actor=each)
+    spec = replace(SPEC, lag=lag, envs_per_actor=each)
     assert spec.demand is not None
     plan = parse_lag(lag, spec.capacity).schedule(spec.demand)
     for phase, said in enumerate(metrics):

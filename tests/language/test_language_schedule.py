@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from races import kill_one, of_the_learner
 from schedules import Made, lock_step, schedule
 from tiny_model import write_problems
 
@@ -39,14 +38,18 @@ def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, lag: int) -> None:
+def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, tmp_path: Path, lag: int) -> None:
     written(lambda demand: lock_step(demand, lag))
-    asked = spec(capacity=3, minibatches=2, steps=2 * PHASES)
+    write_problems(tmp_path)
+    asked = spec(capacity=3, minibatches=2, steps=2 * PHASES, completions=6, extractor="last_number", env="gsm8k",
+                 data=str(tmp_path), learning_rate=3e-2)  # fmt: skip
     drawn, said = run(replace(asked, lag=f"fixed:{lag}"))
     planned, again = run(replace(asked, lag="written"))
-    assert planned == drawn
+    assert planned == drawn and len(set(drawn)) > 1
     shown = [{k: v for k, v in m.items() if not k.startswith(("sample_factory", "rllib"))} for m in again]
-    assert shown == said
+    for mine, other in zip(shown, said, strict=True):
+        changed = {k: (mine.get(k), v) for k, v in other.items() if mine.get(k) != v}
+        assert set(changed) <= {"lags/at_cap"}, "what a drawn model promises beforehand, a schedule does not"
 
 
 def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -> None:
@@ -100,12 +103,12 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
         hashes.append(learner(simulation))
         said.append(record.metrics)
         if simulation.phase == 3:
-            os.kill(next(iter(simulation.generator.fleet.pids.values())), signal.SIGKILL)
+            kill_one(simulation.generator)
     path = tmp_path / "trace.parquet"
     path.write_bytes(simulation.beside()["trace.parquet"])
     again, repeated = run(replace(asked, lag=f"trace:{path}"))
     assert again == hashes and len(set(hashes)) > 1
-    assert repeated == said
+    assert of_the_learner(repeated) == of_the_learner(said)
     _, rows = read_trace(str(path))
     assert sum(sum(m["lag_histogram"][1:]) for m in said) > 0, "nothing was stale, so nothing was shown"
     assert rows["actor"].nunique() == 3

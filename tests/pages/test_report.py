@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_the_page_holds_every_section(page: Page):
     ids = {a.get("id") for t, a in page.elements if t == "section"}
     assert ids == {
         "scores", "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores",
-        "lag_histogram", "staleness", "methods", "failures", "runs", "made",
+        "lag_histogram", "staleness", "pairs", "methods", "failures", "runs", "made",
     }  # fmt: skip
     for said in (
         "Two environments", "sampled returns of the final policy", "normalised by minmax",
@@ -272,3 +273,13 @@ def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
     assert all("off" in (g.get("class") or "") for g in groups if g.get("data-series") == "1")
     assert not any("off" in (g.get("class") or "") for g in groups if g.get("data-series") == "0")
     assert all("dim" in (g.get("class") or "") for g in groups if g.get("data-panel") == "0")
+
+
+def test_everything_behind_the_page_is_one_download(written: Path) -> None:
+    with zipfile.ZipFile(written.with_name("data.zip")) as archive:
+        assert archive.namelist() == ["curves.csv", "pairs.csv", "runs.csv", "table.csv"]
+        for name in archive.namelist():
+            assert archive.read(name) == written.with_name(name).read_bytes()
+    page = Page(written.read_text(encoding="utf-8"))
+    assert ("a", {"href": "data.zip"}) in page.elements
+    assert "Hedges’ g" in page.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,32 @@ def test_a_kind_that_leaves_out_what_readers_count_on_is_told_so(
     monkeypatch.setattr(kind, "advance", forgetful)
     with pytest.raises(UserError, match=f"the simulation's {part} of a phase lack {name}"):
         execute(job, lambda message: None, lambda: False)
+
+
+def test_accounts_are_in_the_record_and_outside_the_checksum(tmp_path: Path) -> None:
+    """The checksum is of the lines as they were before there were accounts, to the byte."""
+    settings = "horizon=4,batch=8,evaluations=1"
+    job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", k="8", settings=settings)
+    path = execute(job, lambda message: None, lambda: False)
+    record = json.loads((path / "run.json").read_text())
+    made = 4 * 8 * 4
+    entries = {"generated": made, "trained": made, "dropped": 0, "masked": 0, "queued": 0, "reused": 0}
+    assert record["ledger"]["decisions"] == entries
+    assert record["ledger"]["sequences"] == {key: n // 4 for key, n in entries.items()}
+    lags = record["lags"]
+    assert (
+        lags["realised"] == lags["trained"] == record["lag_histogram"]
+        and sum(lags["assigned"].values()) == 32
+    )
+    assert record["promise"] == {"mean": 3.5, "cap": 7, "expected": 0.75} and "pipeline_ledger" not in record
+    assert record["summary"]["untrained/sampled"] == pytest.approx(0.1, rel=0.5)
+    assert not [name for name in record["summary"] if name.startswith(("decisions/", "sequences/"))]
+    spec = (
+        plan(ask(env="bit-chain", seeds="1", algo="seq_is", steps="4", k="8", settings=settings)).runs[0].spec
+    )
+    begun = ("lags/", "gradient_lags/", "untrained/", "decisions/", "sequences/")
+    lines = [
+        json.dumps({k: v for k, v in phase.metrics.items() if not k.startswith(begun)}, sort_keys=True) + "\n"
+        for phase in simulation_of(spec)
+    ]
+    assert record["metrics_sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,158 @@
+"""The page of all run settings, docs/settings.md, from the specs of the three kinds of task.
+
+    python docs/generate_settings.py
+
+A setting's meaning is the comment beside it. A test asserts that the committed page is what this writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import tokenize
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from staleharness.chain.spec import ChainSpec
+from staleharness.control.spec import ControlSpec
+from staleharness.language.spec import LanguageSpec
+from staleharness.spec import COMMON, RunSpec
+
+PAGE = Path(__file__).resolve().parent / "settings.md"
+KINDS: dict[str, type[RunSpec]] = {"control": ControlSpec, "language": LanguageSpec, "chain": ChainSpec}
+FOUND_OUT = {"model_digest", "data_digest", "decoder_digest"}  # nobody sets them
+UNITS = {
+    "steps": "below",
+    "epochs": "passes",
+    "minibatches": "gradient steps",
+    "evaluations": "points",
+    "num_envs": "environments",
+    "num_steps": "steps",
+    "hidden": "units",
+    "evaluation_episodes": "episodes",
+    "final_episodes": "episodes",
+    "value_clip": "value",
+    "most_steps": "steps",
+    "warm_start": "optimiser steps",
+    "prompts": "prompts",
+    "completions": "completions",
+    "prompt_tokens": "tokens",
+    "completion_tokens": "tokens",
+    "decode_batch": "completions",
+    "micro_batch": "completions",
+    "evaluation_problems": "problems",
+    "horizon": "decisions",
+    "batch": "episodes",
+    "share": "share",
+    "start": "probability",
+    "threads": "threads",
+}
+INTRO = """<!-- Made by docs/generate_settings.py from the specs: edit the comments there. -->
+
+# Settings of a run
+
+Everything here is set with `SET=name=value,...` (in Python `settings={"name": value}`), or for one method alone inside
+its brackets: `ALGO='ppo_clip[learning_rate=1e-4]'`. `STEPS=`, `DEVICE=`, `MODEL=`, `DATA=` and, for minibatches on
+tokens, `N=` have names of their own. The environment, the algorithm with [its options](methods/README.md), the capacity
+`K=`, the lag model [`LAG=`](staleness.md) and the seeds are axes of a sweep, not settings.
+
+Every setting is part of a run's identity: another value is another run. `PRESET=` sets several at once
+([below](#presets)); what is given beside it wins."""
+
+
+def page() -> str:
+    shared = [f for f in settings(RunSpec) if not f.name.startswith("_")]
+    parts = [INTRO, "## Every kind of task"]
+    rows = []
+    for field in shared:
+        defaults = [shown(default_of(kind, field.name)) for kind in KINDS.values()]
+        rows.append((f"`{field.name}`", unit(field.name), *defaults, words(RunSpec, field)))
+    parts.append(table(("setting", "unit", *KINDS, "meaning"), rows))
+    known = {field.name for field in shared}
+    for name, kind in KINDS.items():
+        parts.append(f"## {name.capitalize()}")
+        parts.append(f"`steps` counts {kind.unit}.")
+        own = [f for f in settings(kind) if f.name not in known | FOUND_OUT]
+        cells = [(f"`{f.name}`", unit(f.name), shown(f.default), words(kind, f)) for f in own]
+        parts.append(table(("setting", "unit", "default", "meaning"), cells))
+    parts += ["## Presets", presets()]
+    return "\n\n".join(parts) + "\n"
+
+
+def settings(kind: type[RunSpec]) -> list[Field[Any]]:
+    """The fields that are no axis of a sweep."""
+    return [f for f in fields(kind) if f.name not in COMMON]
+
+
+def default_of(kind: type[RunSpec], name: str) -> Any:
+    return next(f.default for f in fields(kind) if f.name == name)
+
+
+def words(kind: type[RunSpec], field: Field[Any]) -> str:
+    """The comment beside the field in the class that says it last, and the values that it takes."""
+    said = next(c for cls in kind.__mro__ if (c := comments(cls).get(field.name)))
+    hint = get_type_hints(kind)[field.name]
+    values = " · ".join(f"`{value}`" for value in get_args(hint)) if get_origin(hint) is Literal else ""
+    return f"{said}: {values}" if values else said
+
+
+def comments(cls: type) -> dict[str, str]:
+    """Name -> the comment on the field's own lines, or else alone on the line above."""
+    if not issubclass(cls, RunSpec):
+        return {}
+    source = inspect.getsource(cls)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    by_line = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    alone = {i for i, line in enumerate(source.splitlines(), 1) if line.lstrip().startswith("#")}
+    found = {}
+    for line in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            beside = [by_line[i] for i in range(line.lineno, (line.end_lineno or 0) + 1) if i in by_line]
+            above = [by_line[line.lineno - 1]] if line.lineno - 1 in alone else []
+            if beside or above:
+                found[line.target.id] = (beside or above)[0]
+    return found
+
+
+def unit(name: str) -> str:
+    return UNITS.get(name, "–")
+
+
+def presets() -> str:
+    """What each preset sets, by kind."""
+    rows = []
+    for name, kind in KINDS.items():
+        for preset, given in kind.presets.items():
+            plain = ", ".join(
+                f"`{k}={shown(v).replace(chr(44), '')}`" for k, v in given.items() if k != "hyper"
+            )
+            rows.append((f"`{preset}`", name, plain or "the defaults"))
+    return table(("preset", "kind", "sets"), rows)
+
+
+def shown(value: Any) -> str:
+    if value is MISSING or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value))
+    return (
+        f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+
+
+def typed(value: Any) -> str:
+    """As it is written behind `=`."""
+    return shown(value).replace(",", "")
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,73 @@
+"""`staleharness config`: the settings of a run or a study, and what differs between two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..errors import UserError
+from .shared.arguments import SWITCH, place, value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ABSENT = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Every setting of a run, resolved; of a study's file, of its first run. With --diff: only what differs."""
+
+    what: Annotated[str, place("ID|FILE.toml")]
+    """A run by its id, or the first digits of it, or a file that asks for a sweep."""
+    diff: Annotated[str | None, value("ID|FILE.toml")] = None
+    """Another to hold against it."""
+    out: Annotated[str, value("FOLDER", "results")] = "results"
+    """Folder with the results that ids are looked for in."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    """Print one setting a line, sorted. Raises `UserError` where there is no such run or file."""
+    one = settings(command.what, command.out)
+    if command.diff is None:
+        text = [f"{key} = {shown(one[key])}" for key in sorted(one)]
+        content: dict[str, Any] = one
+    else:
+        other = settings(command.diff, command.out)
+        content = differences(one, other)
+        text = [f"{key}: {shown(a)} -> {shown(b)}" for key, (a, b) in content.items()] or ["nothing differs"]
+    print(json.dumps(content, sort_keys=True) if command.json else "\n".join(text))
+    return 0
+
+
+def settings(what: str, out: str) -> dict[str, Any]:
+    """Of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`."""
+    if what.endswith(".toml"):
+        from ..api import plan
+
+        spec: dict[str, Any] = plan(spec=what).runs[0].spec.to_dict()
+    else:
+        from ..api import load
+
+        found = [run for run in load(out).stored if run.id.startswith(what)]
+        if len(found) != 1 or not what:
+            said = "no run of" if not found else f"{len(found)} runs of"
+            raise UserError(
+                f"{said} {out} begin{'s' if len(found) < 2 else ''} with {what!r}; give an id in full"
+            )
+        spec = dict(found[0].spec)
+    hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
+    return {**spec, **hyper}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Setting -> (its value in one, in the other), None where it has none; sorted."""
+    keys = sorted({*one, *other})
+    return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+
+
+def shown(x: Any) -> str:
+    return ABSENT if x is None else x if isinstance(x, str) else json.dumps(x)

@@ -1,0 +1,34 @@
+"""Schedules as they were when they were first written down. One that moves moves runs, whose ids do not say so: the
+simulation is no file of a lag model. Then `MATHS_VERSION` has to."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from staleharness.lag import read_lag
+from staleharness.schedule import Demand
+
+WRITTEN_DOWN = {
+    "areal": "9009a856d8b7",
+    "areal[cv=2.0,sync_time=0.3]": "7c9cbdb0c9fa",
+    "verl_fully_async": "165611c0029a",
+    "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "8d9f165f3cd6",
+    "nemo_rl[max_staleness=2,sampler=weight_fifo]": "cfdf2de0d34c",
+    "megatron[submit=R,consume=G]": "7281a6fa53a0",
+    "windowed_fifo": "a2659a6f3aae",
+    "rllib_appo": "1be4860a8f35",
+    "slime:3": "fe9ee99c8bd3",
+    "partial": "7b0f0583eb23",
+    "delay:3": "f008d81ab847",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN_DOWN)
+def test_a_schedule_has_not_moved(text: str) -> None:
+    plan = read_lag(text).schedule(Demand(phases=60, groups=6, rows=2, length=50, seed=7))
+    columns = (plan.actor, plan.nth, plan.phase, plan.place, plan.oldest, plan.newest)
+    found = hashlib.sha256(b"".join(column.astype(np.int64).tobytes() for column in columns)).hexdigest()[:12]
+    assert found == WRITTEN_DOWN[text]

@@ -1,0 +1,27 @@
+"""Published bundles are found from anywhere, as `results/reference/...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import staleharness as sh
+from staleharness.store.bundle import bundles, published, reference
+
+
+def test_a_published_bundle_is_found_far_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert published("results/reference/vaco_delta") == reference() / "vaco_delta"
+    assert len(sh.load("results/reference/vaco_delta")) == 20
+    assert {"vaco_delta", "quick_hopper"} <= {path.name for path in bundles()}
+
+
+def test_what_lies_here_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "reference" / "vaco_delta").mkdir(parents=True)
+    assert published("results/reference/vaco_delta") == Path("results/reference/vaco_delta")
+    assert published("elsewhere/vaco_delta") == Path("elsewhere/vaco_delta")
+    assert published("") == Path()
