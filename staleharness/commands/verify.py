@@ -47,8 +47,8 @@ def handle(command: Command) -> int:
     from ..store.store import Store
     from .shared.display import listener_for
 
-    runs = _chosen(command)
     load_plugins(command.plugin)
+    runs = _chosen(command)
     planned = {run.id: again(run) for run in runs}
     plan = Plan(tuple({p.run_id: p for p in planned.values()}.values()), "verify", f"verify {command.source}")
 
@@ -91,6 +91,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
     from ..base.files import user_path
     from ..base.parsing import whole_number
+    from ..running.verify import raced
     from ..store.choose import chosen
     from ..store.store import MARKER, Store
 
@@ -105,8 +106,11 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
     runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo)
-    if not runs:
-        raise UserError(f"{command.source} holds no finished run that matches")
+    if not (runs := [run for run in runs if not raced(run)]):
+        raise UserError(
+            f"{command.source} holds no finished run that matches and can be made again (of a run whose processes "
+            "raced, LAG=async, only the trace beside its record is a replay)"
+        )
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":
         return runs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithm import ALGORITHMS
 from ..base.plugins import source_hash
-from ..lag import file_hash, identity
+from ..lag import file_hash, identity, read_lag
 from ..store.stored_run import StoredRun
 from ..task import find_env
 from .fingerprint import same_bits
@@ -72,6 +72,11 @@ class Verdict:
         if self.made_with:
             lines.append(f"made with something else: {'; '.join(self.made_with)}")
         return "\n    ".join([*lines, self.code] if self.code else lines)
+
+
+def raced(run: StoredRun) -> bool:
+    """Whether processes raced in it: then it is no function of its settings, and only its trace replays it."""
+    return read_lag(str(run.spec["lag"])).real
 
 
 def again(run: StoredRun) -> PlannedRun:

@@ -20,7 +20,7 @@ from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 
 Floats = NDArray[np.float64]
-SIZE = 8
+SIZE, ROWS = 8, 4
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ class Finite(np.ndarray):
 
 
 class Stirred:
-    """Policy and learner in one."""
+    """Policy and learner in one, which keeps no account of what it trains on but how much."""
+
+    rows = first = last = None
+    passed = ROWS
 
     def __init__(self, spec: RunSpec) -> None:
         self.x: Floats = stream(spec.seed, "init").normal(size=SIZE)
@@ -88,12 +91,12 @@ class ToySimulation(Simulation[Floats]):
         self.policy = self.learner = Stirred(spec)  # type: ignore[assignment]
 
     def collect(self, phase: int) -> Collected[Floats]:
-        versions = self.lags.draw(phase, 4).starts
+        versions = self.lags.draw(phase, ROWS).starts
         acted = np.array([self.buffer[int(v)].tensors["x"] for v in versions])
         acted += stream(self.spec.seed, "action", phase).normal(size=acted.shape)
         histogram = np.bincount(phase - versions, minlength=self.spec.capacity).tolist()
         said = {"lag_histogram": histogram, "lag_mean": float((phase - versions).mean())}
-        return Collected(acted, np.zeros(4).view(Finite), said, {})  # type: ignore[arg-type]
+        return Collected(acted, np.zeros((ROWS, 1)).view(Finite), said, {})  # type: ignore[arg-type]
 
     def evaluate(self) -> Scores:
         scores = {way: [float(self.policy.x.sum())] for way in ("sampled", "deterministic")}  # type: ignore[attr-defined]

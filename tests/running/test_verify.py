@@ -112,6 +112,13 @@ def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: P
     assert done.returncode == 0 and "its plugins say something else today" in done.stdout
 
 
+def test_a_race_of_processes_is_not_made_again(stored: Path) -> None:
+    for run in Store(stored).read_all():
+        change(run, {"spec": {**run.spec, "lag": "async"}})
+    done = staleharness("verify", str(stored))
+    assert done.returncode == 2 and "only the trace beside its record is a replay" in done.stderr
+
+
 def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: Path) -> None:
     for run in Store(stored).read_all():
         assert again(run).run_id == run.id
