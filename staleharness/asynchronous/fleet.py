@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.processes import nothing_of_main
+from ..base.processes import nothing_of_main, short_names
 from ..simulator.ages import added
 from ..simulator.buffer import Version
 from ..simulator.ledger import Count, Flow
@@ -175,7 +175,7 @@ class Fleet:
             torch.get_num_threads(), plugins,
         )  # fmt: skip
         process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
-        with nothing_of_main():
+        with nothing_of_main(), short_names():
             process.start()
         there.close()
         member = _Member(number, place, process, here)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.machinery
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
+
+from ..errors import UserError
+
+LONGEST = (
+    60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
+)
 
 
 @contextlib.contextmanager
@@ -19,3 +27,19 @@ def nothing_of_main() -> Iterator[None]:
         yield
     finally:
         module.__spec__ = before
+
+
+@contextlib.contextmanager
+def short_names() -> Iterator[None]:
+    """Let the server's socket lie in a folder whose name is short enough for one: $TMPDIR may be long."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
+        tempfile.tempdir = "/tmp"
+        if not os.access(tempfile.tempdir, os.W_OK | os.X_OK):
+            raise UserError(
+                f"TMPDIR is longer than {LONGEST} characters, too long for a socket; give a shorter one"
+            )
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before

@@ -238,8 +238,9 @@ def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
         job = job_of(tmp_path / str(n))
         store = Store(job.root)
         assert store.is_done(job.run_id) == store.run_dir(job.run_id).exists()
-        store.open_attempt(job.run_id)
-        carry_out(job)
+        with store.locked():  # as a sweep does
+            store.open_attempt(job.run_id)
+            carry_out(job)
         assert result(job) == straight
         assert [path.name for path in store.root.rglob(".*") if path.name != ".lock"] == []
         shutil.rmtree(job.root)

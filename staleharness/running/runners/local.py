@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +12,12 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from ...errors import UserError
+from ...base.processes import short_names
 from ..job import Job
 from ..runner import Ended, Event, Progress
 
 WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
 GRACE = 10.0  # seconds for a worker to end after its last word
-LONGEST = (
-    60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
-)
 
 
 @dataclass
@@ -48,7 +43,7 @@ class LocalPool:
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
         try:
-            with _short_names():
+            with short_names():
                 forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
         finally:
             for name, handler in before.items():
@@ -92,22 +87,6 @@ class LocalPool:
 
 
 make = LocalPool
-
-
-@contextlib.contextmanager
-def _short_names() -> Iterator[None]:
-    """Let the server's socket lie in a folder whose name is short enough for one: $TMPDIR may be long."""
-    before = tempfile.tempdir
-    if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
-        tempfile.tempdir = "/tmp"
-        if not os.access(tempfile.tempdir, os.W_OK | os.X_OK):
-            raise UserError(
-                f"TMPDIR is longer than {LONGEST} characters, too long for a socket; give a shorter one"
-            )
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
 
 
 def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
