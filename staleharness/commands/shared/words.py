@@ -15,8 +15,8 @@ from ...errors import UserError, nearest
 
 # how help lists them; others follow by name
 ORDER = (
-    "sweep run list status report figures reproduce compare export pack unpack pipeline advise new".split()
-)
+    "sweep run list status report figures reproduce compare export config pack unpack pipeline advise new completion"
+).split()
 HELP = ("-h", "--help")
 
 
