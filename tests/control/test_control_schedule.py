@@ -230,3 +230,11 @@ def test_a_schedule_that_contradicts_itself_is_refused(written: Say) -> None:
         hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
     held_up = [Made(0, 1, [(1, 9, True)]), Made(0, 0, [(0, 9, True)])]
     assert "row 1 is trained in phase 0 with a version from the future" in said(held_up)
+
+
+def test_the_longest_lag_is_that_of_the_oldest_version_in_a_row() -> None:
+    whole, crossing = [(0, 9, True)], [(0, 4, True), (1, 9, True)]
+    found = schedule([Made(0, 0, whole), Made(0, 1, crossing)], 1)
+    assert found.longest_lag == 1
+    with pytest.raises(UserError, match="give K=2"):
+        found.check(Demand(2, 1, 1, 9, 0), 1, "LAG=x")
