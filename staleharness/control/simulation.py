@@ -123,8 +123,13 @@ class ControlSimulation(LearnsControl):
         super().__init__(spec, task, self.env)
         self.rollouts = RolloutStore(spec.capacity)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
-        if spec.mechanism == "replay" and self.lags.probabilities(1) == {0: 1.0}:
+        if spec.mechanism == "replay" and self._fills_with_the_first():
             self.warnings.append(FIRST_AGAIN.format(spec.lag))
+
+    def _fills_with_the_first(self) -> bool:
+        """Whether the lag model is a queue of whole phases, whose first one returns until it is full."""
+        first, later = self.lags.probabilities(1), self.lags.probabilities(self.spec.capacity)
+        return first == {0: 1.0} and len(later) == 1
 
     def collect(self, phase: int) -> Collected[ControlData]:
         spec = self.spec

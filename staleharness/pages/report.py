@@ -32,7 +32,7 @@ from .pairs import to_csv as pairs_csv
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
 # a report is made anew when one of these rooms changes
-MAKERS = [PACKAGE / room for room in ("base", "store", "pipeline", "statistics", "figures", "pages")]
+MAKERS = [PACKAGE / room for room in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
 
 def write(

@@ -33,6 +33,8 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
     """
     a, b = list(a), list(b)
+    added = _added([*a, *b])
+    a, b = ([_without(run, added) for run in side] for side in (a, b))
     left, right = _cells(a, named := _names_n([*a, *b])), _cells(b, named)
     both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not both:
@@ -93,6 +95,18 @@ def holdings(cells: Iterable[Cell]) -> str:
     return " × ".join(
         _listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes
     )
+
+
+def _added(runs: Sequence[StoredRun]) -> frozenset[str]:
+    """Settings that some runs are older than, and that have one value in all others: no difference between them."""
+    names = {name for run in runs for name in run.spec}
+    values = {n: {canonical_json(run.spec[n]) for run in runs if n in run.spec} for n in names}
+    return frozenset(n for n in names if len(values[n]) == 1 and not all(n in run.spec for run in runs))
+
+
+def _without(run: StoredRun, names: frozenset[str]) -> StoredRun:
+    kept = {name: x for name, x in run.spec.items() if name not in names}
+    return replace(run, record={**run.record, "spec": kept}) if names else run
 
 
 def _names_n(runs: Sequence[StoredRun]) -> bool:

@@ -143,7 +143,7 @@ def test_a_place_that_cannot_be_read_is_said_with_its_file(plugin: Any, text: st
 def test_the_list_shows_every_method_once_under_its_family() -> None:
     content = catalogue()
     assert json.loads(json.dumps(content)) == content
-    text = as_text(content)
+    text = as_text(content).partition("\nlag models ")[0]  # one of which may have a method's name
     for entry in content["algorithms"]:
         assert text.count(f"\n  {entry['name']}: ") == 1
         if entry["name"] in BUILT_IN:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from places import HELPERS, ROOT
 from toy_actors import LENGTH, Toy, version
 
 from staleharness.asynchronous.actor import Load
@@ -168,3 +172,41 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
     assert set(again.pids) == {2, 3}, "new actors, whose numbers nobody had"
     assert taken(again, 1)[0][0] >= 9
     assert resumed.now() >= state["elapsed"] > 0
+
+
+ORPHANS = """
+import time
+from toy_actors import Toy, version
+from staleharness.asynchronous.actor import Load
+from staleharness.asynchronous.fleet import Fleet, Order
+from staleharness.asynchronous.recorder import Recorder
+fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9), Recorder(), version(0))
+fleet.take(0)
+print(*fleet.pids.values(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_actors_end_when_the_learner_is_killed() -> None:
+    path = os.pathsep.join((str(HELPERS), str(ROOT)))
+    learner = subprocess.Popen(
+        [sys.executable, "-c", ORPHANS],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert learner.stdout is not None
+    with learner:
+        pids = [int(pid) for pid in learner.stdout.readline().split()]
+        assert len(pids) == 2 and all(map(alive, pids))
+        learner.kill()
+    until(lambda: not any(map(alive, pids)))
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not waited for does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

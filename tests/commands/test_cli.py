@@ -83,9 +83,9 @@ def test_dry_says_what_is_done_and_what_is_to_do_and_writes_nothing(
     code, text, errors = call(*words, str(out))
     assert (code, errors) == (0, "")
     assert "1 of 2 runs to do" in text.splitlines()[0] and "of disk" in text.splitlines()[-1]
-    assert len(text.splitlines()) == 3
+    assert len(text.splitlines()) == 4  # the grid, a run, the lag that is left of K, the cost
     code, text, _ = call(*words, str(out), "--list")
-    assert code == 0 and [line.split()[1] for line in text.splitlines()[2:4]] == ["done", "to"]
+    assert code == 0 and [line.split()[1] for line in text.splitlines()[3:5]] == ["done", "to"]
     code, text, _ = call(*words, str(out), "--json")
     content = json.loads(text)
     assert code == 0 and content["dry"] is True

@@ -190,7 +190,7 @@ def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
         ({"observation_statistics": "shared_live"}, "shared_live changes what an actor sees while it acts"),
         (
             {"algorithm": "vaco", "hyper": {"realign_every": "step"}},
-            "realign_every=step trains on whole rows",
+            "vaco trains on whole rows",
         ),
         ({"minibatches": 50}, ""),
         ({"minibatches": 61}, "masks all but 60 decisions of phase 3, fewer than minibatches=61"),

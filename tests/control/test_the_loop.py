@@ -191,8 +191,9 @@ def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_
 
 def test_scores_are_of_the_policy_after_its_phase_on_as_many_episodes_as_asked(witness: Seen) -> None:
     spec = replace(SMALL, evaluations=3, evaluation_episodes=2, final_episodes=3, learning_rate=1e-2)
-    simulation, counted = watched(spec), 0
-    kept = []
+    simulation = watched(spec)
+    counted = evaluate(spec, simulation.task, simulation.policy, simulation.policy.snapshot(0, 0), 2).steps
+    kept = []  # beside the untrained policy, which is scored first
     for record in simulation:
         if record.scores is None:
             assert record.metrics["eval_sampled"] is record.metrics["eval_deterministic"] is None

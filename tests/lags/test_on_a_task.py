@@ -38,7 +38,8 @@ def test_a_delay_line_trains_on_what_past_policies_would_do_anew_and_not_on_the_
 
 
 @pytest.mark.parametrize(
-    "lag, said", [("fixed:2", True), ("oldest", True), ("fixed:0", False), ("uniform", False)]
+    "lag, said",
+    [("fixed:2", True), ("oldest", True), ("fixed:0", False), ("uniform", False), ("tba:1", False)],
 )
 def test_stored_data_that_return_until_the_queue_is_full_are_warned_of(lag: str, said: bool) -> None:
     simulation: Any = simulation_of(replace(SPEC, lag=lag, mechanism="replay", capacity=3))

@@ -14,7 +14,10 @@ from ... import commands
 from ...errors import UserError, nearest
 
 # how help lists them; others follow by name
-ORDER = "sweep run list status report figures reproduce compare verify export pack unpack pipeline advise new".split()
+ORDER = (
+    "sweep run list status report figures reproduce compare verify export config pack unpack pipeline advise new"
+    " completion"
+).split()
 HELP = ("-h", "--help")
 
 
