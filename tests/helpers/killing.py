@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -35,9 +36,10 @@ class Killer(Silent):
         self.left -= 1
         worker = self.pool._workers[run.run_id].process.pid
         if self.left <= 0 and len(self.killed) < self.most and worker not in self.killed:
-            os.kill(worker, signal.SIGKILL)
-            self.killed.add(worker)
             self.left = self.draw.randint(1, self.apart)
+            with contextlib.suppress(ProcessLookupError):  # it had ended, before its words were heard
+                os.kill(worker, signal.SIGKILL)
+                self.killed.add(worker)
 
 
 def swept(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None) -> Outcome:
