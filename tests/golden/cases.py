@@ -74,6 +74,7 @@ CHAIN_WAYS: dict[str, dict[str, Any]] = {
     "oldest": {"lag": "oldest"},
     "geometric": {"lag": "geometric:0.7"},
 }
+HYPER = {"espo": {"anchor": "proximal"}}  # by its defaults it learns nothing from data as stale as these
 NAMES = {"control": CONTROL_WAYS, "tokens": TOKEN_WAYS, "chain": CHAIN_WAYS}
 
 
@@ -96,6 +97,7 @@ def spec_of(case: str, model: Path) -> RunSpec:
         "tokens": TOKENS | {"model": str(model), "data": str(model)},
         "chain": CHAIN,
     }[kind]
-    own = {"algorithm": "ppo_clip", **NAMES[kind][name]} if name in NAMES[kind] else {"algorithm": name}
+    method = {"algorithm": name, "hyper": HYPER.get(name, {})}
+    own = {"algorithm": "ppo_clip", **NAMES[kind][name]} if name in NAMES[kind] else method
     settings = {**given, **own}
     return find_env(settings["env"])[1].settings.from_dict(settings)
