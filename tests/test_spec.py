@@ -92,9 +92,7 @@ def test_whole_numbers_may_be_typed_as_people_do(text: str, number: int) -> None
     assert whole_number(text, "K") == number
 
 
-@pytest.mark.parametrize(
-    "text", ["", "_", "1.5", "1e-3", "1e400", "8x", "１", "9" * 5000, "1,000", "nan"]
-)
+@pytest.mark.parametrize("text", ["", "_", "1.5", "1e-3", "1e400", "8x", "１", "9" * 5000, "1,000", "nan"])
 def test_what_is_no_whole_number_is_named_in_a_line_of_sensible_length(text: str) -> None:
     with pytest.raises(UserError, match="K=") as error:
         whole_number(text, "K")
