@@ -35,12 +35,28 @@ class Ended:
         dict[str, Any] | None
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
     how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+    kind: str = "Killed"  # the class of the failure that this is then
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A run waits for its turn, in the queue of the place where it is carried out."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Began:
+    """A run that has waited no longer does."""
+
+    run_id: str
 
 
 class Runner(Protocol):
-    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
+    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`; with a queue of
+    its own, `Queued` while the job waits there, and `Began`."""
 
-    capacity: int  # jobs at a time
+    capacity: int | None  # jobs at a time; None: it has a queue of its own, takes every job and tells which have begun
 
     def open(self, modules: Sequence[str]) -> None:
         """Get ready; called once, first. `modules` are what every job will import: a runner whose workers share
@@ -62,7 +78,7 @@ class Runner(Protocol):
         """End every job that is left, at once, and let go of everything."""
 
 
-Event = Progress | Ended
+Event = Progress | Ended | Queued | Began
 
 
 def runner_names() -> list[str]:
