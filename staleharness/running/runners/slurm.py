@@ -16,11 +16,11 @@ from pathlib import Path
 from ...base.notes import NOTES
 from ...errors import UserError
 from ..job import Job
-from ..runner import Began, Ended, Event, Queued
+from ..runner import Began, Demand, Ended, Event, Queued
 from ..slurm import commands
 from ..slurm.array import Array
 from ..slurm.commands import SlurmError, State
-from ..slurm.followed import ENDED, FLAPS, NOT_ITS_FAULT, WAITING, Followed
+from ..slurm.followed import ENDED, FLAPS, WAITING, Followed
 from ..slurm.options import parse
 
 TASK = "staleharness.running.slurm.task"
@@ -30,29 +30,33 @@ READS = 1.0  # and between two looks at what the tasks tell
 AGAIN = 10.0  # until an order is given once more: a task that was just starting does not hear it
 VISIBLE = 10.0  # until the last word of a task that has ended is there to read: network file systems take their time
 GRACE = 10.0  # for a task to end after its last word
+NO_END = 1_000_000  # tasks at a time, where JOBS is not given
 USUAL = ("None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dependency", "Cleaning", "")
 
 
 class Slurm:
-    """Takes every job at once; `at_a_time` of them run at a time."""
+    """Takes every job at once, and has Slurm run so many of them at a time, or as many as it likes."""
 
-    capacity = None
+    queues = True
 
-    def __init__(self, at_a_time: int, options: str = "") -> None:
-        self.at_a_time, self.options = at_a_time, parse(options)
+    def __init__(self, jobs: int | None = None, options: str = "") -> None:
+        self.capacity = jobs or 0
+        self.options = parse(options)
         if shutil.which("sbatch") is None:
             raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
         self.runs: dict[str, Followed] = {}
         self.arrays: list[Array] = []
         self.most = 0  # tasks in an array
-        self._found = False  # what an earlier sweep has left
+        self._root = Path()
+        self._left: Path | None = None  # where an earlier sweep may have left arrays
         self._unsure: Array | None = None  # submitted, it may be
         self._said: set[str] = set()
         self._next = {"submit": 0.0, "order": 0.0, "read": 0.0, "look": 0.0}
         self._pace = LOOKS[0]
 
-    def open(self, modules: Sequence[str]) -> None:
+    def open(self, modules: Sequence[str], root: Path) -> None:
         """See that Slurm answers. Its tasks share nothing, so nothing is loaded beforehand."""
+        self._root = self._left = root
         try:
             self.most = commands.most_tasks()
         except SlurmError as error:
@@ -108,17 +112,15 @@ class Slurm:
 
     def _submit(self, now: float) -> Iterator[Event]:
         """An array of what waits to be submitted, as far as there is room beside those under way."""
-        waiting = [run for run in self.runs.values() if run.array is None]
-        if waiting and not self._found:
-            self._go_on_with(Path(waiting[0].job.root))
-            self._found = True
-            waiting = [run for run in waiting if run.array is None]
+        if self._left is not None:
+            self._go_on_with(self._left)
+            self._left = None
         if not self._unsure:
-            waiting = [run for run in waiting if not run.asked and not run.killed]
+            waiting = [run for run in self.runs.values() if not (run.array or run.asked or run.killed)]
             if not waiting or self._room(len(self.arrays)) < 1:
                 return
             jobs = [run.job for run in waiting[: self.most]]
-            self._unsure = Array.make(Path(jobs[0].root), jobs, self.options)
+            self._unsure = Array.make(self._root, jobs, self.options)
             array_id = None
         else:
             array_id = commands.find(self._unsure.name)
@@ -143,7 +145,7 @@ class Slurm:
         NOTES.info("array %s of %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time)
 
     def _sbatch(self, array: Array) -> str:
-        array.at_a_time = self._room(len(self.arrays))
+        array.at_a_time = self._share(array, len(self.arrays))
         job = array.jobs[0]
         threads = max(int(job.spec["threads"]) for job in array.jobs)
         usual = (f"--cpus-per-task={threads}", f"--signal=B:USR1@{WARNING}", f"--chdir={job.folder or '/'}")
@@ -154,8 +156,11 @@ class Slurm:
         )
 
     def _room(self, place: int) -> int:
-        """How many tasks may run at a time of the array in this place: as many as those before it leave."""
-        return self.at_a_time - self._live(self.arrays[:place])
+        """How many tasks may run beside those of the arrays before this place."""
+        return (self.capacity or NO_END) - self._live(self.arrays[:place])
+
+    def _share(self, array: Array, place: int) -> int:
+        return max(1, min(len(array.jobs), self._room(place)))
 
     @staticmethod
     def _live(arrays: Iterable[Array]) -> int:
@@ -249,10 +254,10 @@ class Slurm:
         for place, array in enumerate(self.arrays):
             ended = {i for i in array.live if (task := array.task(i)) not in mine and _over(states.get(task))}
             array.live -= ended
-            room = max(1, self._room(place))
-            if array.live and array.at_a_time != room:
-                commands.set_at_a_time(str(array.id), room)
-                array.at_a_time = room
+            share = self._share(array, place)
+            if array.live and array.at_a_time != share:
+                commands.set_at_a_time(str(array.id), share)
+                array.at_a_time = share
 
     def _hurry(self, now: float) -> None:
         self._pace = LOOKS[0]
@@ -320,4 +325,6 @@ def _over(state: State | None) -> bool:
     return state is None or state.word in ENDED
 
 
-make = Slurm
+def make(demand: Demand) -> Slurm:
+    """As many runs at a time as asked for, or as Slurm finds room for."""
+    return Slurm(demand.jobs, demand.slurm)

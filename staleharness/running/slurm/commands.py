@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 60.0  # seconds for an answer
-KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")  # of Slurm's variables; the others are those of a job that we may be inside of
+KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")  # the others are those of a job that we may be inside of
 FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt", "exit_code", "Reason", "NodeList")
 LATER = re.compile(r"timed out|contact|connect|communication|temporarily|no answer", re.IGNORECASE)
 TOO_MANY = re.compile(r"submit limit|MaxSubmit|too many|job limit", re.IGNORECASE)
@@ -75,9 +75,7 @@ def submit(
     script = f"#!/bin/sh\ntrap '' USR1\nexec {shlex.join(command)}\n"
     array = f"--array=0-{count - 1}%{at_a_time}"
     words = ("--parsable", "--requeue", "--nodes=1", "--ntasks=1", "--export=ALL", "--open-mode=append")
-    said = call(
-        "sbatch", *words, array, f"--job-name={name}", f"--output={output}", *options, stdin=script
-    )
+    said = call("sbatch", *words, array, f"--job-name={name}", f"--output={output}", *options, stdin=script)
     return said.strip().partition(";")[0]
 
 
@@ -94,7 +92,9 @@ def look(arrays: Iterable[str]) -> dict[str, State]:
     if not wanted:
         return {}
     try:
-        said = call("squeue", "--array", "--noheader", "--states=all", f"--jobs={wanted}", f"--Format={fields}")
+        said = call(
+            "squeue", "--array", "--noheader", "--states=all", f"--jobs={wanted}", f"--Format={fields}"
+        )
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return {}

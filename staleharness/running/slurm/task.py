@@ -35,7 +35,9 @@ def main(folder: Path, env: Mapping[str, str]) -> int:
             last.update(message)
             try:
                 stream.write(json.dumps(message).encode() + b"\n")
-            except OSError as error:  # the run goes on: whether it is finished is for the results folder to say
+            except (
+                OSError
+            ) as error:  # the run goes on: whether it is finished is for the results folder to say
                 print(f"nothing more can be told: {error}", file=sys.stderr)
 
         tell({"host": socket.gethostname()})
