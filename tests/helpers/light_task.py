@@ -1,7 +1,8 @@
 """A task of an array that starts at once: the real one but for its worker, which has no torch and nothing to learn. It
 counts phases, writes down how far it is after each, and ends as its job's spec says.
 
-spec: phases, nap (seconds a phase), ends ("done", "failed", "dies": without a word).
+spec: phases, nap (seconds a phase), ends ("done", "failed", "dies": without a word), stays (seconds after its
+last word, deaf to SIGTERM).
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         tell({"phase": phase, "phases": job.spec["phases"], "at": time.monotonic()})
         if told or asked_to_stop():
             tell({"event": "interrupted", "message": f"stopped after phase {phase}"})
+            time.sleep(job.spec["stays"])
             return
     if job.spec["ends"] == "dies":
         os._exit(3)
     tell({"event": job.spec["ends"], "class": "Diverged", "message": "", "log_tail": ""})
+    time.sleep(job.spec["stays"])
 
 
 if __name__ == "__main__":

@@ -110,8 +110,8 @@ class _Called:
         lines = self.call(
             "squeue", "--array", "--noheader", "--states=all", f"--Format={fields}"
         ).splitlines()
-        said = [line.split("|") for line in lines]
-        return {f"{array}_{task}": (state, int(restarts)) for array, task, state, restarts, *_ in said}
+        said = [line.split("|")[:4] for line in lines]
+        return {f"{a}_{task}": (state, int(restarts)) for a, task, state, restarts in said if task.isdigit()}
 
     def warn(self, task: str) -> None:
         self.call("scancel", "--signal=USR1", "--batch", task)
@@ -204,7 +204,13 @@ class Real(_Called):
 
     def lose_node(self) -> None:
         self.call("scontrol", "update", "NodeName=node", "State=DOWN", "Reason=test")
-        wait_for(lambda: self.call("scontrol", "update", "NodeName=node", "State=RESUME") == "")
+        wait_for(self._is_back)
+
+    def _is_back(self) -> bool:
+        """It may come back of itself, and is then not to be resumed any more."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.call("scontrol", "update", "NodeName=node", "State=RESUME")
+        return "down" not in self.call("sinfo", "--noheader", "--format=%T")
 
     @contextlib.contextmanager
     def cut_off(self) -> Iterator[None]:

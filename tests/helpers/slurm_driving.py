@@ -12,8 +12,10 @@ from staleharness.running.runner import Ended, Event, Progress
 from staleharness.running.runners.slurm import Slurm
 
 
-def job(root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done") -> Job:
-    spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends}
+def job(
+    root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0
+) -> Job:
+    spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends, "stays": stays}
     return Job(f"{number:012x}", "", spec, str(root), str(root))
 
 

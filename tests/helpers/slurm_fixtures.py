@@ -50,4 +50,4 @@ def _lead_to(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "READS", 0.05)
     monkeypatch.setattr(slurm, "AGAIN", 1.0)
     monkeypatch.setattr(slurm, "VISIBLE", 0.5)
-    monkeypatch.setattr(slurm, "GRACE", 1.0)
+    monkeypatch.setattr(slurm, "GRACE", 10.0)

@@ -132,6 +132,17 @@ def test_a_task_that_is_no_longer_known_is_submitted_anew(
     assert len(stand_in.calls("sbatch")) == 2
 
 
+@pytest.mark.parametrize("ends", ["done", "interrupted"])
+def test_a_task_that_stays_after_its_last_word_is_ended(
+    stand_in: StandIn, tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "GRACE", 0.5)
+    stand_in.set(kill_wait=0.2)
+    act = once(lambda runner: ends == "interrupted" and stand_in.warn("1_0"))
+    drive = Drive(Slurm(), [job(tmp_path, 0, stays=60.0)], act)
+    assert drive.words() == {0: "done"} and lives(tmp_path, 0) == (1 if ends == "done" else 2)
+
+
 def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_path: Path) -> None:
     held = False
 

@@ -248,6 +248,7 @@ class Slurm:
                 run.begun = True
                 yield Began(run_id)
             if run.word is not None and run.since is not None and now - run.since > GRACE:
+                run.stays = True
                 commands.cancel([run.task])  # a thread of a plugin's holds it, and has nothing more to say
         else:
             yield from self._end(run, now)
