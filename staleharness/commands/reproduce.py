@@ -34,6 +34,8 @@ class Command:
     """How big: hours of two cores, or what the paper ran."""
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
+    runner: Annotated[str, value("NAME", "local")] = "local"
+    """Where they are carried out: on this machine (local)."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live."""
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
@@ -53,7 +55,7 @@ def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
-    from ..running.execution import jobs_for
+    from ..running.execution import runner_for
     from ..store.bundle import bundle_path
     from ..store.store import Store
     from ..store.study import check_scale_name
@@ -78,7 +80,8 @@ def handle(command: Command) -> int:
             continue
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
-    for _, _, store in plans:
+    for _, planned, store in plans:
+        runner_for(planned, command.jobs, command.runner)  # before anything is written
         store.check()
     if command.dry or command.probe:
         _say(command, plans, out)
@@ -95,7 +98,8 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            code = max(code, execute(shown, planned, store, jobs_for(command.jobs, planned)))
+            runner = runner_for(planned, command.jobs, command.runner)
+            code = max(code, execute(shown, planned, store, runner))
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
@@ -157,7 +161,7 @@ def _others(store: Store, out: Path) -> list[Store]:
 def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
     """What there is to run, study by study, and how long it takes."""
     from ..running.estimate import estimate
-    from ..running.execution import jobs_for, stored_of
+    from ..running.execution import runner_for, stored_of
 
     said = []
     shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
@@ -170,7 +174,8 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
             if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
-        guess = estimate(missing, store, jobs_for(command.jobs, planned), command.probe)
+        jobs = runner_for(planned, command.jobs, command.runner).capacity
+        guess = estimate(missing, store, jobs or 1, command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
             "seconds": guess.seconds, "bytes": guess.bytes,

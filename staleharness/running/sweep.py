@@ -62,7 +62,7 @@ def sweep(
     active: dict[str, PlannedRun] = {}
     watch = Watch(limits.stall)
     with store.locked(), counted() as interrupts, contextlib.closing(runner):
-        runner.open(modules)
+        runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:
             if interrupts.count and not outcome.interrupted:

@@ -38,7 +38,7 @@ class InTurn:
         self.most = 0
         self.calls: list[str] = []
 
-    def open(self, modules: Sequence[str]) -> None:
+    def open(self, modules: Sequence[str], root: Path) -> None:
         self.calls.append("open")
 
     def start(self, job: Job) -> None:
