@@ -110,6 +110,7 @@ def sweep(
     out: str | Path = "results",
     jobs: int | None = None,
     runner: str = "local",
+    slurm: str = "",
     progress: Told | None = None,
 ) -> Results:
     """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
@@ -119,6 +120,7 @@ def sweep(
 
     jobs: runs at a time, each a process of its own; one per core where it is not given.
     runner: where they are carried out, `"local"` is this machine.
+    slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
     progress: called with plain data when a run starts, after each of its phases and when it ends: {event, id,
         algorithm, env, capacity, seed, ...}, where event is `started`, `phase`, `done`, `failed` or `stopped`.
 
@@ -137,7 +139,7 @@ def sweep(
         env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
         device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
     )  # fmt: skip
-    place = runner_for(planned, _text(jobs), runner)
+    place = runner_for(planned, _text(jobs), runner, slurm)
     store = Store(out)
     store.check()
     listener = _Passed(progress)

@@ -35,7 +35,9 @@ class Command:
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
     runner: Annotated[str, value("NAME", "local")] = "local"
-    """Where they are carried out: on this machine (local)."""
+    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
+    slurm: Annotated[str, value("OPTIONS", "")] = ""
+    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live."""
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
@@ -81,7 +83,7 @@ def handle(command: Command) -> int:
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
     for _, planned, store in plans:
-        runner_for(planned, command.jobs, command.runner)  # before anything is written
+        runner_for(planned, command.jobs, command.runner, command.slurm)  # before anything is written
         store.check()
     if command.dry or command.probe:
         _say(command, plans, out)
@@ -98,7 +100,7 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            runner = runner_for(planned, command.jobs, command.runner)
+            runner = runner_for(planned, command.jobs, command.runner, command.slurm)
             code = max(code, execute(shown, planned, store, runner))
         if code == 130:
             return code
@@ -174,7 +176,7 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
             if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
-        jobs = runner_for(planned, command.jobs, command.runner).capacity
+        jobs = runner_for(planned, command.jobs, command.runner, command.slurm).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),

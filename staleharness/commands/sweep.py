@@ -21,7 +21,9 @@ class Command(Shown, Grid):
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
     runner: Annotated[str, value("NAME", "local")] = "local"
-    """Where they are carried out: on this machine (local)."""
+    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
+    slurm: Annotated[str, value("OPTIONS", "")] = ""
+    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
     list: Annotated[bool, SWITCH] = False
@@ -42,7 +44,7 @@ def handle(command: Command) -> int:
     planned = planned_of(command)
     score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
     check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
-    runner = runner_for(planned, command.jobs, command.runner)
+    runner = runner_for(planned, command.jobs, command.runner, command.slurm)
     store = Store(command.out)
     store.check()
     if command.dry or command.list or command.probe:

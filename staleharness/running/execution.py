@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..base.parsing import whole_number
 from ..base.processes import nothing_of_main
-from ..errors import UserError
+from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
 from .limits import from_environment
 from .plan import Plan, PlannedRun
@@ -18,10 +18,15 @@ from .sweep import Listener, Outcome, sweep
 MOST_JOBS = 1024
 
 
-def runner_for(planned: Plan, jobs: str | None = None, runner: str = "local") -> Runner:
-    """Who carries the runs out, how many at a time: JOBS and RUNNER as typed. Starts nothing. Raises `UserError`."""
+def runner_for(planned: Plan, jobs: str | None = None, runner: str = "local", slurm: str = "") -> Runner:
+    """Who carries the runs out, how many at a time: JOBS, RUNNER and SLURM as typed. Starts nothing. Raises
+    `UserError`."""
     spec = planned.runs[0].spec
-    return make_runner(runner, Demand(jobs if jobs is None else _jobs(jobs), spec.threads, spec.device))
+    if slurm and runner != "slurm":
+        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
+    return make_runner(
+        runner, Demand(jobs if jobs is None else _jobs(jobs), spec.threads, spec.device, slurm)
+    )
 
 
 def _jobs(given: str) -> int:

@@ -26,6 +26,7 @@ class Demand:
     jobs: int | None = None  # runs at a time; None: as many as there is room for
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
+    slurm: str = ""  # options of sbatch, as typed; for the runner of that name
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,30 @@ class Ended:
         dict[str, Any] | None
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
     how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+    kind: str = "Killed"  # the class of the failure that this is then
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A run waits for its turn, in the queue of the place where it is carried out."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Began:
+    """A run that has waited no longer does."""
+
+    run_id: str
 
 
 class Runner(Protocol):
-    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
+    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`.
+    A runner with a queue of its own gives `Queued` while a job waits there, and `Began` when it no longer does.
+    """
 
     capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell
+    queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Get ready; called once, first. Raises `UserError` where jobs cannot be carried out after all.
@@ -75,7 +94,7 @@ class Runner(Protocol):
         """End every job that is left, at once, and let go of everything."""
 
 
-Event = Progress | Ended
+Event = Progress | Ended | Queued | Began
 
 
 def runner_names() -> list[str]:

@@ -32,6 +32,8 @@ class InTurn:
     word; where `late`, after its result was published.
     """
 
+    queues = False
+
     def __init__(self, capacity: int = 2, fault: Fault = lambda job: None) -> None:
         self.capacity, self.fault = capacity, fault
         self.waiting: dict[str, Job] = {}

@@ -34,6 +34,8 @@ class _Worker:
 class LocalPool:
     """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
 
+    queues = False
+
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._context = multiprocessing.get_context("forkserver")
