@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import percentiles, resample, stable_seed
 from ..statistics.normalise import constants
@@ -15,13 +14,13 @@ from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
 from ..store.cells import Cell, Grid
-from .ablations import heat
-from .canvas import FAINT, INK, PAGE, panels, shown
-from .captions import labels, seeds
-from .registry import FIGURES
+from .captions import looks_of, made, seeds
+from .registry import SHEETS
+from .sheet import Block, Entry, Sheet
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of K, as the lesson names them
 REPS = 2000
+NOT_MEASURED = Entry("not measured")
 LEARNED = 0.1  # share of the best method's gain over random that counts as having learned
 
 
@@ -84,49 +83,39 @@ def bands_of(ks: Sequence[int]) -> dict[tuple[float, float], list[int]]:
     return {(low, high): [k for k in ks if low <= k <= high] for low, high in BANDS}
 
 
-@FIGURES.register("risk_table")
-def risk_table(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """Share of the on-policy score that each method keeps, by band of K, as a table in colours."""
+@SHEETS.register("risk_table")
+def risk_table(results: Results, table: Table) -> Sheet:
+    """Share of the on-policy score that each method keeps, by band of K, in cells that are darker for more."""
     found, score = results.grid, table.settings["score"]
-    methods, measured = labels(table), bands_of(table.settings["capacities"])
-    columns = [
-        (band, k) for band, ks in measured.items() for k in (ks or [0])
-    ]  # 0: nothing was measured there
+    measured = bands_of(table.settings["capacities"])
+    # 0: nothing was measured there
+    places = [(band, k) for band, ks in measured.items() for k in (ks or [0])]
     known = random_returns(found.envs, score)
     left_out = [env for env in found.envs if env not in known]
-    subtitle = (
+    about = (
         f"share of the K = 1 score kept, (return − random) / (return at K = 1 − random), mean over "
         f"{', '.join(known) or 'no environment'} and seeds ({seeds(found)}), 95% bootstrap interval over seeds in "
         f"brackets; {score} returns"
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
-    height = 0.7 + 0.3 * len(methods)
-    with panels("Score kept, by lag", subtitle, [0], table=table, columns=1, height=height, width=width) as (
-        figure,
-        (ax,),
-    ):
-        small = 7 if width > 5 else 4.5
-        cells = np.full((len(methods), len(columns)), np.nan)
-        for y, method in enumerate(methods):
-            for x, (_, k) in enumerate(columns):
-                kept = retained(found, method, k, score) if k else None
-                text = "not measured" if not k else "–" if kept is None else f"{percent(kept.share)}%"
-                if kept is not None:
-                    cells[y, x] = min(1.0, max(0.0, kept.share))
-                    if kept.low is not None and kept.high is not None:
-                        text += f" [{percent(kept.low)}, {percent(kept.high)}]"
-                dark = cells[y, x] > 0.65
-                colour = "white" if dark else INK if k else FAINT
-                ax.text(x, y, text, ha="center", va="center", fontsize=small, color=colour)
-        heat(ax, cells)
-        ax.invert_yaxis()
-        names = [f"{band_name(band)}\n{f'K = {k}' if k else '–'}" for band, k in columns]
-        ax.set_xticks(range(len(columns)), labels=names)
-        ax.xaxis.tick_top()
-        ax.set_yticks(range(len(methods)), labels=[shown(m, width) for m in methods])
-        ax.tick_params(length=0)
-        for side in ("left", "bottom"):
-            ax.spines[side].set_visible(False)
-    return figure
+    columns = [f"{band_name(band)}: {f'K = {k}' if k else '–'}" for band, k in places]
+    rows = [
+        (
+            look.name or label,
+            [_entry(retained(found, label, k, score)) if k else NOT_MEASURED for _, k in places],
+        )
+        for label, look in looks_of(table).items()
+    ]
+    block = Block("Score kept", "algorithm", columns, rows)
+    return Sheet("Score kept, by lag", [about, made(table)], [block], table.draft)
+
+
+def _entry(kept: Kept | None) -> Entry:
+    if kept is None:
+        return Entry("–")
+    interval = ""
+    if kept.low is not None and kept.high is not None:
+        interval = f"[{percent(kept.low)}, {percent(kept.high)}]"
+    return Entry(f"{percent(kept.share)}%", interval, min(1.0, max(0.0, kept.share)))
 
 
 def percent(share: float) -> int:
