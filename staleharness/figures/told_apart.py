@@ -36,10 +36,11 @@ def told_apart(
     scores = {env: held for env in found.envs if baseline in (held := scores_at(found, k, env, score))}
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
+    base = _name(baseline, looks, width)
     subtitle = (
-        f"K = {k}; dots: runs ({seeds(found)} seeds); black: mean; dotted: that of {_name(baseline, looks, width)}. "
-        f"Bars: {LEVEL:.0%} Student's interval of the difference from it, seed by seed, set at the mean; a dark bar where "
-        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all methods shown. "
+        f"K = {k}; dots: runs ({seeds(found)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
+        "Student's interval of the difference from it, seed by seed, set at the mean; dark and bold: a paired t-test "
+        f"tells the two apart at {ALPHA:.0%}, after Holm's correction for all methods shown. "
         + "; ".join(spread_of(held, env if len(scores) > 1 else "") for env, held in scores.items())
     )
     columns, most = columns_for(width, min(2, len(scores))), max(map(len, scores.values()))

@@ -49,7 +49,7 @@ class Environment:
     family: type[Task]
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
-    lag: str  # the lag model
+    lag: str  # where the question names none
 
 
 def methods(question: Question, settings: Iterable[str]) -> list[Method]:
@@ -95,7 +95,7 @@ def environments(question: Question) -> list[Environment]:
 def _settings(
     question: Question, family: type[Task]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
-    """(run settings, hyper-parameters by algorithm, lag model) that preset and question mean for this family."""
+    """(run settings, hyper-parameters by algorithm, usual lag model) that preset and question mean for this family."""
     presets = family.all_presets()
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
@@ -109,7 +109,7 @@ def _settings(
         )
     settings = dict(family.completed({**presets[question.preset], **question.settings}))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
-    return settings, hyper, question.lag or lag
+    return settings, hyper, lag
 
 
 def _try(env: str, family: type[Task]) -> None:

@@ -1,4 +1,4 @@
-"""Which methods a set of runs tells apart: differences seed by seed, and the spread of methods against that of seeds."""
+"""Which methods runs tell apart: differences seed by seed, and the spread of methods against that of seeds."""
 
 from __future__ import annotations
 
