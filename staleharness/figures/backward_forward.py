@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..base.text import number
+from ..statistics.options import without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .ablations import heat, without_option
+from .ablations import heat
 from .canvas import INK, PAGE, columns_for, label_edges, panels, shown
 from .captions import scale
 from .registry import FIGURES, Section

@@ -1,0 +1,124 @@
+"""Parts of a claim tested on stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import UserError
+from ..display import display
+from ..scores import Array
+from .contrast import Contrast, contrast
+from .measured import Evidence, measure
+from .part import Outcome, Part, all_of
+
+NAMES = {"score": "score", "area": "area under the curve", "return": "return", "kept": "share kept"}
+PERCENT = ("kept", "clipped")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison."""
+
+    text: str  # what is compared
+    made: Contrast | None  # None where it cannot be had
+    outcome: Outcome
+    why: str = ""  # it cannot be had
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A part and what became of it."""
+
+    part: Part
+    rows: Sequence[Row]
+
+    @property
+    def outcome(self) -> Outcome:
+        return all_of([row.outcome for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Term:
+    """A mean over seeds that enters a comparison, with its sign; as a share of that at K = 1 where asked."""
+
+    label: str
+    k: int
+    sign: float
+    share: bool
+
+
+def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None) -> Tested:
+    """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
+    ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
+    rows = []
+    for k in ks:
+        for label in part.of:
+            for other in part.over or ("",):
+                if other != label:
+                    rows.append(_row(part, evidence, label, other, k, names or {}))
+    return Tested(part, rows)
+
+
+def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]) -> Row:
+    share = part.what == "kept"
+    terms = [Term(label, k, 1.0, share)]
+    terms += [Term(other, k, -1.0, share)] if other else []
+    if part.over_k is not None:
+        # alone: the same method at another K; beyond: less the same difference there
+        terms += [Term(t.label, part.over_k, -t.sign, share) for t in list(terms)]
+    made: Contrast | None = None
+    why = ""
+    try:
+        made = compare(evidence, terms, part)
+    except UserError as error:
+        why = str(error)
+    text = _text(part, label, other, k, names)
+    return Row(text, made, made.outcome(part.be, part.margin) if made else "open", why)
+
+
+def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
+    """The signed sum of the terms over the seeds that all of them have, per environment. Raises `UserError` where an
+    environment has none, or there is nothing to take a share of."""
+    cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
+    values = measure(part.what, evidence, part.phases, part.reduce)
+    tasks: dict[str, Array] = {}
+    for env in evidence.envs(part.env):
+        held = [evidence.runs(label, k, env) for label, k in cells]
+        seeds = sorted(set.intersection(*(set(h) for h in held)))
+        if not seeds:
+            raise UserError(f"no seed on {env} has all runs that are compared")
+        for t in terms:
+            if t.share and not evidence.learned(t.label, env):
+                raise UserError(f"{t.label} did not learn on {env} without lag")
+        tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
+    return contrast(tasks, _statistic(terms, cells, part.than))
+
+
+def _statistic(
+    terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float | None
+) -> Callable[[Array], float]:
+    def of(means: Array) -> float:
+        total = -(than or 0.0)
+        for t in terms:
+            value = means[cells.index((t.label, t.k))]
+            total += t.sign * float(value / means[cells.index((t.label, 1))] if t.share else value)
+        return total
+
+    return of
+
+
+def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str]) -> str:
+    """`share kept, VACO − PPO-clip, K = 16`."""
+    what = NAMES.get(part.what, part.what.replace("_", " "))
+    if part.than is not None:
+        what += f" − {part.than:g}"
+    who = display(label, names) + (f" − {display(other, names)}" if other else "")
+    where = f"K = {k}"
+    if part.over_k is not None:
+        where += f" − K = {part.over_k}"
+    if part.phases:
+        where += f", phases {part.phases[0]} to {part.phases[1] - 1}"
+    return ", ".join(filter(None, [what, who, where, part.env, part.study]))
