@@ -10,7 +10,7 @@ from ..statistics.claims.tested import PERCENT, Row, Tested
 from .shown import Shown
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
-HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p", "n", "by environment", "")
+HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
 SAID = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 
@@ -87,6 +87,8 @@ def _number(tested: Tested, value: float) -> str:
         text = f"{value:.0f}"
     else:
         text = f"{value:.2f}" if abs(value) >= 0.1 or tested.part.what == "score" else f"{value:.2g}"
+    if not any(c in "123456789" for c in text):
+        text = text.replace("-", "")  # no minus before a zero
     return text.replace("-", "−")
 
 

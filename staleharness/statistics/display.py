@@ -26,10 +26,13 @@ def method(name: str) -> str:
 
 def display(label: str, names: Mapping[str, str] | None = None) -> str:
     """A label as readers see it; `names` come first."""
-    if names and names.get(label):
+    names = names or {}
+    if names.get(label):
         return names[label]
     plain, forward, n = label.partition(" N=")
-    if "[" not in plain:
+    if names.get(plain):
+        text = names[plain]
+    elif "[" not in plain:
         text = method(plain)
     else:
         choice = parse_algorithm(plain)

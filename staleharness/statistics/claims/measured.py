@@ -30,7 +30,7 @@ class Evidence:
 
     def envs(self, env: str = "") -> list[str]:
         """All environments, or the one asked for, with or without its version. Raises `UserError`."""
-        found = [e for e in self.results.grid.envs if not env or env in (e, plain_env(e))]
+        found = [e for e in self.results.grid.envs if not env or plain_env(env) == plain_env(e)]
         if not found:
             raise UserError(f"env={env!r}: these results have {', '.join(self.results.grid.envs)}")
         return found
@@ -92,9 +92,20 @@ def column(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = 
     values = values[~np.isnan(values)]
     if not len(values):
         raise UserError(f"run {run.id} ({run.label}) has no {name!r} in the phases asked for")
-    reducers: Mapping[str, Callable[[Array], float]] = {
-        "mean": lambda v: float(v.mean()),
-        "max": lambda v: float(v.max()),
-        "geometric": lambda v: float(np.exp(np.log(v).mean())),
-    }
-    return reducers[reduce](values)
+    return REDUCERS[reduce](values)
+
+
+def _change(values: Array) -> float:
+    """From the first quarter to the last."""
+    quarter = max(1, len(values) // 4)
+    return float(values[-quarter:].mean() - values[:quarter].mean())
+
+
+REDUCERS: Mapping[str, Callable[[Array], float]] = {
+    "mean": lambda v: float(v.mean()),
+    "max": lambda v: float(v.max()),
+    "geometric": lambda v: float(np.exp(np.log(v).mean())),
+    "change": _change,
+    "jump": lambda v: float(np.abs(np.diff(v)).mean()),  # from phase to phase
+    "turn": lambda v: float(np.corrcoef(np.diff(v)[:-1], np.diff(v)[1:])[0, 1]),  # of successive jumps
+}

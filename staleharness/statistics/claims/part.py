@@ -23,26 +23,30 @@ class Part:
     """
 
     says: str  # in words
-    of: tuple[str, ...]  # algorithms, as the study names them
-    be: Literal["more", "less", "alike"]
-    what: str = "score"  # score, area, return, kept, warned (see `measured.py`), or a column of the metrics
+    of: tuple[str, ...] = ()  # algorithms, as the study names them
+    be: Literal["more", "less", "alike"] = "more"
+    what: str = "score"  # score, area, return, kept, warned, or a column of the metrics (`measured.py`)
     over: tuple[str, ...] = ()  # compared with these
     k: tuple[int, ...] = ()  # at these capacities; empty: at the study's one
-    over_k: int | None = None  # compared with this capacity; with `beyond`: see there
+    over_k: int | None = None  # compared with what is at this capacity
     beyond: bool = False  # whether the difference from `over` at k is compared with that at `over_k`
     than: float | None = None  # compared with this number
-    margin: float = 0.0  # alike: differences up to this; more and less: beyond this
+    margin: float = (
+        0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
+    )
     env: str = ""  # one environment; empty: all
     study: str = ""  # another one's runs; empty: the figure's
     phases: tuple[
         int, ...
     ] = ()  # of a column of the metrics: from the first up to before the second; empty: all
-    reduce: Literal["mean", "max", "geometric"] = "mean"  # over those phases
+    reduce: Literal["mean", "max", "geometric", "change", "jump", "turn"] = "mean"  # over those phases
+    untested: str = ""  # why no run here can bear it out; then nothing else is given
 
     def __post_init__(self) -> None:
-        compared = [bool(self.over), self.over_k is not None and not self.beyond, self.than is not None]
-        if sum(compared) != 1:
-            raise UserError(f"part {self.says!r}: compare with one of over, over_k, than")
+        if self.untested or self.what == "warned":
+            return
+        if not self.of or (self.than is not None) == bool(self.over or self.over_k is not None):
+            raise UserError(f"part {self.says!r}: say of whom, and compare with over, over_k or than")
         if self.beyond and (not self.over or self.over_k is None):
             raise UserError(f"part {self.says!r}: beyond needs over and over_k")
         if len(self.phases) not in (0, 2):

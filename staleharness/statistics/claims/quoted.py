@@ -17,16 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from ...base.text import plural
 from ...errors import UserError, nearest
+from ...store.study import plain_env
+from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
 from ..few import FEWEST
 from ..lag_curve import lag_curves
+from ..normalise import normaliser_of
 from ..retained import retained
-from ..scores import Array
+from ..scores import Array, learning_curve
 from ..slowdown import slowdowns
 from .measured import Evidence, measure
 from .part import Part
 from .tested import Term, compare
+from .warned import warned
 
 REPS = 2000
 
@@ -98,7 +103,7 @@ def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
     return re.sub(r"\{([^{}]+)\}", one, text)
 
 
-KNOWN = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level", "over_k")
+KNOWN = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level", "over_k", "of")
 
 
 def read(text: str) -> Asked:
@@ -179,12 +184,17 @@ def _kept(asked: Asked, evidence: Evidence) -> Number:
     return Number(found.share, found.low, found.high) if least >= FEWEST else Number(found.share)
 
 
+def _label(text: str) -> str:
+    """A label in an option, where ~ stands for its space: `over=vaco~N=4`."""
+    return text.replace("~", " ")
+
+
 def _difference(asked: Asked, evidence: Evidence) -> Number:
     """With Student's interval, whatever the number of seeds."""
     k, share = evidence.capacity(asked.k), asked.what == "kept"
     terms = [Term(asked.label, k, 1.0, share)]
     at = int(asked.options.get("over_k", k))
-    terms.append(Term(asked.options.get("over", asked.label), at, -1.0, share))
+    terms.append(Term(_label(asked.options.get("over", asked.label)), at, -1.0, share))
     part = Part(
         "",
         (asked.label,),
@@ -223,12 +233,83 @@ def _seeds(asked: Asked, evidence: Evidence) -> str:
     return "1 seed" if least == 1 else f"{least} seeds"
 
 
+def _chance(asked: Asked, evidence: Evidence) -> Number:
+    """That a run ends above one of `over`, averaged over environments."""
+    k, over = evidence.capacity(asked.k), asked.options.get("over", "ppo_clip")
+    rows = improvement(evidence.results.grid, over, score=evidence.table.settings["score"], reps=REPS)
+    for row in rows:
+        if (row["algorithm"], row["capacity"]) == (asked.label, k):
+            return Number(row["probability"], row["low"], row["high"])
+    raise UserError(f"{asked.label} is not compared with {over} at K={k}")
+
+
+def _paired(asked: Asked, evidence: Evidence) -> tuple[Array, Array]:
+    """Final scores of the runs of both with the same seed and environment."""
+    of, k = measure("score", evidence), evidence.capacity(asked.k)
+    a, b = [], []
+    for env in evidence.envs(asked.options.get("env", "")):
+        mine = evidence.runs(asked.label, k, env)
+        other = evidence.runs(asked.options.get("over", "ppo_clip"), k, env)
+        for seed in sorted(set(mine) & set(other)):
+            a.append(of(mine[seed]))
+            b.append(of(other[seed]))
+    return np.array(a), np.array(b)
+
+
+def _above(asked: Asked, evidence: Evidence) -> str:
+    """`15 of 15`: pairs of runs in which one ends above the other."""
+    a, b = _paired(asked, evidence)
+    return f"{int((a > b).sum())} of {len(a)}"
+
+
+def _same(asked: Asked, evidence: Evidence) -> str:
+    """`14 of 15`: pairs of runs that score the same to the last bit."""
+    a, b = _paired(asked, evidence)
+    return f"{int((a == b).sum())} of {len(a)}"
+
+
+def _reached(asked: Asked, evidence: Evidence) -> Number:
+    """Share of runs whose newest policy reached a normalised `level` in an evaluation."""
+    scale, score = normaliser_of(evidence.table), evidence.table.settings["score"]
+    k, level = evidence.capacity(asked.k), float(asked.options.get("level", 0.5))
+    there = [
+        float(scale(env, learning_curve(run, score)[1]).max() >= level)
+        for env in evidence.envs()
+        for run in evidence.runs(asked.label, k, env).values()
+    ]
+    return Number(float(np.mean(there)))
+
+
+def _warnings(asked: Asked, evidence: Evidence) -> str:
+    """How often the effective sample size fell before the reward, and where it fell for nothing."""
+    labels = asked.label.split("+") if asked.label else []
+    return warned([run for run in evidence.results if not labels or run.label in labels]).text
+
+
+def _told(asked: Asked, evidence: Evidence) -> str:
+    """`above`, `below` or `not told from`: where a difference lies, by its whole interval."""
+    made = _difference(Asked(asked.options.get("of", "score"), asked.label, False, asked.options), evidence)
+    if made.low is None or made.high is None:
+        return "not told from"
+    return "above" if made.low > 0 else "below" if made.high < 0 else "not told from"
+
+
+def _environments(asked: Asked, evidence: Evidence) -> str:
+    """`HalfCheetah (1 seed)`: where a method has runs, and how many."""
+    k = evidence.capacity(asked.k)
+    counts = {plain_env(e): len(evidence.runs(asked.label, k, e)) for e in evidence.envs()}
+    return ", ".join(f"{env} ({plural(n, 'seed')})" for env, n in counts.items() if n)
+
+
 def _runs(asked: Asked, evidence: Evidence) -> str:
     count = sum(1 for run in evidence.results if not asked.label or run.label == asked.label)
     return "1 run" if count == 1 else f"{count} runs"
 
 
-QUANTITIES: Mapping[str, Callable[[Asked, Evidence], Number]] = {"iqm": _row("iqm"), "auc": _row("auc")}
+QUANTITIES: Mapping[str, Callable[[Asked, Evidence], Number]] = {
+    "iqm": _row("iqm"), "auc": _row("auc"), "chance": _chance, "reached": _reached,
+}  # fmt: skip
 WORDS: Mapping[str, Callable[[Asked, Evidence], str]] = {
-    "slowdown": _slowdown, "seeds": _seeds, "runs": _runs,
+    "slowdown": _slowdown, "seeds": _seeds, "runs": _runs, "above": _above, "same": _same, "warnings": _warnings,
+    "told": _told, "environments": _environments,
 }  # fmt: skip

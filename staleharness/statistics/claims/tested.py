@@ -13,9 +13,15 @@ from ..scores import Array
 from .contrast import Contrast, contrast
 from .measured import Evidence, measure
 from .part import Outcome, Part, all_of
+from .warned import warned
 
-NAMES = {"score": "score", "area": "area under the curve", "return": "return", "kept": "share kept"}
-PERCENT = ("kept", "clipped")
+NAMES = {
+    "area": "area under the curve", "kept": "share kept", "clipped": "share without gradient",
+    "tv_end": "total variation", "tv_data": "backward total variation", "grad_norm": "norm of the gradient",
+    "algorithm/filter_active": "share of minibatches filtered", "second_moment_ratio": "second moment",
+    "seconds/proximal": "seconds of the proximal step",
+}
+PERCENT = ("kept", "clipped", "warned", "algorithm/filter_active")
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class Term:
 
 def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None) -> Tested:
     """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
+    if part.untested:
+        return Tested(part, [Row("not tested", None, "open", part.untested)])
+    if part.what == "warned":
+        made = warned([run for run in evidence.results if not part.of or run.label in part.of])
+        return Tested(part, [Row(made.text, made.contrast, made.contrast.outcome(part.be, part.margin))])
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
     rows = []
     for k in ks:
@@ -65,8 +76,9 @@ def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None)
 def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]) -> Row:
     share = part.what == "kept"
     terms = [Term(label, k, 1.0, share)]
-    terms += [Term(other, k, -1.0, share)] if other else []
-    if part.over_k is not None:
+    other_k = k if part.over_k is None or part.beyond else part.over_k
+    terms += [Term(other, other_k, -1.0, share)] if other else []
+    if part.over_k is not None and (part.beyond or not other):
         # alone: the same method at another K; beyond: less the same difference there
         terms += [Term(t.label, part.over_k, -t.sign, share) for t in list(terms)]
     made: Contrast | None = None
@@ -75,13 +87,13 @@ def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: 
         made = compare(evidence, terms, part)
     except UserError as error:
         why = str(error)
-    text = _text(part, label, other, k, names)
+    text = _text(part, label, other, k, names, len(evidence.results.grid.capacities) > 1)
     return Row(text, made, made.outcome(part.be, part.margin) if made else "open", why)
 
 
 def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
-    """The signed sum of the terms over the seeds that all of them have, per environment. Raises `UserError` where an
-    environment has none, or there is nothing to take a share of."""
+    """The signed sum of the terms over the seeds that all of them have, in the environments where there are such. Raises
+    `UserError` where there is none, or nothing to take a share of."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
     values = measure(part.what, evidence, part.phases, part.reduce)
     tasks: dict[str, Array] = {}
@@ -89,11 +101,13 @@ def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
         held = [evidence.runs(label, k, env) for label, k in cells]
         seeds = sorted(set.intersection(*(set(h) for h in held)))
         if not seeds:
-            raise UserError(f"no seed on {env} has all runs that are compared")
+            continue
         for t in terms:
             if t.share and not evidence.learned(t.label, env):
                 raise UserError(f"{t.label} did not learn on {env} without lag")
         tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
+    if not tasks:
+        raise UserError("no seed has all runs that are compared")
     return contrast(tasks, _statistic(terms, cells, part.than))
 
 
@@ -110,15 +124,16 @@ def _statistic(
     return of
 
 
-def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str]) -> str:
-    """`share kept, VACO − PPO-clip, K = 16`."""
+def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
+    """`share kept, VACO − PPO-clip, K = 16`; without K where there are not several."""
     what = NAMES.get(part.what, part.what.replace("_", " "))
     if part.than is not None:
         what += f" − {part.than:g}"
     who = display(label, names) + (f" − {display(other, names)}" if other else "")
-    where = f"K = {k}"
+    where = f"K = {k}" if several else ""
     if part.over_k is not None:
         where += f" − K = {part.over_k}"
-    if part.phases:
-        where += f", phases {part.phases[0]} to {part.phases[1] - 1}"
-    return ", ".join(filter(None, [what, who, where, part.env, part.study]))
+    if part.reduce != "mean":
+        what += f" ({part.reduce})"
+    when = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
+    return ", ".join(filter(None, [what, who, where, when, part.env, part.study]))
