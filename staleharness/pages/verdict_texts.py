@@ -10,7 +10,16 @@ from ..statistics.claims.tested import PERCENT, Row, Tested
 from .shown import Shown
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
-HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")
+HEADS = (
+    "part of the claim",
+    "",
+    "compared",
+    "difference [95 %]",
+    "p of no difference",
+    "n",
+    "by environment",
+    "",
+)
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
 SAID = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 

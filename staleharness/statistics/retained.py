@@ -31,37 +31,47 @@ def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
     return {env: float(entry["return"]) for env, entry in known.items() if entry}
 
 
-def retained(found: Grid, label: str, k: int, score: str) -> Kept | None:
+def retained(
+    found: Grid,
+    label: str,
+    k: int,
+    score: str,
+    *,
+    base: tuple[str, int] | None = None,
+    accuracy: bool = False,
+) -> Kept | None:
     """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
+
+    `base`: the (algorithm, K) that stands for no lag, where it is not this one at K = 1. An `accuracy` is counted
+    from 0.
 
     None where a method has no runs at K or at 1, no environment has a known random return, or the method did not
     learn at K = 1 in one of them (it gained less than a tenth of what the best method did): there is nothing to keep,
     and a share of next to nothing says nothing. The interval resamples the seeds of both capacities independently.
     """
-    zero = random_returns(found.envs, score)
-    top, base, zeros = [], [], []
+    zero = dict.fromkeys(found.envs, 0.0) if accuracy else random_returns(found.envs, score)
+    reference, fresh = base or (label, 1)
+    top, bottom, zeros = [], [], []
     for env in found.envs:
-        at_k, at_1 = (found.cells.get(Cell(label, c, env), []) for c in (k, 1))
+        at_k, at_1 = (found.cells.get(Cell(who, c, env), []) for who, c in ((label, k), (reference, fresh)))
         if at_k and at_1 and env in zero:
             top.append(np.array([final_score(r, score) for r in at_k]))
-            base.append(np.array([final_score(r, score) for r in at_1]))
+            bottom.append(np.array([final_score(r, score) for r in at_1]))
             zeros.append(zero[env])
             best = max(
                 np.mean([final_score(r, score) for r in rs])
                 for c, rs in found.cells.items()
-                if (c.capacity, c.env) == (1, env)
+                if (c.capacity, c.env) == (fresh, env) and (base is None or c.label == reference)
             )
-            if base[-1].mean() - zero[env] < LEARNED * (best - zero[env]) or best <= zero[env]:
+            if bottom[-1].mean() - zero[env] < LEARNED * (best - zero[env]) or best <= zero[env]:
                 return None
     if not top:
         return None
-    share = float(_share(top, base, zeros))
-    if k == 1:
-        return Kept(share, None, None)
-    if min(map(len, [*top, *base])) < 2:
+    share = float(_share(top, bottom, zeros))
+    if (label, k) == (reference, fresh) or min(map(len, [*top, *bottom])) < 2:
         return Kept(share, None, None)
     rng = np.random.default_rng(stable_seed("retained", label, k))
-    low, high = percentiles(_share(resample(top, REPS, rng), resample(base, REPS, rng), zeros)[..., None])
+    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
     return Kept(share, float(low[0]), float(high[0]))
 
 

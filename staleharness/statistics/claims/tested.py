@@ -16,9 +16,14 @@ from .part import Outcome, Part, all_of
 from .warned import warned
 
 NAMES = {
-    "area": "area under the curve", "kept": "share kept", "clipped": "share without gradient",
-    "tv_end": "total variation", "tv_data": "backward total variation", "grad_norm": "norm of the gradient",
-    "algorithm/filter_active": "share of minibatches filtered", "second_moment_ratio": "second moment",
+    "area": "area under the curve",
+    "kept": "share kept",
+    "clipped": "share without gradient",
+    "tv_end": "total variation",
+    "tv_data": "backward total variation",
+    "grad_norm": "norm of the gradient",
+    "algorithm/filter_active": "share of minibatches filtered",
+    "second_moment_ratio": "second moment",
     "seconds/proximal": "seconds of the proximal step",
 }
 PERCENT = ("kept", "clipped", "warned", "algorithm/filter_active")
@@ -92,8 +97,8 @@ def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: 
 
 
 def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
-    """The signed sum of the terms over the seeds that all of them have, in the environments where there are such. Raises
-    `UserError` where there is none, or nothing to take a share of."""
+    """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
+    Raises `UserError` where there is none, or nothing to take a share of."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
     values = measure(part.what, evidence, part.phases, part.reduce)
     tasks: dict[str, Array] = {}
