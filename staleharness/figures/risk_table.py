@@ -93,7 +93,8 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
     )  # fmt: skip
     return (
         f"share of the score without lag that is kept, {what}, mean over {', '.join(known) or 'no environment'} and "
-        f"seeds ({seeds(found)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} scores"
+        f"seeds ({seeds(found)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
+        "scores"
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
 
 

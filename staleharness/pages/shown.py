@@ -17,7 +17,7 @@ from ..statistics.claims.reading import Reading
 from ..statistics.claims.reading import read as read_claim
 from ..statistics.display import display
 from ..statistics.few import COVERAGE, FEWEST, thinned
-from ..statistics.options import option_values
+from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.bundle import Bundle, bundle_path, read_bundle
@@ -28,6 +28,7 @@ from .papers import PaperFigure
 
 DRAFT = "DRAFT, runs are missing"
 TEXTS = ("question", "claim", "asked", "saw", "part", "verdict")  # of an entry; they stand beside its picture
+AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
 LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a picture's source what it was
 
 
@@ -50,9 +51,32 @@ class Shown:
         if self.state != "drawn":
             return Reading("", "", ())
         try:
-            return read_claim(e.part, e.saw, e.verdict, self.evidence_of, e.names)
+            return read_claim(e.part, e.saw, e.verdict, self.evidence_of, self._names)
         except UserError as error:
             raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of its drawing function."""
+        own = dict(self.figure.entry.options)
+        return own | {"beside": self.beside} if self.figure.entry.beside else own
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What its texts call an algorithm: as in the figure, with the values of the options that its axes show."""
+        e = self.figure.entry
+        shown = [
+            (e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options
+        ]
+        names = dict(e.names)
+        for label in {run.label for run in self.results}:
+            line = label
+            for option, _ in shown:
+                line = without_option(line, option)
+            if line in e.names and label not in names:
+                values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in shown]
+                names[label] = ", ".join([e.names[line], *values])
+        return names
 
     @property
     def state(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from ..statistics.claims.contrast import Contrast
@@ -90,6 +91,8 @@ def _interval(tested: Tested, made: Contrast) -> str:
 
 def _number(tested: Tested, value: float) -> str:
     """With two digits that count, of shares in per cent."""
+    if tested.part.ratio:
+        return f"× {math.exp(value):.2g}"
     if tested.part.what in PERCENT:
         text = f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.1f} %"
     elif tested.part.what == "return" or abs(value) >= 100:

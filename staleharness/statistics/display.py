@@ -43,6 +43,7 @@ def display(label: str, names: Mapping[str, str] | None = None) -> str:
 def option(name: str, value: object) -> str:
     """`δ = 0.8`, `trust region none`."""
     if isinstance(value, str):
+        value = value.removeprefix("fixed:")
         return f"{OPTIONS.get(name, name.replace('_', ' '))} {value}"
     said = f"{value:g}" if isinstance(value, float) else shown(value)
     return f"{OPTIONS.get(name, name.replace('_', ' '))} = {said}"

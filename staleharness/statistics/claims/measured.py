@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from ...store.cells import Cell, cell_of
 from ...store.stored_run import StoredRun
 from ...store.study import plain_env
 from ..aggregate import area
+from ..falls import SHARE, WINDOW, falls
 from ..normalise import normaliser_of
 from ..results import Results
 from ..retained import LEARNED, random_returns
@@ -71,7 +73,8 @@ class Evidence:
 
 def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
     """score, area: as the table normalises them; return: as it is; kept: the return above the zero of its environment
-    (whoever compares divides it by that at K = 1); otherwise a column of the metrics over `phases`."""
+    (whoever compares divides it by that at K = 1); fell: when the reward first fell; otherwise a column of the metrics
+    over `phases`."""
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
     if what == "score":
         return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
@@ -81,7 +84,17 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
         return lambda run: final_score(run, score)
     if what == "kept":
         return lambda run: final_score(run, score) - evidence.zero(cell_of(run).env)
+    if what == "fell":
+        return _fell
     return lambda run: column(run, what, phases, reduce)
+
+
+def _fell(run: StoredRun) -> float:
+    """Steps at which the reward fell. Raises `UserError` where it never did."""
+    when = falls(run, "reward", SHARE, 0, WINDOW)[1]
+    if math.isnan(when):
+        raise UserError(f"the reward of {run.label}, seed {run.seed}, never fell")
+    return when
 
 
 def column(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:

@@ -30,7 +30,7 @@ class Part:
     k: tuple[int, ...] = ()  # at these capacities; empty: at the study's one
     over_k: int | None = None  # compared with what is at this capacity
     beyond: bool = False  # whether the difference from `over` at k is compared with that at `over_k`
-    than: float | None = None  # compared with this number
+    than: float | None = None  # compared with this number, or the difference (with `ratio` the ratio) is
     margin: float = (
         0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
     )
@@ -40,12 +40,13 @@ class Part:
         int, ...
     ] = ()  # of a column of the metrics: from the first up to before the second; empty: all
     reduce: Literal["mean", "max", "geometric", "change", "jump", "turn"] = "mean"  # over those phases
+    ratio: bool = False  # of positive values: their ratio is compared, by differences of logarithms
     untested: str = ""  # why no run here can bear it out; then nothing else is given
 
     def __post_init__(self) -> None:
         if self.untested or self.what == "warned":
             return
-        if not self.of or (self.than is not None) == bool(self.over or self.over_k is not None):
+        if not self.of or (self.than is None and not self.over and self.over_k is None):
             raise UserError(f"part {self.says!r}: say of whom, and compare with over, over_k or than")
         if self.beyond and (not self.over or self.over_k is None):
             raise UserError(f"part {self.says!r}: beyond needs over and over_k")

@@ -19,7 +19,6 @@ import numpy as np
 
 from ...base.text import plural
 from ...errors import UserError, nearest
-from ...store.study import plain_env
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
 from ..few import FEWEST
@@ -297,7 +296,7 @@ def _told(asked: Asked, evidence: Evidence) -> str:
 def _environments(asked: Asked, evidence: Evidence) -> str:
     """`HalfCheetah (1 seed)`: where a method has runs, and how many."""
     k = evidence.capacity(asked.k)
-    counts = {plain_env(e): len(evidence.runs(asked.label, k, e)) for e in evidence.envs()}
+    counts = {e.rpartition("-v")[0] or e: len(evidence.runs(asked.label, k, e)) for e in evidence.envs()}
     return ", ".join(f"{env} ({plural(n, 'seed')})" for env, n in counts.items() if n)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -100,7 +101,8 @@ def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
     """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
     Raises `UserError` where there is none, or nothing to take a share of."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
-    values = measure(part.what, evidence, part.phases, part.reduce)
+    plain = measure(part.what, evidence, part.phases, part.reduce)
+    values = (lambda run: math.log(plain(run))) if part.ratio else plain
     tasks: dict[str, Array] = {}
     for env in evidence.envs(part.env):
         held = [evidence.runs(label, k, env) for label, k in cells]
@@ -113,14 +115,15 @@ def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
         tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
     if not tasks:
         raise UserError("no seed has all runs that are compared")
-    return contrast(tasks, _statistic(terms, cells, part.than))
+    than = part.than or 0.0
+    return contrast(tasks, _statistic(terms, cells, math.log(than) if part.ratio and than else than))
 
 
 def _statistic(
-    terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float | None
+    terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float
 ) -> Callable[[Array], float]:
     def of(means: Array) -> float:
-        total = -(than or 0.0)
+        total = -than
         for t in terms:
             value = means[cells.index((t.label, t.k))]
             total += t.sign * float(value / means[cells.index((t.label, 1))] if t.share else value)
@@ -133,12 +136,13 @@ def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str], 
     """`share kept, VACO − PPO-clip, K = 16`; without K where there are not several."""
     what = NAMES.get(part.what, part.what.replace("_", " "))
     if part.than is not None:
-        what += f" − {part.than:g}"
-    who = display(label, names) + (f" − {display(other, names)}" if other else "")
+        what += f" {'/' if part.ratio else '−'} {part.than:g}"
+    sign = "/" if part.ratio else "−"
+    who = display(label, names) + (f" {sign} {display(other, names)}" if other else "")
     where = f"K = {k}" if several else ""
     if part.over_k is not None:
-        where += f" − K = {part.over_k}"
-    if part.reduce != "mean":
+        where += f" {sign} K = {part.over_k}"
+    if part.reduce in ("change", "jump", "turn"):
         what += f" ({part.reduce})"
     when = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
     return ", ".join(filter(None, [what, who, where, when, part.env, part.study]))

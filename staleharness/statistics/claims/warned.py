@@ -33,7 +33,10 @@ class Warned:
 
     @property
     def contrast(self) -> Contrast:
-        """Share of hits less share of false alarms; Newcombe's interval, p by Fisher's exact test."""
+        """Share of hits less share of false alarms; Newcombe's interval, p by Fisher's exact test. Raises `UserError`
+        where no run fell, or all did."""
+        if not self.fell or not self.stood:
+            raise UserError("no hits and false alarms: the reward fell in all stale runs, or in none")
         a, b = self.before / self.fell, self.alarms / self.stood
         (la, ha), (lb, hb) = wilson(self.before, self.fell), wilson(self.alarms, self.stood)
         low = a - b - math.hypot(a - la, hb - b)
@@ -43,8 +46,7 @@ class Warned:
 
 
 def warned(runs: Iterable[StoredRun]) -> Warned:
-    """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there. Raises
-    `UserError` where no run fell, or all did."""
+    """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there."""
     fell = before = stood = alarms = 0
     for run in runs:
         lag = float(run.record["summary"].get("lag_max") or 0.0)
@@ -55,8 +57,6 @@ def warned(runs: Iterable[StoredRun]) -> Warned:
             stood, alarms = stood + 1, alarms + (not math.isnan(warning))
         else:
             fell, before = fell + 1, before + (warning < fall)
-    if not fell or not stood:
-        raise UserError("no hits and false alarms: the reward fell in all stale runs, or in none")
     return Warned(fell, before, stood, alarms)
 
 
