@@ -41,7 +41,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "## What it does not say",
         "Two tasks, three methods at one learning rate each, one machine that other work shared. A pair is a seed, of "
         f"which there are {frame['seed'].nunique()}: differences much smaller than the margin cannot be seen. The real "
-        "actors are paced by stated seconds (`delay`, `train`), so that the load decides about lag and not the machine; "
+        "actors are paced by stated seconds (`delay`, `train`), so that the load decides about lag, not the machine; "
         "lag that swings with the load of a cluster is not in here. The pipeline is fitted with two numbers of a "
         "recording, mean and deviation of the time of a row.",
     ]  # fmt: skip
@@ -53,8 +53,8 @@ def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
         f"{len(frame)} of {wanted} runs: {', '.join(METHODS)} under three loads on each task"
         + (", the rest still to be made." if len(frame) < wanted else ".")
         + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
-        "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K whose "
-        "mean lag is nearest (one run where two loads have the same K). Without lag: K = 1, with the fresh seeds.",
+        "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
+        "whose mean lag is nearest (one run where two loads have the same K). Without lag: K = 1, with fresh seeds.",
         "",
         "| task | load | lag model |",
         "|---|---|---|",
@@ -62,8 +62,9 @@ def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
     lines += [f"| {task.env} | {load} | `{text}` |" for task in tasks for load, text in task.loads.items()]
     lines += [
         "",
-        "The traces lie in `results/reference/real_lag/traces`: `LAG=trace:results/reference/real_lag/traces/<run>.parquet` "
-        "replays one under any method and seed. `python experiments/real_lag` goes on with the runs, and "
+        "The traces lie in `results/reference/real_lag/traces`, and "
+        "`LAG=trace:results/reference/real_lag/traces/<run>.parquet` replays one under any method and "
+        "seed. `python experiments/real_lag` goes on with the runs, and "
         "`python experiments/real_lag --publish` packs and draws what there is.",
     ]
     return "\n".join(lines)
@@ -82,8 +83,8 @@ def _lag_words(frame: pd.DataFrame) -> str:
             task, load = some["distance"].idxmax()
             least, most = some["distance"].min(), some["distance"].max()
             said.append(
-                f"The histogram of {NAMED[way]} is {least:.2f} to {most:.2f} phases from the recorded one (Wasserstein's "
-                f"distance, in the mean of a load), the most with {load} on {task}."
+                f"The histogram of {NAMED[way]} is {least:.2f} to {most:.2f} phases from the recorded one "
+                f"(Wasserstein's distance, in the mean of a load), the most with {load} on {task}."
             )
     return " ".join(said)
 
