@@ -20,10 +20,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from design import SCALES, Cell, cells
+from collect import Found, table
+from design import SCALES, Cell, Task, cells
+from figure import draw_lags, draw_scores
+from page import page
 
+from staleharness.base.files import write_bytes
+from staleharness.base.published import reference
 from staleharness.running.execution import carry_out, describe
 from staleharness.running.plan import Plan, PlannedRun
+from staleharness.store.pack import pack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 
@@ -37,7 +43,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="0 to this, less one")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, but for recordings")
     parser.add_argument("--record", action="store_true", help="make recordings, and nothing of them")
+    parser.add_argument("--publish", action="store_true", help="make nothing: pack what there is and draw it")
+    parser.add_argument("--to", type=Path, default=reference() / "real_lag", help="folder of the bundle")
+    parser.add_argument("--page", type=Path, default=Path("docs/gallery/real_lag"), help="folder of the page")
     asked = parser.parse_args()
+    if asked.publish:
+        if (asked.out / "recorded").is_dir():
+            publish(asked.out, asked.to)
+        show(asked.to, SCALES[asked.scale], asked.seeds, asked.page)
+        return
     for seed in range(asked.seeds):
         some = cells(SCALES[asked.scale], range(seed, seed + 1))
         recorded = run(asked.out / "recorded", [cell.recorded() for cell in some], jobs=1)
@@ -63,6 +77,26 @@ def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
             f"{len(missing)} runs are missing, the first of {describe(missing[0])}; the same command goes on"
         )
     return [found[each.run_id] for each in runs]
+
+
+def publish(out: Path, to: Path) -> None:
+    """Both folders as one bundle."""
+    together = Store(out / "together")
+    together.open_for_writing()
+    for folder in (out / "recorded", out / "again"):
+        store = Store(folder)
+        together.adopt(store, {run.id: run.label for run in store.read_all()})
+    print(pack(str(together.root), str(to), None, "python experiments/real_lag"))
+
+
+def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
+    """The page and its pictures, from what there is."""
+    frame = table(Found.below(bundle), cells(tasks, range(seeds)))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
+    for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
+        write_bytes(folder / f"{name}.png", draw(frame))
+    print(f"{len(frame)} runs in {folder / 'README.md'}")
 
 
 @contextlib.contextmanager
