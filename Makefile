@@ -141,6 +141,8 @@ bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cor
 	@$(PYTHON) tests/benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/trl_grpo.py $(ARGS)
+	@$(SMOLLM2)
+	@$(PYTHON) tests/benchmarks/generating.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
 

@@ -116,10 +116,11 @@ def handle(command: Command) -> int:
 
 def _list(command: Command) -> int:
     """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
+    from ..base.published import reference
     from ..base.text import duration, fixed_width, megabytes, number
     from ..pages.papers import experiments, read_paper
     from ..running.estimate import disk
-    from ..store.bundle import bundle_path, reference
+    from ..store.bundle import bundle_path
     from ..store.store import Store
 
     rows: list[dict[str, Any]] = []

@@ -23,8 +23,9 @@ from staleharness.figures import canvas, captions, comparisons, curves, drawings
 from staleharness.pages import gallery, gallery_texts, papers
 from staleharness.pages.papers import read_paper
 from staleharness.running.plan import plan
+from staleharness.statistics.options import without_option
 from staleharness.store.bundle import Bundle, options_of, read_bundle
-from staleharness.store.study import SCALES, Question, ask, plain_env, read_study
+from staleharness.store.study import SCALES, USUAL_LAG, Question, ask, plain_env, read_study
 from staleharness.task import ENVS
 
 STUDIES = sorted(papers.experiments().glob("*.toml"))
@@ -64,7 +65,10 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     assert entry.claim or entry.asked
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
     assert set(entry.only) <= labels
-    assert set(entry.names) <= (set(entry.only) or labels)
+    lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
+    for option in ("option", "across"):
+        lines |= {without_option(label, entry.options.get(option, "")) for label in lines}
+    assert set(entry.names) <= (set(entry.only) or labels | lines)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -91,19 +95,23 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 
 def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
     for page in (ROOT / "docs" / "gallery").glob("*.md"):
-        links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
-        there = [link for link in links if not link.startswith("http")]
-        assert there and all((page.parent / link).is_file() for link in there)
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\]\(([^)]+)\)", text)
+        there = [link.partition("#")[0] for link in links if not link.startswith("http")]
+        assert there or "| --- |" in text  # a page may hold tables alone
+        assert all((page.parent / link).is_file() for link in there)
         assert {Path(link).suffix for link in there} <= {".md", ".png"}
 
 
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
-def test_the_committed_pictures_are_drawn_from_the_committed_runs(name: str) -> None:
-    pictures = ROOT / "docs" / "gallery" / name
+def test_the_committed_pictures_and_tables_are_made_from_the_committed_runs(name: str) -> None:
+    pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
     for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
         file = pictures / f"{s.figure.name}.png"
-        if s.state == "no bundle":
+        if s.state == "no bundle" or s.figure.entry.draw in drawings.SHEETS:
             assert not file.exists()
+            assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
         else:
             assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
 
@@ -272,7 +280,7 @@ def write_study(root: Path, question: Question) -> None:
     kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
-        settings: dict[str, Any] = {"lag": question.lag, **question.settings}
+        settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
         inside = dict(options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
@@ -294,12 +302,20 @@ def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
 ) -> None:
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None and shown.state == "draft"
+    if entry.draw in drawings.SHEETS:
+        made = drawings.sheet(entry.draw, shown.results, shown.table, **entry.options)
+        assert made.lines[0].startswith("DRAFT") and made.blocks[0].rows
+        say_what_they_rest_on(" ".join(made.lines).lower())
+        return
     figure = drawings.draw(entry.draw, shown.results, shown.table, **entry.options)
-    said = " ".join(figure._suptitle.get_text().split())
-    for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
-        assert words in said, said
+    say_what_they_rest_on(" ".join(figure._suptitle.get_text().split()))
     assert any(text.get_text() == "DRAFT" for text in figure.texts)
     assert not any(ax.images for ax in figure.axes)  # a browser blurs their pixels
+
+
+def say_what_they_rest_on(said: str) -> None:
+    for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
+        assert words in said, said
 
 
 def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.Shown]) -> None:
@@ -326,6 +342,23 @@ def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Sh
                 if text.get_text().strip():
                     assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, text.get_text()
             return
+
+
+def test_a_table_stands_in_the_page_and_leaves_no_picture(shelf: Path, tmp_path: Path) -> None:
+    figure = shelf / "p" / "fig2.toml"
+    figure.write_text(figure.read_text().replace("aggregate_scores", "risk_table"))
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    (tmp_path / "out" / "p").mkdir(parents=True)
+    stale = tmp_path / "out" / "p" / "fig2.png"
+    stale.write_bytes(b"of a time when it was drawn")
+    paper, figures = read_paper("p", shelf)
+    (shown,) = gallery.show(figures, tmp_path, reps=50)
+    written = gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
+    assert {path.name for path in written} == {"p.md", "p.html"} and not stale.exists()
+    text = (tmp_path / "out" / "p.md").read_text()
+    assert f"<!-- {shown.source} -->" in text and "| algorithm | 0–1: K = 1 |" in text and "![" not in text
+    page = (tmp_path / "out" / "p.html").read_text()
+    assert '<table class="sheet">' in page and '<th scope="row">vaco</th>' in page and "PNG" not in page
 
 
 def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def of_verb(name: str, command: type[Any]) -> str:
     """What a verb does, and what it takes."""
     parser = argparse.ArgumentParser(f"staleharness {name}", description=_words(command.__doc__))
     hints = typing.get_type_hints(command, include_extras=True)
-    meant = _docstrings(command)
+    meant = docstrings(command)
     for field in fields(command):
         shown = next(part for part in hints[field.name].__metadata__ if isinstance(part, Help))
         text = _words(meant.get(field.name)) + (f" [{shown.default}]" if shown.default else "")
@@ -46,7 +46,7 @@ def of_verb(name: str, command: type[Any]) -> str:
     return parser.format_help().rstrip()
 
 
-def _docstrings(command: type[Any]) -> dict[str, str]:
+def docstrings(command: type[Any]) -> dict[str, str]:
     """Name -> the text under a field, in the class and those that it extends."""
     found: dict[str, str] = {}
     for cls in reversed(command.__mro__[:-1]):
