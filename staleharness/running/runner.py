@@ -18,6 +18,8 @@ from ..errors import UserError, nearest, shortened
 from . import runners
 from .job import Job
 
+OUT_OF_MEMORY = "want of memory"  # begins `Ended.how` of a worker that was ended for it
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -44,13 +46,18 @@ class Ended:
     word: (
         dict[str, Any] | None
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
-    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
+    lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
 
 
 class Runner(Protocol):
     """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
 
-    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell
+    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
+    neighbours: int  # of these, the most that share one machine, and its memory
+    shared: (
+        bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
+    )
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Get ready; called once, first. Raises `UserError` where jobs cannot be carried out after all.

@@ -11,13 +11,15 @@ from typing import Any, Protocol
 from ..base.files import write_json
 from ..base.notes import NOTES
 from ..base.plugins import PATH_VARIABLE
+from ..errors import UserError
 from ..store.store import Store, log_tail
 from ..task import find_env
+from .again import Again
 from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import Ended, Progress, Runner, make_runner
+from .runner import OUT_OF_MEMORY, Ended, Progress, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
@@ -60,11 +62,13 @@ def sweep(
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
     active: dict[str, PlannedRun] = {}
-    watch = Watch(limits.stall)
-    with store.locked(), counted() as interrupts, contextlib.closing(runner):
+    watch, again = Watch(limits.stall), Again(runner)
+    with store.locked(runner.shared) as lease, counted() as interrupts, contextlib.closing(runner):
         runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:
+            if lease is not None and lease.lost:
+                raise UserError(f"another sweep has taken OUT={store.root} over; look at what it does")
             if interrupts.count and not outcome.interrupted:
                 outcome.interrupted = True
                 waiting.clear()
@@ -74,11 +78,13 @@ def sweep(
             if interrupts.count > 1:
                 for run_id in active:
                     runner.kill(run_id)
-            while waiting and len(active) < runner.capacity and not interrupts.count:
+            while waiting and again.room(active) and not interrupts.count:
                 run = waiting.pop(0)
                 listener.started(run)  # first: a runner may have to load what its workers share
-                runner.start(_job(run, store, limits))
                 active[run.run_id] = run
+                share = again.started(active, run.run_id)
+                holder = store.next_holder(run.run_id) if runner.shared else ""
+                runner.start(_job(run, store, limits, holder, share))
                 watch.heard(run.run_id)
             for run_id in watch.overdue(active):
                 runner.kill(run_id)
@@ -87,9 +93,12 @@ def sweep(
                 if isinstance(event, Progress):
                     listener.phase(active[event.run_id], event.content)
                     continue
-                run = active.pop(event.run_id)
-                silent = outcome.interrupted and event.word is None
-                how = _settle(run, watch.why(event), store, outcome, stopped=silent or interrupts.count > 1)
+                run, ended = active.pop(event.run_id), watch.why(event)
+                if _unfinished(run, ended, store) and not outcome.interrupted and again.gets(ended):
+                    waiting.insert(0, run)
+                    continue
+                silent = outcome.interrupted and ended.word is None
+                how = _settle(run, ended, store, outcome, stopped=silent or interrupts.count > 1)
                 listener.ended(run, how)
     return outcome
 
@@ -100,6 +109,7 @@ def _missing(
     """The outcome so far, and the runs that are to be made; what is in their place and does not count is put aside."""
     outcome, waiting = Outcome(), []
     done = {run.id for run in store.read_all(run.run_id for run in runs)} if done is None else done
+    store.clear_attempts(done)
     for run in runs:
         if run.run_id in done:
             outcome.skipped.append(run.run_id)
@@ -109,10 +119,15 @@ def _missing(
     return outcome, waiting
 
 
-def _job(run: PlannedRun, store: Store, limits: Limits) -> Job:
+def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
+    return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
+
+
+def _job(run: PlannedRun, store: Store, limits: Limits, holder: str, share: int) -> Job:
     plugins = os.environ.get(PATH_VARIABLE, "")
     root = str(store.root.resolve())
-    return Job(run.run_id, run.label, run.spec.to_dict(), root, os.getcwd(), plugins, limits.checkpoint)
+    spec = run.spec.to_dict()
+    return Job(run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share)
 
 
 def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopped: bool) -> dict[str, Any]:
@@ -121,6 +136,7 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
     if store.is_done(run.run_id):  # the file system is the truth, also when the last word was lost
         if word is not None and word["event"] == "failed":
             NOTES.warning("run %s is stored, and yet: %s: %s", run.run_id, word["class"], word["message"])
+        store.clear_attempts([run.run_id])
         outcome.done.append(run.run_id)
         return {"event": "done"}
     if stopped or (word is not None and word["event"] == "interrupted"):
@@ -133,11 +149,12 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
 
 def _silent_death(run: PlannedRun, how: str, store: Store) -> dict[str, Any]:
     """The failure of a worker that ended without a word (killed, out of memory, a crash in C)."""
-    attempt = store.attempt_dir(run.run_id)
-    kind = "Stalled" if how.startswith(STALLED) else "Killed"
+    attempt = store.latest_attempt(run.run_id)
+    classes = {STALLED: "Stalled", OUT_OF_MEMORY: "OOM"}
+    kind = next((kind for said, kind in classes.items() if how.startswith(said)), "Killed")
     failure = {"class": kind, "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
-        store.open_attempt(run.run_id)
+        store.open_attempt(run.run_id, attempt)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it
             asked = {"label": run.label, "phases": run.spec.phases, "spec": run.spec.to_dict()}
             write_json(attempt / "job.json", asked)

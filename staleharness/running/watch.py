@@ -11,7 +11,7 @@ from ..base.text import duration
 from .plan import PlannedRun
 from .runner import Ended
 
-STALLED = "a stall"
+STALLED = "a stall"  # begins `Ended.how`
 
 
 class Watch:

@@ -34,8 +34,10 @@ class _Worker:
 class LocalPool:
     """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
 
+    shared = False
+
     def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+        self.capacity = self.neighbours = capacity
         self._context = multiprocessing.get_context("forkserver")
         self._workers: dict[str, _Worker] = {}
 
