@@ -58,9 +58,9 @@ def script(shell: str) -> str:
 
 def flags() -> dict[str, list[str]]:
     """Command -> its options."""
-    from .shared.words import verbs
+    from .shared.words import flag_of, verbs
 
     return {
-        name: [f"--{f.name}" for f in fields(verb.command) if f.default is not MISSING] + ["--help"]
+        name: [flag_of(f.name) for f in fields(verb.command) if f.default is not MISSING] + ["--help"]
         for name, verb in verbs().items()
     }

@@ -18,6 +18,7 @@ from .runner import Demand
 
 ADDRESS = "RAY_ADDRESS"
 ANSWER = 10.0  # seconds for a cluster to answer
+USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: twice those of one on Hopper
 STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words
 
 
@@ -27,12 +28,12 @@ class Resources:
 
     cores: int
     gpu: float  # of one; 0: none
-    memory: int  # bytes; 0: nobody counts them
+    memory: int  # bytes
 
     def __str__(self) -> str:
         parts = [f"{self.cores} cores" if self.cores > 1 else "1 core"]
         parts += [f"{self.gpu:g} of a GPU"] if self.gpu else []
-        parts += [f"{self.memory / 1e9:.2g} GB"] if self.memory else []
+        parts += [f"{self.memory / 1e9:.2g} GB"]
         return ", ".join(parts)
 
     def fit(self, machine: Mapping[str, float]) -> int:
@@ -40,8 +41,7 @@ class Resources:
         rooms = [machine.get("CPU", 0.0) / self.cores]
         if self.gpu:  # a run is on one GPU; shares of several make up none
             rooms.append(int(1 / self.gpu + 1e-6) * int(machine.get("GPU", 0.0)))
-        if self.memory:
-            rooms.append(machine.get("memory", 0.0) / self.memory)
+        rooms.append(machine.get("memory", 0.0) / self.memory)
         return int(min(rooms))
 
     def of(self, share: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -49,16 +49,16 @@ class Resources:
         share = min(
             share, max((self.fit(node["Resources"]) for node in nodes if node["Alive"]), default=1) or 1
         )
-        asked: dict[str, float] = {"num_cpus": self.cores * share}
+        asked: dict[str, float] = {"num_cpus": self.cores * share, "memory": self.memory * share}
         if self.gpu:
             asked["num_gpus"] = min(1.0, self.gpu * share)
-        if self.memory:
-            asked["memory"] = self.memory * share
         return asked
 
 
 def resources(demand: Demand) -> Resources:
-    return Resources(demand.threads, 0.0, 0)
+    """What one run takes, where it says so; what stored runs took; or what a small one takes."""
+    gpu = 1.0 / (demand.runs_per_gpu or 1) if demand.device != "cpu" else 0.0
+    return Resources(demand.threads, gpu, demand.memory or USUAL_MEMORY)
 
 
 def address_from_environment() -> str:

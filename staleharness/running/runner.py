@@ -28,6 +28,8 @@ class Demand:
     jobs: int | None = None  # runs at a time; None: as many as there is room for
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
+    runs_per_gpu: int | None = None  # that share one; None: whatever the runner takes for granted
+    memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
 
 @dataclass(frozen=True)
