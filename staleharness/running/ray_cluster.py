@@ -18,7 +18,7 @@ from .runner import Demand
 
 ADDRESS = "RAY_ADDRESS"
 ANSWER = 10.0  # seconds for a cluster to answer
-USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: twice those of one on Hopper
+USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: three times those of one on Hopper
 STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words
 
 

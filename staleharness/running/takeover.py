@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..base.files import put_aside, sync
+from ..base.files import put_aside, sync, whole
 from ..base.notes import NOTES
 from ..errors import Interrupted
 from ..store import lease
@@ -52,7 +52,8 @@ def take_over(store: Store, run_id: str) -> None:
     for path in [path for path in taken if not plain(path)]:
         put_aside(path, store.root / "damaged")
         taken.remove(path)
-    farthest = max(taken, key=lambda path: _progress(path, run_id), default=own)
+    # of two that got as far, the later: it may be the copy of the other, which was being removed
+    farthest = max(reversed(taken), key=lambda path: _progress(path, run_id), default=own)
     if farthest != own and _progress(farthest, run_id) > _progress(own, run_id):
         _copy(farthest, own)
         NOTES.info("going on with what the worker in %s has left", farthest.name)
@@ -86,16 +87,17 @@ def _progress(path: Path, run_id: str) -> tuple[bool, str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Checkpoints last, which count on logs. A log is copied, and never moved: its former writer may have it open."""
+    """Checkpoints last, which count on logs. All is copied, nothing moved: its former writer may have it open."""
     for stale in target.glob("checkpoint-*.pt"):
         stale.unlink()
     files = [p for p in source.iterdir() if p.is_file() and not p.is_symlink() and p.name[0] != "."]
     for file in sorted(files, key=lambda file: (file.name.startswith("checkpoint-"), file.name)):
-        if file.name == "log.txt":
-            with open(file, "rb") as before, open(target / file.name, "ab") as log:
-                shutil.copyfileobj(before, log)
-        elif file.name != LEASE:
-            shutil.copyfile(file, target / file.name)
+        if file.name == LEASE:
+            continue
+        own = target / file.name
+        log = file.name == "log.txt"  # to which this worker prints already
+        with open(file, "rb") as before, open(own, "ab") if log else whole(own) as after:
+            shutil.copyfileobj(before, after)
     for folder in [
         p for p in source.iterdir() if p.is_dir() and not p.is_symlink()
     ]:  # that a plugin has left about

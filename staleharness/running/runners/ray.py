@@ -8,7 +8,6 @@ tells of losses. It retries nothing: that is for the sweep, which asks the resul
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.machine import installed
 from ...base.notes import NOTES
 from ...errors import UserError, missing_extra
 from ..job import Job
@@ -201,7 +201,7 @@ class RayPlaces:
 
 def make(demand: Demand) -> RayPlaces:
     """Raises `UserError` where Ray is not installed, or its address is none."""
-    if importlib.util.find_spec("ray") is None:
+    if installed("ray") is None:  # a folder called `ray` where the user stands can be imported, too
         raise missing_extra("RUNNER=ray", "ray")
     address_from_environment()
     return RayPlaces(demand)
