@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from .runner import OUT_OF_MEMORY, Ended, Progress, Queued, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
+VISIBLE = 10.0  # seconds until a finished run must be there to read
 
 
 class Listener(Protocol):
@@ -120,6 +122,8 @@ def sweep(
                 if more and _unfinished(run, ended, store) and again.gets(ended):
                     waiting.insert(0, run)
                     continue
+                if runner.shared:
+                    _await(run, ended, store)
                 silent = outcome.interrupted and ended.word is None
                 how = _settle(run, ended, store, outcome, stopped=silent or interrupts.count > 1)
                 if how["event"] != "interrupted" or run.run_id in begun:  # or else it has waited to the last
@@ -142,6 +146,15 @@ def _missing(
             store.put_damaged_aside(run.run_id)
             waiting.append(run)
     return outcome, waiting
+
+
+def _await(run: PlannedRun, ended: Ended, store: Store) -> None:
+    """A file system that machines share may show a run some seconds after it was published."""
+    deadline = time.monotonic() + VISIBLE
+    while (ended.word or {}).get("event") == "done" and not store.is_done(run.run_id):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(PATIENCE)
 
 
 def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
