@@ -58,16 +58,43 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(user_path(path))
+        table = pq.ParquetFile(user_path(path)).read(use_threads=False)
         found = json.loads((table.schema.metadata or {})[KEY])
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{shortened(path)} is not a trace: {' '.join(str(error).split())[:100]}") from error
-    rows = table.to_pandas()
+    if not isinstance(found, dict) or not _says(found):
+        raise UserError(f"trace {path} has a header that says nothing of where it comes from")
     for name in COLUMNS:
-        if name not in rows:
-            raise UserError(f"trace {path} has no column {name}; {nearest(name, map(str, rows.columns))}")
+        if name not in table.column_names:
+            raise UserError(f"trace {path} has no column {name}; {nearest(name, table.column_names)}")
+        if wrong := _wrong_with(name, table.schema.field(name).type, table[name].null_count):
+            raise UserError(f"trace {path}, column {name}: {wrong}")
+    rows = table.to_pandas(use_threads=False)
     check(rows, path)
     return found, rows
+
+
+def _says(header: Mapping[str, Any]) -> bool:
+    """Whether a header has what readers count on."""
+    counts = [header.get(name) for name in ("decisions", "fetch")]
+    known = all(count is None or (type(count) is int and count >= 0) for count in counts)
+    return known and isinstance(header.get("source"), str)
+
+
+def _wrong_with(name: str, kind: Any, absent: int) -> str | None:
+    """What is wrong with a column, in words."""
+    import pyarrow.types as types
+
+    if name.endswith("_at"):
+        return None if types.is_floating(kind) or types.is_null(kind) else f"{kind} in place of seconds"
+    lists = name in ("versions", "ends")
+    inner = kind.value_type if lists and types.is_list(kind) else kind
+    right = (
+        types.is_string(inner) or types.is_large_string(inner) if name == "fate" else types.is_integer(inner)
+    )
+    if not right or lists != types.is_list(kind):
+        return f"{kind} in place of {'text' if name == 'fate' else 'whole numbers'}"
+    return f"{absent} rows without it" if absent else None
 
 
 def check(rows: pd.DataFrame, path: str) -> None:

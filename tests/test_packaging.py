@@ -20,7 +20,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 NAMES = re.findall(
-    r"\w+", "ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA"
+    r"\w+",
+    "ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA",
 )
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")

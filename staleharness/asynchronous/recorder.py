@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+DIGITS = 6  # of a second: to the microsecond
+
+
 @dataclass
 class Entry:
     """A group that an actor was told to make. Times in seconds since the run began."""
@@ -59,6 +62,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.published: list[float] = []  # when each version from 1 on was announced
         self.zero = time.monotonic()  # when the run began
 
     def now(self) -> float:
@@ -84,7 +88,8 @@ class Recorder:
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
-        return written(self.rows(), header)
+        published = [round(time, DIGITS) for time in self.published]
+        return written(self.rows(), {**header, "published_at": published})
 
     def rows(self) -> pd.DataFrame:
         import pandas as pd
@@ -95,13 +100,15 @@ class Recorder:
         table = pd.DataFrame(lines, columns=list(COLUMNS)[1:])
         table.insert(0, "row", range(len(table)))
         times = [name for name in COLUMNS if name.endswith("_at")]
-        return table.astype(dict.fromkeys(times, "float64"))
+        return table.astype(dict.fromkeys(times, "float64")).round(dict.fromkeys(times, DIGITS))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"elapsed": self.now(), "entries": [dict(vars(entry)) for entry in self.entries]}
+        entries = [dict(vars(entry)) for entry in self.entries]
+        return {"elapsed": self.now(), "entries": entries, "published": list(self.published)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What was under way or queued is lost: the processes that held it are gone."""
         self.zero = time.monotonic() - state["elapsed"]
+        self.published = list(state["published"])
         found = [Entry(**entry) for entry in state["entries"]]
         self.entries = [replace(e, fate="lost") if e.fate in ("in_flight", "queued") else e for e in found]

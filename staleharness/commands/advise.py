@@ -85,8 +85,8 @@ def handle(command: Command) -> int:
 
 
 def _runs(command: Command) -> Results:
+    from ..base.published import published
     from ..statistics.results import load
-    from ..store.bundle import published
     from ..store.store import MARKER
 
     root = published(command.results)

@@ -39,6 +39,10 @@ class Command:
     """How big: hours of two cores, or what the paper ran."""
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
+    runner: Annotated[str, value("NAME", "local")] = "local"
+    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
+    slurm: Annotated[str, value("OPTIONS", "")] = ""
+    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live."""
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
@@ -58,7 +62,7 @@ def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
-    from ..running.execution import jobs_for
+    from ..running.execution import runner_for
     from ..store.bundle import bundle_path
     from ..store.store import Store
     from ..store.study import check_scale_name
@@ -83,7 +87,8 @@ def handle(command: Command) -> int:
             continue
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
-    for _, _, store in plans:
+    for _, planned, store in plans:
+        runner_for(planned, command.jobs, command.runner, command.slurm)  # before anything is written
         store.check()
     if command.dry or command.probe:
         _say(command, plans, out)
@@ -100,7 +105,8 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            code = max(code, execute(shown, planned, store, jobs_for(command.jobs, planned)))
+            runner = runner_for(planned, command.jobs, command.runner, command.slurm)
+            code = max(code, execute(shown, planned, store, runner))
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
@@ -116,10 +122,11 @@ def handle(command: Command) -> int:
 def _list(command: Command) -> int:
     """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.invocation import invocation
+    from ..base.published import reference
     from ..base.text import duration, fixed_width, megabytes, number
     from ..pages.papers import experiments, read_paper
     from ..running.estimate import disk
-    from ..store.bundle import bundle_path, reference
+    from ..store.bundle import bundle_path
     from ..store.store import Store
 
     rows: list[dict[str, Any]] = []
@@ -162,7 +169,7 @@ def _others(store: Store, out: Path) -> list[Store]:
 def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
     """What there is to run, study by study, and how long it takes."""
     from ..running.estimate import estimate
-    from ..running.execution import jobs_for, stored_of
+    from ..running.execution import runner_for, stored_of
 
     said = []
     shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
@@ -175,7 +182,8 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
             if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
-        guess = estimate(missing, store, jobs_for(command.jobs, planned), command.probe)
+        jobs = runner_for(planned, command.jobs, command.runner, command.slurm).capacity
+        guess = estimate(missing, store, jobs or 1, command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
             "seconds": guess.seconds, "bytes": guess.bytes,

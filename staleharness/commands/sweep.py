@@ -20,6 +20,10 @@ class Command(Shown, Grid):
 
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
+    runner: Annotated[str, value("NAME", "local")] = "local"
+    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
+    slurm: Annotated[str, value("OPTIONS", "")] = ""
+    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
     list: Annotated[bool, SWITCH] = False
@@ -29,7 +33,7 @@ class Command(Shown, Grid):
 
 
 def handle(command: Command) -> int:
-    from ..running.execution import jobs_for
+    from ..running.execution import runner_for
     from ..statistics.normalise import check_scale
     from ..store.store import Store
     from ..task import find_env
@@ -40,16 +44,16 @@ def handle(command: Command) -> int:
     planned = planned_of(command)
     score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
     check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
-    jobs = jobs_for(command.jobs, planned)
+    runner = runner_for(planned, command.jobs, command.runner, command.slurm)
     store = Store(command.out)
     store.check()
     if command.dry or command.list or command.probe:
-        return _dry(command, planned, store, jobs)
-    return execute(command, planned, store, jobs)
+        return _dry(command, planned, store, runner.capacity)
+    return execute(command, planned, store, runner)
 
 
 def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
-    """Say what there is to run, and what it takes."""
+    """Say what there is to run, and what it takes; `jobs` at a time, 0 where only the runner's machines can tell."""
     from ..running.estimate import estimate
     from ..running.execution import describe, stored_of
     from ..running.expectations import on_lag
@@ -58,11 +62,11 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
 
     stream = sys.stderr if command.json else sys.stdout
     done = {run.id for run in stored_of(planned, store)}
-    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs, command.probe)
+    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs or 1, command.probe)
     say_plan(planned, len(done), jobs, stream)
     for run in planned.runs if command.list else ():
         print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
-    print(guess.text, file=stream)
+    print(guess.text if jobs or not guess.seconds else f"{guess.text}, one at a time", file=stream)
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}

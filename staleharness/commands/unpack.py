@@ -19,7 +19,7 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..store.bundle import published
+    from ..base.published import published
     from ..store.pack import unpack
 
     print(unpack(str(published(command.source)) if command.source else "", command.to))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..base.text import number
+from ..statistics.options import without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .ablations import without_option
 from .captions import made, scale
 from .registry import SHEETS, Section
 from .sheet import Block, Entry, Sheet

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..statistics.display import display
+from ..statistics.few import has_few
+from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .ablations import option_values, without_option
 from .captions import made, scale, size
 from .registry import SHEETS
 from .sheet import Block, Entry, Sheet
@@ -29,12 +31,17 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
             if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
         }  # fmt: skip
         lines = [(f"{v:g}", [_entry(rows, k, v, order) for k in ks]) for v in order]
-        blocks.append(Block(method, name or option, [f"K = {k}" for k in ks], lines))
+        blocks.append(Block(display(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
-        f"IQM over {size(table)}, with its {table.settings['level']:.0%} stratified bootstrap interval; bold: the best "
-        f"value at its K, where its whole interval is above the next best's estimate; {scale(table)}"
+        f"IQM over {size(table)}, below it {_below(table)}; bold: the best value at its K, where its interval, or each "
+        f"of its runs, is above the next best's estimate; {scale(table)}"
     )
     return Sheet(f"Score over K and {name or option}", [about, made(table)], blocks, table.draft)
+
+
+def _below(table: Table) -> str:
+    level = f"its {table.settings['level']:.0%} stratified bootstrap interval"
+    return "its runs (too few for an interval)" if has_few(table) else level
 
 
 def _entry(rows: Rows, k: int, value: Any, order: Sequence[Any]) -> Entry:
@@ -43,5 +50,10 @@ def _entry(rows: Rows, k: int, value: Any, order: Sequence[Any]) -> Entry:
         return Entry("–")
     low, high = row["iqm_low"], row["iqm_high"]
     others = [rows[k, v]["iqm"] for v in order if v != value and (k, v) in rows]
-    clear = bool(others) and low is not None and low > max(others)
-    return Entry(f"{row['iqm']:.2f}", "" if low is None else f"[{low:.2f}, {high:.2f}]", row["iqm"], clear)
+    dots = row.get("dots", {}).get("iqm", [])
+    ends = "" if low is None else f"[{low:.2f}, {high:.2f}]"
+    clear = bool(others) and (
+        low > max(others) if low is not None else len(dots) > 1 and min(dots) > max(others)
+    )
+    below = f"({', '.join(f'{x:.2f}' for x in dots)})" if dots else ends
+    return Entry(f"{row['iqm']:.2f}", below, row["iqm"], clear)

@@ -41,6 +41,8 @@ def score_and_time(results: Results, table: Table) -> Sheet:
         row = rows.get((label, k))
         if row is None:
             return Entry("–")
+        if dots := row.get("dots", {}).get("iqm"):
+            return Entry(f"{row['iqm']:.3f}", f"({', '.join(f'{x:.3f}' for x in dots)})")
         there = row["iqm_low"] is not None
         return Entry(f"{row['iqm']:.3f}", f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]" if there else "")
 

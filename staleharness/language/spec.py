@@ -89,6 +89,20 @@ class LanguageSpec(TokenSpec):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {},
         "standard": {"evaluations": 16},
+        # data as stale as they get, on the embedded task: made to tell methods apart (docs/language.md)
+        "stress": {
+            "lag": "oldest",
+            "steps": 64,
+            "minibatches": 2,
+            "prompts": 16,
+            "completions": 8,
+            "prompt_tokens": 64,
+            "completion_tokens": 32,
+            "learning_rate": 3e-4,
+            "aggregation": "seq-mean-token-mean",
+            "evaluations": 8,
+            "hyper": {"vaco": {"delta": 0.05}},
+        },
         # a real pretrained model on two cores: problems of one step in words, after a short supervised warm start
         "smollm2": {
             "model": "smollm2",

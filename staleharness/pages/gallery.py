@@ -45,7 +45,7 @@ def make(
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
         is_table = e.draw in SHEETS
         if is_table and page and s.table is not None:
-            sheets[s.figure.name] = sheet(e.draw, s.results, s.table, **e.options)
+            sheets[s.figure.name] = sheet(e.draw, s.results, s.table, **s.options)
         if s.figure.name not in drawn:
             continue
         if s.bundle is None or s.table is None or is_table:
@@ -54,7 +54,7 @@ def make(
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
-            figure = draw(e.draw, s.results, s.table, width, **e.options)
+            figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
             if form == "wide":

@@ -9,17 +9,10 @@ from pathlib import Path
 from .. import __version__
 from ..base.invocation import invocation
 from ..figures.sheet import Sheet
-from .papers import Entry, Paper, experiments, read_paper
+from .papers import Paper, experiments, read_paper
 from .report import PAGE
 from .shown import DRAFT, Shown
-
-VERDICTS = {
-    "agree": "Agrees with the paper",
-    "disagree": "Disagrees with the paper",
-    "cannot tell": "Cannot tell at this scale",
-    "": "No claim to check",
-}
-UNSEEN = "Not looked at yet"
+from .verdict_texts import said_lines, standing, standing_on, test_rows
 
 
 def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[str, Sheet]) -> str:
@@ -41,18 +34,8 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[st
             lines += [f"**The paper:** {e.claim}", ""]
         if e.asked:
             lines += [f"**Why:** {e.asked}", ""]
-        lines += [f"**We saw:** {saw(s)}", "", facts_line(s), ""]
+        lines += [*said_lines(s), facts_line(s), ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def standing(entry: Entry) -> str:
-    """How what was seen stands to what the paper claims, where somebody looked."""
-    return VERDICTS[entry.verdict] if entry.saw else UNSEEN
-
-
-def saw(s: Shown) -> str:
-    e = s.figure.entry
-    return e.saw if e.saw and not e.verdict else f"{standing(e).lower()}. {e.saw}".rstrip()
 
 
 def facts_line(s: Shown) -> str:
@@ -79,7 +62,7 @@ def index(out: Path) -> str:
             if page.is_file()
             else f"{paper.title} (`{invocation('figures', paper=name)}`)"
         )
-        lines += [f"## {title}", "", "| figure | study | drawn | what we saw |", "|---|---|---|---|"]
+        lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
             picture = out / name / f"{f.name}.png"
             said = said_of.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
@@ -87,7 +70,7 @@ def index(out: Path) -> str:
             place = f"{name}/{f.name}.png" if picture.is_file() else f"{name}.md#{anchor(f.heading)}"
             there = picture.is_file() or "<!-- " in said
             cell = f"[{word}]({place})" if there else "no bundle yet"
-            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing(f.entry).lower()} |")
+            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing_on(said)} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -116,7 +99,8 @@ def html(
         entries.append({
             "name": s.figure.name, "heading": s.figure.heading, "entry": s.figure.entry, "forms": forms,
             "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
-            "verdict": standing(s.figure.entry), "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
+            "verdict": standing(s), "saw": s.reading.saw, "tests": test_rows(s.reading),
+            "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
             "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
         })  # fmt: skip
     return environment.get_template("gallery.html.j2").render(

@@ -17,8 +17,8 @@ from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import Ended, Progress, Runner, make_runner
-from .watch import STALLED, Watch
+from .runner import Ended, Progress, Queued, Runner, make_runner
+from .watch import Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
 
@@ -60,9 +60,17 @@ def sweep(
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
     active: dict[str, PlannedRun] = {}
+    queued: set[str] = set()  # those of them that wait for their turn where the runner has put them
+    begun: set[str] = set()
     watch = Watch(limits.stall)
+
+    def begin(run: PlannedRun) -> None:
+        if run.run_id not in begun:
+            begun.add(run.run_id)
+            listener.started(run)
+
     with store.locked(), counted() as interrupts, contextlib.closing(runner):
-        runner.open(modules)
+        runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:
             if interrupts.count and not outcome.interrupted:
@@ -74,23 +82,34 @@ def sweep(
             if interrupts.count > 1:
                 for run_id in active:
                     runner.kill(run_id)
-            while waiting and len(active) < runner.capacity and not interrupts.count:
+            while waiting and (runner.queues or len(active) < runner.capacity) and not interrupts.count:
                 run = waiting.pop(0)
-                listener.started(run)  # first: a runner may have to load what its workers share
+                if not runner.queues:
+                    begin(run)  # first: a runner may have to load what its workers share
                 runner.start(_job(run, store, limits))
                 active[run.run_id] = run
                 watch.heard(run.run_id)
-            for run_id in watch.overdue(active):
+            for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
             for event in runner.poll(PATIENCE):
                 watch.heard(event.run_id)
-                if isinstance(event, Progress):
-                    listener.phase(active[event.run_id], event.content)
+                run = active[event.run_id]
+                if isinstance(event, Queued):
+                    queued.add(run.run_id)
                     continue
-                run = active.pop(event.run_id)
-                silent = outcome.interrupted and event.word is None
-                how = _settle(run, watch.why(event), store, outcome, stopped=silent or interrupts.count > 1)
-                listener.ended(run, how)
+                queued.discard(run.run_id)
+                if isinstance(event, Ended):
+                    del active[run.run_id]
+                    silent = outcome.interrupted and event.word is None
+                    stopped = silent or interrupts.count > 1
+                    how = _settle(run, watch.why(event), store, outcome, stopped)
+                    if how["event"] == "interrupted" and run.run_id not in begun:
+                        continue  # it has waited to the last
+                begin(run)
+                if isinstance(event, Progress):
+                    listener.phase(run, event.content)
+                elif isinstance(event, Ended):
+                    listener.ended(run, how)
     return outcome
 
 
@@ -126,16 +145,16 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
     if stopped or (word is not None and word["event"] == "interrupted"):
         return word or {"event": "interrupted"}
     if word is None or word["event"] != "failed":
-        word = _silent_death(run, ended.how, store)
+        word = _silent_death(run, ended, store)
     outcome.failed[run.run_id] = word
     return word
 
 
-def _silent_death(run: PlannedRun, how: str, store: Store) -> dict[str, Any]:
+def _silent_death(run: PlannedRun, ended: Ended, store: Store) -> dict[str, Any]:
     """The failure of a worker that ended without a word (killed, out of memory, a crash in C)."""
     attempt = store.attempt_dir(run.run_id)
-    kind = "Stalled" if how.startswith(STALLED) else "Killed"
-    failure = {"class": kind, "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
+    message = f"the worker ended by {ended.how}"
+    failure = {"class": ended.kind, "message": message, "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
         store.open_attempt(run.run_id)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it

@@ -11,8 +11,6 @@ from ..base.text import duration
 from .plan import PlannedRun
 from .runner import Ended
 
-STALLED = "a stall"
-
 
 class Watch:
     """`patience` seconds without a phase are a stall. Only what this process hears counts, by a clock that nobody can
@@ -49,4 +47,4 @@ class Watch:
         if ended.run_id not in self._ended:
             return ended
         self._ended.discard(ended.run_id)
-        return replace(ended, how=f"{STALLED}: no progress for {duration(self.patience)}")
+        return replace(ended, kind="Stalled", how=f"a stall: no progress for {duration(self.patience)}")

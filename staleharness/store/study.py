@@ -16,6 +16,7 @@ from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
 SCALES = ("small", "paper")
+USUAL_LAG = "uniform"  # where neither question nor preset names one
 LISTS = ("env", "algorithm", "capacity", "forward")  # one of them may be written without brackets
 
 
@@ -31,7 +32,7 @@ class Question:
     ] = ()  # N, minibatches per generation round of a language task; empty: the preset's
     seeds: int = 3
     preset: str = "quick"
-    lag: str = "uniform"
+    lag: str = ""  # empty: the preset's, or `USUAL_LAG`
     question: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # what is asked instead at the paper's own scale

@@ -49,6 +49,11 @@ MISTAKES = {
     "no environment": (["sweep", "--k", "8"], ["ENV"]),
     "steps below one phase": ([*HOPPER, "--steps", "100"], ["STEPS=100", "2048"]),
     "no jobs": ([*HOPPER, "--jobs", "0"], ["JOBS=0"]),
+    "a runner that is none": (
+        [*HOPPER, "--runner", "locla"],
+        ["RUNNER='locla' is unknown", "did you mean 'local'?"],
+    ),
+    "a runner that is a path": ([*HOPPER, "--runner", "../local"], ["RUNNER='../local' is unknown"]),
     "no seeds": ([*HOPPER, "--seeds", "0"], ["SEEDS=0"]),
     "an unknown preset": ([*HOPPER, "--preset", "papr"], ["'papr'", "'paper'"]),
     "an unknown lag model": ([*HOPPER, "--lag", "gauss"], ["'gauss'", "uniform"]),

@@ -23,8 +23,9 @@ from staleharness.figures import canvas, captions, comparisons, curves, drawings
 from staleharness.pages import gallery, gallery_texts, papers
 from staleharness.pages.papers import read_paper
 from staleharness.running.plan import plan
+from staleharness.statistics.options import without_option
 from staleharness.store.bundle import Bundle, options_of, read_bundle
-from staleharness.store.study import SCALES, Question, ask, plain_env, read_study
+from staleharness.store.study import SCALES, USUAL_LAG, Question, ask, plain_env, read_study
 from staleharness.task import ENVS
 
 STUDIES = sorted(papers.experiments().glob("*.toml"))
@@ -64,7 +65,10 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     assert entry.claim or entry.asked
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
     assert set(entry.only) <= labels
-    assert set(entry.names) <= (set(entry.only) or labels)
+    lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
+    for option in ("option", "across"):
+        lines |= {without_option(label, entry.options.get(option, "")) for label in lines}
+    assert set(entry.names) <= (set(entry.only) or labels | lines)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -276,7 +280,7 @@ def write_study(root: Path, question: Question) -> None:
     kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
-        settings: dict[str, Any] = {"lag": question.lag, **question.settings}
+        settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
         inside = dict(options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}

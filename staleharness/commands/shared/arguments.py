@@ -40,9 +40,10 @@ class Grid:
     """How many seeds, 0 to N-1, or which: 3,4,5."""
     steps: Annotated[str | None, value("N", "the preset's")] = None
     """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
-    preset: Annotated[str | None, value("quick|standard|paper|a3po", "quick")] = None
-    """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
-    lag: Annotated[str | None, value("MODEL", "uniform")] = None
+    preset: Annotated[str | None, value("quick|standard|stress|paper|a3po", "quick")] = None
+    """How big a run is: minutes, about 1M steps, on word-problems under lag that tells methods apart, or as published
+    (VACO Tables 1 and 2; A-3PO Setup 1)."""
+    lag: Annotated[str | None, value("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync; `staleharness
     list` names them."""
     n: Annotated[str | None, value("N,...", "the preset's")] = None

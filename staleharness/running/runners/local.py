@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from ...base.processes import short_names
+from ..devices import usable_cores
 from ..job import Job
-from ..runner import Ended, Event, Progress
+from ..runner import Demand, Ended, Event, Progress
 
 WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
 GRACE = 10.0  # seconds for a worker to end after its last word
@@ -32,12 +34,14 @@ class _Worker:
 class LocalPool:
     """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
 
+    queues = False
+
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._context = multiprocessing.get_context("forkserver")
         self._workers: dict[str, _Worker] = {}
 
-    def open(self, modules: Sequence[str]) -> None:
+    def open(self, modules: Sequence[str], root: Path) -> None:
         """Start the fork server deaf to what ends us, so that it outlives the workers it has to report on."""
         self._context.set_forkserver_preload([WORKER, *modules])
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -86,7 +90,9 @@ class LocalPool:
             worker.process.join()
 
 
-make = LocalPool
+def make(demand: Demand) -> LocalPool:
+    """As many runs at a time as asked for, or as the cores bear."""
+    return LocalPool(demand.jobs or max(1, usable_cores() // demand.threads))
 
 
 def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
