@@ -98,4 +98,4 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
 
 
 def _name(label: str, looks: dict[str, Style], width: float) -> str:
-    return shown(looks[label].name or label, width)
+    return shown(looks[label].name, width)
