@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from results_helper import write_run
@@ -58,19 +59,9 @@ def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
         settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
         said = {"summary": {"lag_max": float(lag), "lag_mean": float(lag)}}
         for seed in (0, 1):
+            own: dict[str, Any] = {"settings": settings, "columns": {"reward": reward}, "said": said, "phases": 30}
             runs.append(
-                write_run(
-                    tmp_path,
-                    label,
-                    seed,
-                    env="word-problems",
-                    kind="language",
-                    sampled=score,
-                    phases=30,
-                    settings=settings,
-                    columns={"reward": reward},
-                    said=said,
-                )  # fmt: skip
+                write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own)
             )
     results = Results.of(runs)
     made = collapse(results, results.table(reps=50, engine="quick", score="sampled"), option="learning_rate")
