@@ -54,6 +54,8 @@ class Schedule:
         0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
     )
     # of a language model depend on what is computed together
+    finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
+    left: Ints | None = None  # [n] at whose batch it had left the queue, trained on or dropped; NEVER
 
     def __len__(self) -> int:
         return len(self.group)
@@ -139,6 +141,11 @@ class Schedule:
         if future.any():
             row = int(np.flatnonzero(future)[0])
             return f"row {row} is trained in phase {self.phase[row]} with a version from the future"
+        if self.finished is not None:
+            late = trained & ((self.finished > self.phase) | (self.finished == NEVER))
+            if late.any():
+                row = int(np.flatnonzero(late)[0])
+                return f"row {row} is trained in phase {self.phase[row]}, before it is finished"
         for rows in self._of_actors():
             begun = np.unique(self.nth[rows])
             if len(begun) != begun[-1] + 1:

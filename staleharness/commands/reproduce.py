@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 
 CORES = 2  # that the published runs shared
+ASKED: tuple[dict[str, str | bool], ...] = (
+    {"fig": "3"},
+    {"dry": True},
+    {"scale": "paper"},
+)  # examples of a command
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ def handle(command: Command) -> int:
 
 def _list(command: Command) -> int:
     """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
+    from ..base.invocation import invocation
     from ..base.published import reference
     from ..base.text import duration, fixed_width, megabytes, number
     from ..pages.papers import experiments, read_paper
@@ -148,9 +154,8 @@ def _list(command: Command) -> int:
     print(f"{head}  FIG\n{rule}  ---")
     for line, row in zip(table, rows, strict=True):
         print(f"{line}  {' '.join(row['figures'])}")
-    print(
-        "make reproduce PAPER=vaco FIG=3 makes one; SCALE=paper is days of a large machine; DRY=1 says what is left"
-    )
+    one, dry, whole = (invocation("reproduce", paper="vaco", **more) for more in ASKED)
+    print(f"{one} makes one; {dry} says what is left; {whole} is days of a large machine")
     return 0
 
 

@@ -37,7 +37,15 @@ def schedule_of(record: Record) -> Schedule:
         end=record.stretch_end[stretches],
         kept=~masked(record)[stretches],
         ledger=_ledger(record, rows, stretches),
+        finished=np.repeat(finished_in(made, record.step_began), size),
+        left=record.left[rows],
     )
+
+
+def finished_in(made: Floats, taken: Floats) -> Ints:
+    """The number of the first batch that was taken when something was made, or later; NEVER: none, or it never was."""
+    found = np.searchsorted(taken, made)  # NaN comes last
+    return np.where(found < len(taken), found, NEVER)
 
 
 def _actors(began: Floats, made: Floats) -> tuple[Ints, Ints]:

@@ -107,7 +107,8 @@ class _Simulation:
         if batch:
             version, log, first = self.trainer.version, self.log, self.pipeline.group
             for group in batch:
-                log.step[group], log.fate[group] = version, FATES.index("trained")
+                log.step[group] = log.left[group] = version
+                log.fate[group] = FATES.index("trained")
             log.step_began.append(now)
             self.taken += len(batch)
             self.dropped_in_a_row = 0
@@ -169,6 +170,7 @@ class _Simulation:
     def discard(self, group: int, fate: Fate) -> None:
         """A group is dropped. Raises `Starved` where nothing but this happens any more."""
         self.log.fate[group] = FATES.index(fate)
+        self.log.left[group] = len(self.log.step_began)
         self.admission.give_back()
         self.dropped += 1
         if fate == "dropped_full":
