@@ -58,6 +58,14 @@ def test_the_second_line_says_how_many_pairs_are_told_apart(found: tuple[Results
     assert "5 of 6 pairs told apart" in said and "F = " in said and "Holm" in said and "n = 5" in said
 
 
+def test_what_stands_beside_is_compared_with_the_baseline_and_is_no_method(
+    found: tuple[Results, Table],
+) -> None:
+    figure = told_apart(*found, beside="vaco")
+    said = " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
+    assert "2 of 3 pairs told apart" in said and len(figure.axes[0].patches) == 3
+
+
 def test_another_baseline_or_capacity_must_be_there(found: tuple[Results, Table]) -> None:
     (ax,) = told_apart(*found, baseline="tis", k=1).axes
     assert len(ax.patches) == 3
