@@ -8,7 +8,6 @@ tells of losses. It retries nothing: that is for the sweep, which asks the resul
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,16 +54,10 @@ class RayPlaces:
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Connect, and make sure that every machine has this program and sees the results."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault(
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-        )  # or it warns of what it will do one day
+        self._ours = connect(self.demand)
         import ray
 
         self._ray = ray
-        if not ray.is_initialized():
-            self._ours = True
-            connect(self.demand)
         self._count()
         if not self.neighbours:
             raise UserError(
