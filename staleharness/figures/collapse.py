@@ -25,6 +25,8 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     values = option_values(results, option)
     cells: dict[tuple[float, int], list[StoredRun]] = {}
     for run in sorted(results, key=lambda run: run.seed):
+        if run.label not in values:
+            continue
         cells.setdefault((float(values[run.label]), full_lag(run)), []).append(run)
     rates = sorted({rate for rate, _ in cells}, reverse=True)
     lags = sorted({lag for _, lag in cells})

@@ -30,7 +30,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=2
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
@@ -65,7 +65,7 @@ class Cluster(Protocol):
         """Each call of a command so far, with its arguments."""
 
     def tasks(self) -> dict[str, tuple[str, int]]:
-        """Each task that is known: its state, and how often it was put back in the queue."""
+        """Each task since it was cleared: its state, and how often it was put back in the queue."""
 
     def warn(self, task: str) -> None:
         """The warning before a task's time limit."""
@@ -107,9 +107,11 @@ class _Called:
 
     def tasks(self) -> dict[str, tuple[str, int]]:
         fields = ",".join(f"{field}:|" for field in ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt"))
-        lines = self.call("squeue", "--array", "--noheader", "--states=all", f"--Format={fields}").splitlines()
-        said = [line.split("|") for line in lines]
-        return {f"{array}_{task}": (state, int(restarts)) for array, task, state, restarts, *_ in said}
+        lines = self.call(
+            "squeue", "--array", "--noheader", "--states=all", f"--Format={fields}"
+        ).splitlines()
+        said = [line.split("|")[:4] for line in lines]
+        return {f"{a}_{task}": (state, int(restarts)) for a, task, state, restarts in said if task.isdigit()}
 
     def warn(self, task: str) -> None:
         self.call("scancel", "--signal=USR1", "--batch", task)
@@ -156,6 +158,8 @@ class Real(_Called):
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # short: a socket lies in it
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.earlier: set[str] = set()
+        self.sbatch = shutil.which("sbatch") or ""  # not that of `bin`, whose calls are counted
         for name in ("state", "spool"):
             (self.folder / name).mkdir()
         host = socket.gethostname().partition(".")[0]
@@ -182,6 +186,9 @@ class Real(_Called):
     def call_plain(*words: str) -> str:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
+    def tasks(self) -> dict[str, tuple[str, int]]:
+        return {name: said for name, said in super().tasks().items() if name not in self.earlier}
+
     def start(self, name: str, *words: str) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
         with open(self.folder / f"{name}.log", "ab") as log:
@@ -190,12 +197,20 @@ class Real(_Called):
             )
 
     def preempt(self) -> None:
-        said = self.call("sbatch", "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:")
-        wait_for(lambda: "COMPLETED" in self.call("scontrol", "show", "job", said.strip()))
+        said = self.call(
+            self.sbatch, "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:"
+        ).strip()
+        wait_for(lambda: "COMPLETED" in self.call("scontrol", "show", "job", said))
 
     def lose_node(self) -> None:
         self.call("scontrol", "update", "NodeName=node", "State=DOWN", "Reason=test")
-        self.call("scontrol", "update", "NodeName=node", "State=RESUME")
+        wait_for(self._is_back)
+
+    def _is_back(self) -> bool:
+        """It may come back of itself, and is then not to be resumed any more."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.call("scontrol", "update", "NodeName=node", "State=RESUME")
+        return "down" not in self.call("sinfo", "--noheader", "--format=%T")
 
     @contextlib.contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -209,6 +224,7 @@ class Real(_Called):
         self.call("scancel", "--quiet", "--state=PENDING", "--user", self.call_plain("id", "-un"))
         self.call("scancel", "--quiet", "--user", self.call_plain("id", "-un"))
         wait_for(lambda: all(state in over for state, _ in self.tasks().values()))
+        self.earlier |= {*self.tasks()}
         (self.folder / "calls.txt").unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -176,7 +176,7 @@ class Cluster:
     def squeue(self, words: list[str]) -> None:
         options = dict(word[2:].partition("=")[::2] for word in words)
         ids = options["jobs"].split(",") if "jobs" in options else list(self.state["arrays"])
-        known = [name for name in self.named(ids)]
+        known = self.named(ids)
         if "jobs" in options and len(ids) == 1 and not known:
             raise Refused("slurm_load_jobs error: Invalid job id specified")
         for name in known:
@@ -202,7 +202,9 @@ class Cluster:
     def scontrol(self, words: list[str]) -> None:
         match [word for word in words if not word.startswith("--")]:
             case ["show", "config"]:
-                print(f"Configuration data as of today\nMaxArraySize            = {self.settings['max_array']}")
+                print(
+                    f"Configuration data as of today\nMaxArraySize            = {self.settings['max_array']}"
+                )
             case ["show", "job", name]:
                 if not self.named([name]):
                     raise Refused("slurm_load_jobs error: Invalid job id specified")

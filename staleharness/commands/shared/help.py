@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from .arguments import Help
+from .words import flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
@@ -45,9 +46,9 @@ def of_verb(name: str, command: type[Any]) -> str:
         if field.default is MISSING:
             parser.add_argument(field.name, metavar=shown.metavar, help=text)
         elif isinstance(field.default, bool):
-            parser.add_argument(f"--{field.name}", action="store_true", help=text)
+            parser.add_argument(flag_of(field.name), action="store_true", help=text)
         else:
-            parser.add_argument(f"--{field.name}", metavar=shown.metavar, help=text)
+            parser.add_argument(flag_of(field.name), metavar=shown.metavar, help=text)
     return parser.format_help().rstrip()
 
 
