@@ -20,8 +20,9 @@ from .study import read_study
 from .traces import renamed, traces_of, unpack_trace, write_traces
 
 
-def pack(source: str, to: str, spec_file: str | None) -> str:
+def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     """Write the runs of a results folder (of a study, those that it asks for) as a bundle; returns what was done.
+    `command`: what makes them, where no study does.
 
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
@@ -33,7 +34,6 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
     asked = ""
     if spec_file is None:
         runs = store.read_all()
-        command = ""
     else:
         study = read_study(user_path(spec_file))
         bundle = read_bundle(store.root, study, "small")

@@ -71,7 +71,7 @@ def test_html_escapes_every_text_and_shades_cells() -> None:
     page = TABLE.html()
     assert "<i>" not in page and page.count("&lt;i&gt;") == 3
     assert (
-        '<td class="num" style="background:#1b5e8c;color:#fff"><b>0.5</b><br><small>[0.4, 0.6]</small></td>'
+        '<td class="num" style="background:#1b5e8c;color:#fff"><b>0.5</b><br><small>[0.4,&nbsp;0.6]</small></td>'
         in page
     )
     assert '<th scope="col" class="num">K = 1</th>' in page and '<th scope="row">ppo</th>' in page

@@ -28,7 +28,7 @@ from staleharness.statistics import retained
 from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.options import without_option
 from staleharness.store.bundle import Bundle, options_of, read_bundle
-from staleharness.store.study import SCALES, Question, ask, plain_env, read_study
+from staleharness.store.study import SCALES, USUAL_LAG, Question, ask, plain_env, read_study
 from staleharness.task import ENVS
 
 STUDIES = sorted(papers.experiments().glob("*.toml"))
@@ -357,7 +357,7 @@ def write_study(root: Path, question: Question) -> None:
     kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
-        settings: dict[str, Any] = {"lag": question.lag, **question.settings}
+        settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
         inside = dict(options_of(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}

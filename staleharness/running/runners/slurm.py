@@ -20,6 +20,7 @@ from ..runner import Began, Demand, Ended, Event, Queued
 from ..slurm import commands
 from ..slurm.array import Array
 from ..slurm.commands import SlurmError, State
+from ..slurm.earlier import take_over
 from ..slurm.followed import ENDED, FLAPS, WAITING, Followed
 from ..slurm.options import parse
 
@@ -37,11 +38,15 @@ USUAL = ("None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dep
 class Slurm:
     """Takes every job at once, and has Slurm run so many of them at a time, or as many as it likes."""
 
-    queues = True
+    shared = queues = True
+    neighbours = 1
 
-    def __init__(self, jobs: int | None = None, options: str = "") -> None:
+    def __init__(self, jobs: int | None = None, options: str = "", memory: int | None = None) -> None:
+        """memory: bytes for each run, where `options` do not say."""
         self.capacity = jobs or 0
         self.options = parse(options)
+        if memory is not None and not any(word.startswith("--mem") for word in self.options):
+            self.options.append(f"--mem={max(1, memory >> 20)}M")
         if shutil.which("sbatch") is None:
             raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
         self.runs: dict[str, Followed] = {}
@@ -113,7 +118,7 @@ class Slurm:
     def _submit(self, now: float) -> Iterator[Event]:
         """An array of what waits to be submitted, as far as there is room beside those under way."""
         if self._left is not None:
-            self._go_on_with(self._left)
+            self.arrays += take_over(self._left, self.runs, self.options)
             self._left = None
         if not self._unsure:
             waiting = [run for run in self.runs.values() if not (run.array or run.asked or run.killed)]
@@ -165,40 +170,6 @@ class Slurm:
     @staticmethod
     def _live(arrays: Iterable[Array]) -> int:
         return sum(len(array.live) for array in arrays)
-
-    def _go_on_with(self, root: Path) -> None:
-        """Take over what a sweep that was killed has left in Slurm; what waits there on other terms is cancelled."""
-        for array in Array.all(root):
-            if array.id is None:
-                if (array_id := commands.find(array.name)) is None:
-                    array.forget()
-                    continue
-                array.submitted(array_id)
-            states, stale, ours = commands.look([array.task(0).partition("_")[0]]), [], 0
-            for index, job in enumerate(array.jobs):
-                task = array.task(index)
-                state = states.get(task)
-                if state is None or state.word in ENDED:
-                    continue
-                run = self.runs.get(job.run_id)
-                same = run is not None and job == run.job and array.options == self.options
-                if run is None:
-                    array.live.add(index)
-                elif run.array is not None or (state.word in WAITING and not same):
-                    stale.append(task)
-                else:
-                    run.take(array, index, state)
-                    ours += 1
-            commands.cancel(stale)
-            if ours:
-                NOTES.info("going on with %d tasks of array %s, of an earlier sweep", ours, array.id)
-            if others := len(array.live) - ours:
-                text = "array %s goes on with %d tasks of an earlier sweep, which this one does not ask for"
-                NOTES.warning(text, array.id, others)
-            if array.live:
-                self.arrays.append(array)
-            else:
-                array.forget()
 
     # Orders -----------------------------------------------------------------------------------------------------------
 
@@ -281,6 +252,7 @@ class Slurm:
                 run.begun = True
                 yield Began(run_id)
             if run.word is not None and run.since is not None and now - run.since > GRACE:
+                run.stays = True
                 commands.cancel([run.task])  # a thread of a plugin's holds it, and has nothing more to say
         else:
             yield from self._end(run, now)
@@ -306,7 +278,7 @@ class Slurm:
         kind, how = run.how()
         run.let_go()
         del self.runs[run.job.run_id]
-        yield Ended(run.job.run_id, None if run.verdict else run.word, how, kind)
+        yield Ended(run.job.run_id, None if run.verdict else run.word, how, kind=kind)
 
     def _put_back(self, run: Followed, now: float) -> None:
         """Back in the queue, this task alone; where Slurm does not do that any more, in an array of its own."""
@@ -327,4 +299,8 @@ def _over(state: State | None) -> bool:
 
 def make(demand: Demand) -> Slurm:
     """As many runs at a time as asked for, or as Slurm finds room for."""
-    return Slurm(demand.jobs, demand.slurm)
+    if demand.runs_per_gpu is not None:
+        raise UserError(
+            "RUNS_PER_GPU is not for RUNNER=slurm; ask Slurm for a share of one: SLURM='--gres=shard:1'"
+        )
+    return Slurm(demand.jobs, demand.slurm, demand.memory)

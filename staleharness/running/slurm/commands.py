@@ -147,22 +147,27 @@ def requeue(task: str) -> None:
 
 def release(task: str) -> None:
     """Let a task that Slurm holds back wait for its turn again."""
-    call("scontrol", "release", task)
+    _if_it_lives("scontrol", "release", task)
 
 
 def set_at_a_time(array: str, number: int) -> None:
     """How many tasks of the array may run at a time."""
-    call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={number}")
+    _if_it_lives("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={number}")
 
 
 def cancel(tasks: Iterable[str], *options: str) -> None:
-    """End these tasks, or with `--signal=...` send them one. Those that have ended are no error."""
+    """End these tasks, or with `--signal=...` send them one."""
     if names := compressed(tasks):
-        try:
-            call("scancel", "--quiet", *options, *names)
-        except SlurmError as error:
-            if error.passes:
-                raise
+        _if_it_lives("scancel", "--quiet", *options, *names)
+
+
+def _if_it_lives(*words: str) -> None:
+    """For Slurm, what has ended cannot be told anything; for us it need not."""
+    try:
+        call(*words)
+    except SlurmError as error:
+        if error.passes:
+            raise
 
 
 def compressed(tasks: Iterable[str]) -> list[str]:

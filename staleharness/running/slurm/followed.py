@@ -43,6 +43,7 @@ class Followed:
     earlier: int = 0  # the highest of its earlier lives
     asked: bool = False  # to stop
     killed: bool = False
+    stays: bool = False  # though it has said its last word
     verdict: tuple[str, str] | None = None  # class and cause, where we have ended it
     _falls: list[float] = field(default_factory=list)
     _read: int = 0  # bytes of what it told
@@ -74,7 +75,8 @@ class Followed:
 
     def _new_life(self, state: State) -> None:
         self.earlier = max(self.earlier, self.phase)
-        self.state, self.begun, self.word, self.since, self.phase, self._read = state, False, None, None, 0, 0
+        self.state, self.begun, self.word, self.since, self.stays = state, False, None, None, False
+        self.phase = self._read = 0
 
     def flaps(self, now: float) -> bool:
         most, within = FLAPS
@@ -89,7 +91,8 @@ class Followed:
             return False
         if self.state.word in NOT_ITS_FAULT:
             return True
-        if self.state.word == "CANCELLED" or not (stopped or self.state.word == "TIMEOUT"):
+        cancelled = self.state.word == "CANCELLED" and not self.stays
+        if cancelled or not (stopped or self.state.word == "TIMEOUT"):
             return False
         if self.phase <= self.earlier:
             self.verdict = ENDS["TIMEOUT"]
