@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ..statistics.told_apart import Difference, against, every_pair, scores_at
 from ..store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
+WIDTH = 130  # characters of a line
 ESS = ("ess_sequence", "ess_data")  # of completions where runs have it, otherwise of decisions
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
 
@@ -72,7 +74,8 @@ def corrections(folder: Path) -> str:
         evidence = Evidence(results, results.table(reps=50, engine="quick"))
         text = after.replace("{told}", _told(results, evidence))
         of = {"": evidence}.__getitem__
-        parts += [filled(before, of), _table(results, evidence), filled(text, of)]
+        said = textwrap.fill(filled(text, of), WIDTH, break_on_hyphens=False, break_long_words=False)
+        parts += [filled(before, of), _table(results, evidence), f"{said}\n"]
     return "\n".join(parts)
 
 
@@ -102,10 +105,9 @@ def _table(results: Results, evidence: Evidence) -> str:
     scores = scores_at(results.grid, k, env, settings["score"])
     apart = {d.a: d for d in _differences(results, evidence)}
     ess = ESS[0] if "ess_sequence" in results.stored[0].record["summary"] else ESS[1]
-    head = [
-        "method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]",
-        *(["training reward"] if raw else []), "TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient",
-    ]  # fmt: skip
+    head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
+    head += ["training reward"] if raw else []
+    head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
     lines = [head, ["---"] * len(head)]
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
         runs = results.grid.members(label, k)
