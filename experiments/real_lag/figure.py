@@ -12,6 +12,7 @@ from design import ON_POLICY, WAYS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from staleharness.figures.canvas import COLUMN, FAINT, PAGE, drawing, to_bytes
 
@@ -40,7 +41,8 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                     ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
                     top = ax.get_xaxis_transform()
                     ax.plot([mean], [0.97], "v", color=STYLES[way][0], ms=4, transform=top, clip_on=False)
-            ax.set(xlim=(-0.6, None), xlabel="lag in phases (triangles: means)")
+            ax.set(xlim=(-0.6, None), ylim=(0, 1.0), xlabel="lag in phases (triangles: means)")
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         return _finished(figure, panels, "Lag, recorded and modelled", "share of decisions", MODELS)
 
 
@@ -62,10 +64,10 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
 
 
 def _one(ax: Axes, x: float, scores: Sequence[float], way: str) -> None:
-    """A mean with its interval, and each run faintly."""
+    """A mean with its interval, of two runs none, and each run faintly."""
     colour, marker, _ = STYLES[way]
-    low, high = interval(scores)
-    ax.plot([x, x], [low, high], color=colour, lw=1.1)
+    if len(scores) > 2:
+        ax.plot([x, x], interval(scores), color=colour, lw=1.1)
     ax.plot([x] * len(scores), scores, ls="", marker=".", ms=2.5, mew=0, color=colour, alpha=0.55)
     ax.plot([x], [np.mean(scores)], marker=marker, color=colour, ms=4)
 

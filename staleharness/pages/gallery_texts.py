@@ -79,6 +79,13 @@ def index(out: Path) -> str:
             cell = f"[{word}]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing(f.entry).lower()} |")
         lines.append("")
+    own = sorted(out.glob("*/README.md"))  # studies with a page of their own making
+    if own:
+        titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in own]
+        lines += ["## Studies of our own", ""]
+        lines += [
+            f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, own, strict=True)
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 
