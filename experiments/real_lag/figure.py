@@ -41,7 +41,8 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                     ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
                     top = ax.get_xaxis_transform()
                     ax.plot([mean], [0.97], "v", color=STYLES[way][0], ms=4, transform=top, clip_on=False)
-            ax.set(xlim=(-0.6, None), ylim=(0, 1.0), xlabel="lag in phases (triangles: means)")
+            widest = max(map(len, mine["histogram"]))
+            ax.set(xlim=(-0.6, widest - 0.4), ylim=(0, 1), xlabel="lag in phases (triangles: means)")
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         return _finished(figure, panels, "Lag, recorded and modelled", "share of decisions", MODELS)
 
@@ -60,6 +61,7 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                     _one(ax, place + (i - (len(ways) - 1) / 2) * 0.14, scores, way)
             ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
             ax.set_xticks(range(len(methods)), methods)
+            ax.set_xlim(-0.5, len(methods) - 0.5)
         return _finished(figure, panels, "Final score, by where lag comes from", "final score", ways)
 
 
