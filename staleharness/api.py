@@ -109,6 +109,10 @@ def sweep(
     plugin: Paths | None = None,
     out: str | Path = "results",
     jobs: int | None = None,
+    runner: str = "local",
+    runs_per_gpu: int | None = None,
+    memory: str | None = None,
+    slurm: str = "",
     progress: Told | None = None,
 ) -> Results:
     """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
@@ -117,6 +121,9 @@ def sweep(
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
     jobs: runs at a time, each a process of its own; one per core where it is not given.
+    runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
+    runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
+    slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
     progress: called with plain data when a run starts, after each of its phases and when it ends: {event, id,
         algorithm, env, capacity, seed, ...}, where event is `started`, `phase`, `done`, `failed` or `stopped`.
 
@@ -126,7 +133,7 @@ def sweep(
     Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
-    from .running.execution import carry_out, jobs_for
+    from .running.execution import carry_out, runner_for
     from .store.store import Store
 
     if threading.current_thread() is not threading.main_thread():
@@ -135,11 +142,11 @@ def sweep(
         env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
         device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
     )  # fmt: skip
-    limit = jobs_for(_text(jobs), planned)
     store = Store(out)
     store.check()
+    place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm)
     listener = _Passed(progress)
-    outcome, stored = carry_out(planned, store, limit, lambda done: contextlib.nullcontext(listener))
+    outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener))
     if outcome.interrupted:
         raise KeyboardInterrupt(f"stopped with {len(planned.runs) - len(stored)} runs to go")
     if len(stored) < len(planned.runs):

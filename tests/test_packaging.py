@@ -20,7 +20,9 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 NAMES = re.findall(
-    r"\w+", "ENV K ALGO SEEDS STEPS PRESET JOBS DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA"
+    r"\w+",
+    "ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE"
+    " N MODEL DATA",
 )
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -69,7 +71,7 @@ def test_plain_make_lists_every_target():
 def test_a_make_variable_is_the_flag_of_the_same_name(program):
     assert program("sweep", "ENV=Hopper", "K=8")[0] == ["sweep", "--env=Hopper", "--k=8"]
     argv, _ = program("sweep", *(f"{name}={name.title()}" for name in NAMES))
-    assert argv == ["sweep", *(f"--{name.lower()}={name.title()}" for name in NAMES)]
+    assert argv == ["sweep", *(f"--{name.lower().replace('_', '-')}={name.title()}" for name in NAMES)]
 
 
 @needs_make
@@ -270,3 +272,16 @@ def test_a_target_installs_the_extra_that_it_needs_and_a_dry_run_none(target, ex
     assert (f"--also={extra}" in said) if extra else ("--also" not in said)
     if target[0] != "export":
         assert "--also" not in make("-n", *target, "DRY=1").stdout
+
+
+def test_uv_is_given_the_pins_that_change_training_curves() -> None:
+    asked = dict(pin.split("==") for pin in PYPROJECT["tool"]["uv"]["constraint-dependencies"])
+    assert asked.keys() == {"torch", "mujoco"}
+    for python in PYTHONS:
+        assert asked.items() <= pins(python).items()
+
+
+@needs_make
+def test_the_list_of_targets_fits_80_columns() -> None:
+    lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)

@@ -19,6 +19,7 @@ class Command(Shown, Grid):
 
 def handle(command: Command) -> int:
     from ..base.parsing import whole_number
+    from ..running.runner import make_runner
     from ..store.store import Store
     from .shared.execute import execute, planned_of
     from .shared.present import check_shown, folder_name
@@ -37,4 +38,4 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check()
     name = folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
-    return execute(command, replace(planned, name=name), store, jobs=1)
+    return execute(command, replace(planned, name=name), store, make_runner("local", 1))

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from .shared.arguments import SWITCH, Grid, Shown, value
+from .shared.arguments import SWITCH, Grid, Room, Shown
 
 if TYPE_CHECKING:
     from ..running.plan import Plan
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Command(Shown, Grid):
+class Command(Shown, Room, Grid):
     """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
 
-    jobs: Annotated[str | None, value("N", "one per core")] = None
-    """Runs at a time."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
     list: Annotated[bool, SWITCH] = False
@@ -29,27 +27,26 @@ class Command(Shown, Grid):
 
 
 def handle(command: Command) -> int:
-    from ..running.execution import jobs_for
     from ..statistics.normalise import check_scale
     from ..store.store import Store
     from ..task import find_env
-    from .shared.execute import execute, planned_of
+    from .shared.execute import execute, planned_of, runner_of
     from .shared.present import check_shown
 
     check_shown(command)
     planned = planned_of(command)
     score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
     check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
-    jobs = jobs_for(command.jobs, planned)
     store = Store(command.out)
     store.check()
+    runner = runner_of(command, planned, store)
     if command.dry or command.list or command.probe:
-        return _dry(command, planned, store, jobs)
-    return execute(command, planned, store, jobs)
+        return _dry(command, planned, store, runner.capacity)
+    return execute(command, planned, store, runner)
 
 
 def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
-    """Say what there is to run, and what it takes."""
+    """Say what there is to run, and what it takes; `jobs` at a time, 0 where only the runner's machines can tell."""
     from ..running.estimate import estimate
     from ..running.execution import describe, stored_of
     from ..running.expectations import on_lag
@@ -58,11 +55,11 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
 
     stream = sys.stderr if command.json else sys.stdout
     done = {run.id for run in stored_of(planned, store)}
-    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs, command.probe)
+    guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs or 1, command.probe)
     say_plan(planned, len(done), jobs, stream)
     for run in planned.runs if command.list else ():
         print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
-    print(guess.text, file=stream)
+    print(guess.text if jobs or not guess.seconds else f"{guess.text}, one at a time", file=stream)
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}

@@ -41,7 +41,7 @@ class Command(Chosen):
 def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.text import plural, printable
-    from ..running.execution import carry_out, describe, jobs_for
+    from ..running.execution import carry_out, describe, runner_for
     from ..running.plan import Plan
     from ..running.verify import again, compare
     from ..store.store import Store
@@ -63,7 +63,7 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)
-        outcome, made = carry_out(plan, store, jobs_for(command.jobs, plan), watch)
+        outcome, made = carry_out(plan, store, runner_for(plan, store, command.jobs), watch)
         there = {run.id: run for run in made}
         verdicts: list[Verdict] = []
         for run in runs:
@@ -89,13 +89,13 @@ def handle(command: Command) -> int:
 
 def _chosen(command: Command) -> Sequence[StoredRun]:
     """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
-    from ..base.files import user_path
     from ..base.parsing import whole_number
+    from ..base.published import published
     from ..running.verify import raced
     from ..store.choose import chosen
     from ..store.store import MARKER, Store
 
-    path = user_path(command.source)
+    path = published(command.source)
     one = (
         (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists()
         if len(path.parents) > 1

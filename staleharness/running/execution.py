@@ -6,42 +6,52 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from ..base.parsing import whole_number
 from ..base.processes import nothing_of_main
-from ..errors import UserError
+from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
-from .devices import usable_cores
+from .demand import demand, measured
 from .limits import from_environment
 from .plan import Plan, PlannedRun
+from .runner import Runner, make_runner
 from .sweep import Listener, Outcome, sweep
 
-MOST_JOBS = 1024
 
-
-def jobs_for(given: str | None, planned: Plan) -> int:
-    """How many runs at a time: as asked, or as many as the cores bear. Raises `UserError`."""
-    if given is None:
-        return max(1, usable_cores() // planned.runs[0].spec.threads)
-    jobs = whole_number(given, "JOBS")
-    if jobs < 1:
-        raise UserError(f"JOBS={jobs} must be at least 1")
-    if jobs > MOST_JOBS:
-        raise UserError(f"JOBS={jobs} is more than {MOST_JOBS}")
-    return jobs
+def runner_for(
+    planned: Plan,
+    store: Store,
+    jobs: str | None = None,
+    runner: str = "local",
+    runs_per_gpu: str | None = None,
+    memory: str | None = None,
+    slurm: str = "",
+) -> Runner:
+    """Who carries the runs out, how many at a time: JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed. Starts
+    nothing. Raises `UserError`."""
+    spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
+    if slurm and runner != "slurm":
+        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
+    asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
+    if memory is None and runner != "local":
+        asked = replace(asked, memory=measured(spec, store))
+    return make_runner(runner, asked)
 
 
 def carry_out(
-    planned: Plan, store: Store, jobs: int, watch: Callable[[int], AbstractContextManager[Listener]]
+    planned: Plan,
+    store: Store,
+    runner: Runner | int,
+    watch: Callable[[int], AbstractContextManager[Listener]],
 ) -> tuple[Outcome, list[StoredRun]]:
-    """Run what is missing; how each run ended, and what is stored then. `watch` is called where there is something to
-    run, with the number of runs that are stored already, and gives who hears of the progress."""
+    """Run what is missing; how each run ended, and what is stored then. A number instead of a runner: that many
+    processes at a time on this machine. `watch` is called where there is something to run, with the number of runs that
+    are stored already, and gives who hears of the progress."""
     limits = from_environment()
     store.open_for_writing()
     stored = stored_of(planned, store)
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
     with watch(len(stored)) as listener, nothing_of_main():
-        outcome = sweep(planned.runs, store, jobs, listener, limits, {run.id for run in stored})
+        outcome = sweep(planned.runs, store, runner, listener, limits, {run.id for run in stored})
     made = stored_of(planned, store, outcome.done)
     return outcome, sorted([*stored, *made], key=lambda run: run.id)
 

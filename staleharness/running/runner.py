@@ -11,11 +11,26 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, shortened
 from . import runners
 from .job import Job
+
+OUT_OF_MEMORY = "want of memory"  # begins `Ended.how` of a worker that was ended for it
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the runs of a sweep ask of the place where they are carried out."""
+
+    jobs: int | None = None  # runs at a time; None: as many as there is room for
+    threads: int = 1  # of each run, and so the cores that it takes
+    device: str = "cpu"
+    slurm: str = ""  # options of sbatch, as typed; for the runner of that name
+    runs_per_gpu: int | None = None  # that share one; None: whatever the runner takes for granted
+    memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
 
 @dataclass(frozen=True)
@@ -34,17 +49,43 @@ class Ended:
     word: (
         dict[str, Any] | None
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
-    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
+    lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
+    kind: str = "Killed"  # the class of the failure that this is then
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A run waits for its turn, in the queue of the place where it is carried out."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Began:
+    """A run that has waited no longer does."""
+
+    run_id: str
 
 
 class Runner(Protocol):
-    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
+    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`.
+    A runner with a queue of its own gives `Queued` while a job waits there, and `Began` when it no longer does.
+    """
 
-    capacity: int  # jobs at a time
+    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
+    neighbours: int  # of these, the most that share one machine, and its memory
+    shared: (
+        bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
+    )
+    queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
 
-    def open(self, modules: Sequence[str]) -> None:
-        """Get ready; called once, first. `modules` are what every job will import: a runner whose workers share
-        memory, or outlive a job, loads them beforehand."""
+    def open(self, modules: Sequence[str], root: Path) -> None:
+        """Get ready; called once, first. Raises `UserError` where jobs cannot be carried out after all.
+
+        modules: what every job will import: a runner whose workers share memory, or outlive a job, loads them
+        beforehand. root: the results folder, absolute, which every worker has to see.
+        """
 
     def start(self, job: Job) -> None:
         """Begin to carry out a job (`worker.main`), in a process of its own."""
@@ -62,7 +103,7 @@ class Runner(Protocol):
         """End every job that is left, at once, and let go of everything."""
 
 
-Event = Progress | Ended
+Event = Progress | Ended | Queued | Began
 
 
 def runner_names() -> list[str]:
@@ -70,9 +111,11 @@ def runner_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(runners.__path__))
 
 
-def make_runner(name: str, capacity: int) -> Runner:
-    """The runner of that name, for `capacity` jobs at a time. Raises `UserError` for an unknown name."""
+def make_runner(name: str, demand: Demand | int) -> Runner:
+    """The runner of that name, not opened yet; a number asks for so many jobs at a time and nothing else. Raises
+    `UserError` for an unknown name, and where what the runner needs is not installed."""
     if name not in runner_names():
-        raise UserError(f"RUNNER={name!r} is unknown; {nearest(name, runner_names())}")
-    made: Runner = importlib.import_module(f"{runners.__name__}.{name}").make(capacity)
+        raise UserError(f"RUNNER={shortened(name)!r} is unknown; {nearest(name, runner_names())}")
+    demand = Demand(demand) if isinstance(demand, int) else demand
+    made: Runner = importlib.import_module(f"{runners.__name__}.{name}").make(demand)
     return made

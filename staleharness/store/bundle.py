@@ -13,7 +13,7 @@ from ..errors import UserError, nearest
 from .cells import cell_of
 from .store import MARKER, Store
 from .stored_run import StoredRun
-from .study import Question, plain_env
+from .study import USUAL_LAG, Question, plain_env
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
     store = Store(path)
     store.check_readable()
     asked = study.at(scale)
-    settings = {"lag": asked.lag, **asked.settings}
+    settings = {"lag": asked.lag or USUAL_LAG, **asked.settings}
     names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in asked.cells()}
     mine, strangers, full = [], 0, {}  # full: an environment's name with its version
     for run in store.read_all():

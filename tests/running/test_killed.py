@@ -149,7 +149,7 @@ def test_a_worker_that_was_stopped_and_comes_back_is_not_a_second_writer(tmp_pat
     out = tmp_path / "out"
     Store(out).open_for_writing()
     pool = LocalPool(1)
-    pool.open([])
+    pool.open([], out)
     pool.start(
         Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0)
     )

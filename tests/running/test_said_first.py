@@ -17,13 +17,14 @@ from staleharness.store.study import ask
 class Heard:
     """A runner and a listener in one, which writes down in what order it is told."""
 
-    capacity = 1
+    capacity = neighbours = 1
+    shared = queues = False
 
     def __init__(self) -> None:
         self.order: list[str] = []
         self.active: list[str] = []
 
-    def open(self, modules: Sequence[str]) -> None: ...
+    def open(self, modules: Sequence[str], root: Path) -> None: ...
     def close(self) -> None: ...
     def ask_to_stop(self, run_id: str) -> None: ...
     def kill(self, run_id: str) -> None: ...

@@ -121,11 +121,11 @@ def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
 
 
 START = """
-import sys
+import pathlib
 from staleharness.running.runners import local
 local.WORKER = "json"
 pool = local.LocalPool(1)
-pool.open([])
+pool.open([], pathlib.Path())
 """
 
 

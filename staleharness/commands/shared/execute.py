@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, TextIO
 
 from ...api import plan
 from ...running.estimate import estimate
-from ...running.execution import carry_out, stored_of
+from ...running.execution import carry_out, runner_for, stored_of
 from ...running.expectations import on_lag
 from ...running.sweep import Listener
-from .arguments import Grid, Shown
+from .arguments import Grid, Room, Shown
 from .display import listener_for
 from .present import show
 
 if TYPE_CHECKING:
     from ...running.plan import Plan
+    from ...running.runner import Runner
     from ...store.store import Store
 
 
@@ -30,15 +31,21 @@ def planned_of(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
     )  # fmt: skip
 
 
-def execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
+def runner_of(command: Room, planned: Plan, store: Store) -> Runner:
+    """Who carries them out, as asked. Raises `UserError`."""
+    room = command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
+    return runner_for(planned, store, *room)
+
+
+def execute(command: Shown, planned: Plan, store: Store, runner: Runner) -> int:
     """Run what is missing under a person's eyes, show what there is then, and return the exit code."""
 
     @contextlib.contextmanager
     def watch(done: int) -> Iterator[Listener]:
-        say_plan(planned, done, jobs)
+        say_plan(planned, done, runner.capacity)
         held = {run.id for run in stored_of(planned, store)}
-        guess = estimate([run for run in planned.runs if run.run_id not in held], store, jobs)
-        if guess.seconds is not None:
+        guess = estimate([run for run in planned.runs if run.run_id not in held], store, runner.capacity or 1)
+        if guess.seconds is not None and runner.capacity:
             print(guess.text, file=sys.stderr)
         listener = listener_for(len(planned.runs), done)
         try:
@@ -46,16 +53,17 @@ def execute(command: Shown, planned: Plan, store: Store, jobs: int) -> int:
         finally:
             listener.close()
 
-    outcome, stored = carry_out(planned, store, jobs, watch)
+    outcome, stored = carry_out(planned, store, runner, watch)
     return show(command, planned, store, stored, outcome)
 
 
 def say_plan(planned: Plan, done: int, jobs: int, stream: TextIO | None = None) -> None:
-    """How big the sweep is, on stderr where no stream is given."""
+    """How big the sweep is, on stderr where no stream is given; `jobs` at a time, 0 where that is not known yet."""
     stream = stream or sys.stderr
     sizes = (planned.labels, "algorithm"), (planned.envs, "environment"), (planned.capacities, "capacity")
     grid = " x ".join(_counted(len(names), what) for names, what in sizes)
-    waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {jobs} at a time"
+    most = jobs or "as many as there is room for"
+    waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {most} at a time"
     print(f"{planned.title}: {grid}; {waiting}", file=stream)
     print(f"each run: {planned.runs[0].spec.size}", file=stream)
     for why in planned.skipped:

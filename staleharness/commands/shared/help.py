@@ -12,11 +12,17 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from .arguments import Help
+from .words import flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on."""
+`staleharness COMMAND --help` says what each command takes.
+
+exit codes:
+  0    all is well
+  1    some runs failed or are missing
+  2    a mistake in what was asked, one line on stderr
+  130  stopped by Ctrl-C; the same command goes on"""
 
 
 def of_all(commands: Mapping[str, type[Any]]) -> str:
@@ -33,20 +39,20 @@ def of_verb(name: str, command: type[Any]) -> str:
     """What a verb does, and what it takes."""
     parser = argparse.ArgumentParser(f"staleharness {name}", description=_words(command.__doc__))
     hints = typing.get_type_hints(command, include_extras=True)
-    meant = _docstrings(command)
+    meant = docstrings(command)
     for field in fields(command):
         shown = next(part for part in hints[field.name].__metadata__ if isinstance(part, Help))
         text = _words(meant.get(field.name)) + (f" [{shown.default}]" if shown.default else "")
         if field.default is MISSING:
             parser.add_argument(field.name, metavar=shown.metavar, help=text)
         elif isinstance(field.default, bool):
-            parser.add_argument(f"--{field.name}", action="store_true", help=text)
+            parser.add_argument(flag_of(field.name), action="store_true", help=text)
         else:
-            parser.add_argument(f"--{field.name}", metavar=shown.metavar, help=text)
+            parser.add_argument(flag_of(field.name), metavar=shown.metavar, help=text)
     return parser.format_help().rstrip()
 
 
-def _docstrings(command: type[Any]) -> dict[str, str]:
+def docstrings(command: type[Any]) -> dict[str, str]:
     """Name -> the text under a field, in the class and those that it extends."""
     found: dict[str, str] = {}
     for cls in reversed(command.__mro__[:-1]):
