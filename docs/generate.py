@@ -1,5 +1,5 @@
 """The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say; and
-docs/leaderboard.md from the published results.
+docs/leaderboard.md and the map of docs/staleness.md from the published results.
 
     python docs/generate.py
 
@@ -21,11 +21,14 @@ from typing import Any, Literal, get_args, get_origin
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.errors import UserError
+from staleharness.figures.drawings import sheet
 from staleharness.pages.leaderboard import leaderboard
 from staleharness.simulator.methods import Place, families, passes_of, place_of
+from staleharness.statistics.results import load
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"
+MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/backward_forward -->"
 
 
 def pages() -> dict[str, str]:
@@ -233,6 +236,16 @@ def main() -> None:
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     (FOLDER.parent / "leaderboard.md").write_text(leaderboard(PUBLISHED), encoding="utf-8")
+    staleness = FOLDER.parent / "staleness.md"
+    staleness.write_text(with_map(staleness.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def with_map(page: str) -> str:
+    """The page with the map of backward and forward lag between its two marks."""
+    head, begin, rest = page.partition(MAP.format("Begin"))
+    _, end, tail = rest.partition(MAP.format("End"))
+    drawn = sheet("backward_forward", load(PUBLISHED / "backward_forward")).markdown()
+    return f"{head}{begin}\n\n{drawn}\n\n{end}{tail}"
 
 
 if __name__ == "__main__":

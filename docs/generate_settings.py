@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from staleharness.base.parsing import AlgorithmChoice
 from staleharness.chain.spec import ChainSpec
 from staleharness.control.spec import ControlSpec
 from staleharness.language.spec import LanguageSpec
@@ -59,7 +60,7 @@ tokens, `N=` have names of their own. The environment, the algorithm with [its o
 `K=`, the lag model [`LAG=`](staleness.md) and the seeds are axes of a sweep, not settings.
 
 Every setting is part of a run's identity: another value is another run. `PRESET=` sets several at once
-([below](#presets)); what is given beside it wins."""
+([below](#presets)), for some the lag model or a method's options, too; what is given beside it wins."""
 
 
 def page() -> str:
@@ -125,10 +126,9 @@ def presets() -> str:
     rows = []
     for name, kind in KINDS.items():
         for preset, given in kind.presets.items():
-            plain = ", ".join(
-                f"`{k}={shown(v).replace(chr(44), '')}`" for k, v in given.items() if k != "hyper"
-            )
-            rows.append((f"`{preset}`", name, plain or "the defaults"))
+            sets = [f"{k}={shown(v).replace(chr(44), '')}" for k, v in given.items() if k != "hyper"]
+            sets += [AlgorithmChoice(method, own).label for method, own in given.get("hyper", {}).items()]
+            rows.append((f"`{preset}`", name, ", ".join(f"`{each}`" for each in sets) or "the defaults"))
     return table(("preset", "kind", "sets"), rows)
 
 

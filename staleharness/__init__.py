@@ -6,6 +6,7 @@
     for phase in sh.simulate(env="Hopper", algo="vaco", k=8): ...
     sh.load("results/reference/staleness_halfcheetah").table()
     sh.draw("score_against_capacity", results), sh.draw_panel("learning_curves", results, ax, k=8)
+    sh.sheet("risk_table", results)
     sh.list_algorithms(), sh.list_envs(), sh.list_lags()
 
 Each name is loaded when it is first used: importing staleharness loads no library.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import RunsFailed, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
     from .errors import UserError
-    from .figures.drawings import draw, draw_panel
+    from .figures.drawings import draw, draw_panel, sheet
 
 __version__ = "0.3.0"
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "list_lags",
     "load",
     "plan",
+    "sheet",
     "simulate",
     "sweep",
 ]
@@ -39,7 +41,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # by name: whoever asks for `__version__` alone imports no other room
 
-    room = ".figures.drawings" if name in ("draw", "draw_panel") else ".api"
+    room = ".figures.drawings" if name in ("draw", "draw_panel", "sheet") else ".api"
     value = getattr(import_module(room, __name__), name)
     globals()[name] = value
     return value

@@ -272,3 +272,16 @@ def test_a_target_installs_the_extra_that_it_needs_and_a_dry_run_none(target, ex
     assert (f"--also={extra}" in said) if extra else ("--also" not in said)
     if target[0] != "export":
         assert "--also" not in make("-n", *target, "DRY=1").stdout
+
+
+def test_uv_is_given_the_pins_that_change_training_curves() -> None:
+    asked = dict(pin.split("==") for pin in PYPROJECT["tool"]["uv"]["constraint-dependencies"])
+    assert asked.keys() == {"torch", "mujoco"}
+    for python in PYTHONS:
+        assert asked.items() <= pins(python).items()
+
+
+@needs_make
+def test_the_list_of_targets_fits_80_columns() -> None:
+    lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import staleharness as sh
-from staleharness.store.bundle import bundles, published, reference
+from staleharness.base.published import published, reference
+from staleharness.store.bundle import bundles
 
 
 def test_a_published_bundle_is_found_far_from_the_checkout(

@@ -17,6 +17,8 @@ from ..base.plugins import PATH_VARIABLE
 from ..simulator.buffer import PolicyBuffer, Version
 from .board import Board
 
+LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over
+
 
 class Stopped(Exception):
     """The run is over."""
@@ -47,7 +49,7 @@ class Load:
     """How an actor works."""
 
     fetch: int  # decisions after which the newest weights are fetched; 0: when a group begins
-    delay: float  # seconds of environment time that each decision is given in addition
+    delay: float  # seconds that a decision takes at least
 
 
 @dataclass
@@ -66,22 +68,29 @@ class Feed:
     starts: list[int] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    def step(self, t: int, decisions: int = 1) -> int | None:
-        """To be called before decision t, and for so many from there on: the version that acts, or None where that is
-        the one before.
+    def step(self, t: int) -> int | None:
+        """To be called before decision t, once those before it have had their time: the version that acts from here on,
+        or None where that is the one before.
 
         Raises `Stopped`.
         """
-        if self.board.closed.value:
-            raise Stopped
         self.progress[2 * self.place] = t
-        if self.load.delay:
-            time.sleep(self.load.delay * decisions)
+        self.last(t)
         if t and not (self.load.fetch and t % self.load.fetch == 0):
             return None
         if self.versions and self.board.newest_phase == self.versions[-1]:
             return None
         return self._take(t, self.board.newest())
+
+    def last(self, decisions: int) -> None:
+        """Wait until so many decisions have had the time that they take at least. Raises `Stopped`."""
+        due = self.began + self.load.delay * decisions
+        while not self.board.closed.value:
+            left = due - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, LONGEST_SLEEP))
+        raise Stopped
 
     def _take(self, t: int, version: Version) -> int | None:
         if self.versions and version.phase == self.versions[-1]:
@@ -131,6 +140,7 @@ def work(post: Post, channel: Connection) -> None:
             feed = Feed(post.board, post.load, post.progress, post.place)
             try:
                 content, lengths = actor.make(group, nth, feed)
+                feed.last(max(lengths))
             except Stopped:
                 done = post.progress[2 * post.place]
                 channel.send(feed.said([done] * post.rows, None) if feed.versions else None)

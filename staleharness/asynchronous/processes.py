@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ class Pace(Protocol):
     actors: int
     queue: float
     fetch: int
+    train: float
 
     def delays(self) -> list[float]: ...
 
@@ -41,8 +43,10 @@ class Processes:
         self.order = Order(open, loads, demand.groups, demand.rows, room, spec.capacity - 1, preload)
         said = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
         self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
+        self.training = pace.train  # seconds that a phase of training takes at least
         self.recorder = Recorder()
         self.fleet: Fleet | None = None
+        self.taken = 0.0  # when the learner took its last batch
         self.waiting = Count()  # finished, when the learner took its last batch
         self.gone = Count()  # of a run that is resumed: what waited then
 
@@ -51,8 +55,12 @@ class Processes:
         if self.fleet is None:
             self.fleet = Fleet(self.order, self.recorder, buffer.newest)
         else:
+            time.sleep(max(0.0, self.taken + self.training - self.recorder.now()))
             self.fleet.board.publish(buffer.newest)
+        if phase:
+            self.recorder.published.append(self.recorder.now())
         groups, flow = self.fleet.take(phase)
+        self.taken = self.recorder.now()
         flow, self.gone = replace(flow, dropped=flow.dropped + self.gone), Count()
         self.waiting = flow.queued
         return groups, flow

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+DIGITS = 6  # of a second: to the microsecond
+
+
 @dataclass
 class Entry:
     """A group that an actor was told to make. Times in seconds since the run began."""
@@ -31,6 +34,15 @@ class Entry:
     made_at: float | None = None
     queued_at: float | None = None
     trained_at: float | None = None
+    finished_in: int = NEVER  # the phase whose batch was the first to be taken once it was handed over
+    left_in: int = NEVER  # at whose batch it had left the queue
+
+    def lost(self, phase: int) -> Entry:
+        """Where whoever held it is gone before the batch of a phase is taken; nobody counted what was handed over since
+        the batch before."""
+        if 0 <= self.finished_in < phase:
+            return replace(self, fate="lost", left_in=phase)
+        return replace(self, fate="lost", finished_in=NEVER)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -48,6 +60,8 @@ class Entry:
                 "made_at": self.made_at,
                 "queued_at": self.queued_at,
                 "trained_at": self.trained_at,
+                "finished_in": self.finished_in,
+                "left_in": self.left_in,
             }
             for length in self.lengths
             for count in [max(1, sum(start < length for start in self.starts))]
@@ -59,6 +73,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.published: list[float] = []  # when each version from 1 on was announced
         self.zero = time.monotonic()  # when the run began
 
     def now(self) -> float:
@@ -69,13 +84,16 @@ class Recorder:
         self.entries.append(Entry(actor, nth))
         return len(self.entries) - 1
 
-    def made(self, group: int, said: Made) -> None:
-        """What the actor says of it, also where it was stopped."""
+    def made(self, group: int, said: Made, phase: int) -> None:
+        """What the actor says of it before the batch of a phase is taken, also where it was stopped."""
         entry = self.entries[group]
         entry.versions, entry.starts, entry.lengths = said.versions, said.starts, said.lengths
         entry.began_at = said.began - self.zero
         entry.made_at = None if said.made is None else said.made - self.zero
-        entry.fate = "in_flight" if said.made is None else "queued"
+        if said.made is None:
+            entry.fate = "in_flight"
+        else:
+            entry.fate, entry.finished_in = "queued", phase
 
     def lost(self, group: int, version: int, lengths: list[int]) -> None:
         """Its actor died, this far into rows that began with a version."""
@@ -84,7 +102,8 @@ class Recorder:
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
-        return written(self.rows(), header)
+        published = [round(time, DIGITS) for time in self.published]
+        return written(self.rows(), {**header, "published_at": published})
 
     def rows(self) -> pd.DataFrame:
         import pandas as pd
@@ -95,13 +114,16 @@ class Recorder:
         table = pd.DataFrame(lines, columns=list(COLUMNS)[1:])
         table.insert(0, "row", range(len(table)))
         times = [name for name in COLUMNS if name.endswith("_at")]
-        return table.astype(dict.fromkeys(times, "float64"))
+        return table.astype(dict.fromkeys(times, "float64")).round(dict.fromkeys(times, DIGITS))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"elapsed": self.now(), "entries": [dict(vars(entry)) for entry in self.entries]}
+        entries = [dict(vars(entry)) for entry in self.entries]
+        return {"elapsed": self.now(), "entries": entries, "published": list(self.published)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What was under way or queued is lost: the processes that held it are gone."""
         self.zero = time.monotonic() - state["elapsed"]
+        self.published = list(state["published"])
         found = [Entry(**entry) for entry in state["entries"]]
-        self.entries = [replace(e, fate="lost") if e.fate in ("in_flight", "queued") else e for e in found]
+        phase = max((entry.phase for entry in found), default=NEVER) + 1  # that comes next
+        self.entries = [e.lost(phase) if e.fate in ("in_flight", "queued") else e for e in found]

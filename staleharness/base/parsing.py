@@ -10,7 +10,7 @@ import types
 import typing
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -171,6 +171,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return value
     if origin is tuple and isinstance(value, (list, tuple)):
         return tuple(convert(item, arguments[0], where) for item in value)
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
+        return build(hint, value, where)
     if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(
         value, Mapping
     ):

@@ -129,8 +129,8 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
 
 
 def _runs(side: str, folder: str, command: Command) -> Results:
+    from ..base.published import published
     from ..statistics.results import Results
-    from ..store.bundle import published
     from ..store.store import MARKER, Store
 
     if not folder:

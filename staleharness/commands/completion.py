@@ -2,65 +2,120 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..errors import UserError, nearest
 from .shared.arguments import place
 
-SHELLS = ("bash", "zsh", "fish")
 BASH = """_staleharness() {
     local word="${COMP_WORDS[COMP_CWORD]}"
+    COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         COMPREPLY=($(compgen -W "__VERBS__" -- "$word"))
-        return
-    fi
-    case "${COMP_WORDS[1]}" in
+    elif [[ $word == -* ]]; then
+        case "${COMP_WORDS[1]}" in
 __CASES__
-    esac
+        esac
+    fi
 }
 complete -o default -F _staleharness staleharness"""
+
+ZSH = """(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_staleharness() {
+    local -a known
+    if (( CURRENT == 2 )); then
+        known=(
+__VERBS__
+        )
+        _describe command known
+    elif [[ $words[CURRENT] == -* ]]; then
+        case $words[2] in
+__CASES__
+        esac
+        _describe -o option known
+    else
+        _files
+    fi
+}
+compdef _staleharness staleharness"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Print a script that lets a shell complete commands and options: eval "$(staleharness completion bash)"."""
 
-    shell: Annotated[str, place("|".join(SHELLS))]
+    shell: Annotated[str, place("bash|zsh|fish")]
     """For fish: staleharness completion fish | source."""
 
 
 def handle(command: Command) -> int:
     if command.shell not in SHELLS:
         raise UserError(f"no completion for {command.shell!r}; {nearest(command.shell, SHELLS)}")
-    print(script(command.shell))
+    print(SHELLS[command.shell]())
     return 0
 
 
-def script(shell: str) -> str:
-    """To be read by the shell: all commands, and the options of each."""
-    known = flags()
-    if shell == "fish":
-        first = f"complete -c staleharness -n __fish_use_subcommand -f -a '{' '.join(known)}'"
-        rest = [
-            f"complete -c staleharness -n '__fish_seen_subcommand_from {verb}' -l {flag.removeprefix('--')}"
-            for verb, options in known.items()
-            for flag in options
-        ]
-        return "\n".join([first, *rest])
+def bash() -> str:
     cases = [
-        f'        {verb}) COMPREPLY=($(compgen -W "{" ".join(options)}" -- "$word")) ;;'
-        for verb, options in known.items()
+        f'            {verb}) COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")) ;;'
+        for verb, known in options().items()
     ]
-    text = BASH.replace("__VERBS__", " ".join(known)).replace("__CASES__", "\n".join(cases))
-    return f"autoload -U +X bashcompinit && bashcompinit\n{text}" if shell == "zsh" else text
+    return BASH.replace("__VERBS__", " ".join(summaries())).replace("__CASES__", "\n".join(cases))
 
 
-def flags() -> dict[str, list[str]]:
-    """Command -> its options."""
+def zsh() -> str:
+    def entries(known: Mapping[str, str]) -> list[str]:
+        return [_quoted(f"{name}:{text}" if text else name) for name, text in known.items()]
+
+    listed = "\n".join(f"            {entry}" for entry in entries(summaries()))
+    cases = [
+        f"            {verb}) known=({' '.join(entries(known))}) ;;" for verb, known in options().items()
+    ]
+    return ZSH.replace("__VERBS__", listed).replace("__CASES__", "\n".join(cases))
+
+
+def fish() -> str:
+    verb = "complete -c staleharness -n __fish_use_subcommand -f"
+    lines = [f"{verb} -a {name} -d {_quoted(text)}" for name, text in summaries().items()]
+    for name, known in options().items():
+        under = f"complete -c staleharness -n '__fish_seen_subcommand_from {name}'"
+        for flag, text in known.items():
+            lines.append(f"{under} -l {flag.removeprefix('--')}" + (f" -d {_quoted(text)}" if text else ""))
+    return "\n".join(lines)
+
+
+SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
+
+
+def summaries() -> dict[str, str]:
+    """Command -> what it does, in a few words."""
+    from .shared.words import verbs
+
+    return {name: _short(verb.command.__doc__) for name, verb in verbs().items()}
+
+
+def options() -> dict[str, dict[str, str]]:
+    """Command -> its options, each with what it means in a few words."""
+    from .shared.help import docstrings
     from .shared.words import flag_of, verbs
 
-    return {
-        name: [flag_of(f.name) for f in fields(verb.command) if f.default is not MISSING] + ["--help"]
-        for name, verb in verbs().items()
-    }
+    def of(command: type[Any]) -> dict[str, str]:
+        meant = docstrings(command)
+        known = [f.name for f in fields(command) if f.default is not MISSING]
+        return {flag_of(name): _short(meant.get(name)) for name in known} | {"--help": "what there is"}
+
+    return {name: of(verb.command) for name, verb in verbs().items()}
+
+
+def _short(text: str | None) -> str:
+    """The beginning of a docstring, up to its first full stop, colon or semicolon."""
+    return re.split(r"[.:;](?:\s|$)", " ".join((text or "").split()))[0]
+
+
+def _quoted(text: str) -> str:
+    """A word for zsh or fish, which both take it as it is but for quotes and backslashes."""
+    plain = text.replace("\\", "").replace("'", "’")
+    return f"'{plain}'"

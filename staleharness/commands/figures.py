@@ -28,8 +28,8 @@ class Command:
 
 
 def handle(command: Command) -> int:
+    from ..base.published import published
     from ..pages.gallery import publish
-    from ..store.bundle import published
 
     shown, page = publish(
         command.paper, command.fig, command.scale, str(published(command.bundles)), command.out

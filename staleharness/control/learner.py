@@ -96,6 +96,12 @@ class ControlLearner(Learner[ControlData, Part]):
         for decision, each, advantage in zip(parts, columns, advantages, strict=True):
             yield Part(decision, each._replace(advantage=advantage))
 
+    def taught_by(self, parts: Sequence[Part]) -> Tensor:
+        taught = torch.zeros(self.batch.shape, device=self.policy.device)
+        for part in parts:
+            taught.view(-1)[part.decision.flatten()] = 1.0
+        return taught
+
     def end(self) -> dict[str, Any]:
         batch = self.batch
         del self.batch, self.targets  # the next phase collects before it learns: not two phases' data at once

@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..base.text import number
+from ..statistics.options import without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .ablations import heat, without_option
-from .canvas import INK, PAGE, columns_for, label_edges, panels, shown
-from .captions import scale
-from .registry import FIGURES, Section
-
-Rows = Mapping[tuple[int, int], Mapping[str, Any]]  # (K, gradient steps of a phase) -> row of the table
+from .captions import made, scale
+from .registry import SHEETS, Section
+from .sheet import Block, Entry, Sheet
 
 
 def forward_steps(run: StoredRun) -> int:
@@ -27,7 +23,7 @@ def forward_steps(run: StoredRun) -> int:
 
 
 def backward_lag(run: StoredRun) -> float:
-    """Mean lag of the data in phases, once the warm start is over."""
+    """Mean lag of the data in phases, once the warm-up is over."""
     lags = run.column("lag_mean")
     return float("nan") if lags is None else float(np.nanmean(lags[int(run.spec.get("warm_phases", 0)) :]))
 
@@ -45,67 +41,46 @@ def _plane(results: Results) -> bool:
     )
 
 
-@FIGURES.register(
+@SHEETS.register(
     "backward_forward",
     Section(
         35,
         "Backward and forward lag",
         "From left to right the data are older when a phase begins; from bottom to top the learner moves further from "
-        "there before it sees new ones.",
+        "there (gradient steps a phase) before it sees new ones.",
         _plane,
     ),
 )
-def backward_forward(results: Results, table: Table, width: float = PAGE) -> Figure:
+def backward_forward(results: Results, table: Table) -> Sheet:
     """IQM over mean backward lag and gradient steps a phase, a map per method: score, interval and n in each cell."""
     steps = {run.label: forward_steps(run) for run in results}
     methods = sorted({_method(label) for label in steps})
-    ks, ns = table.settings["capacities"], sorted(set(steps.values()))
+    ks, ns = table.settings["capacities"], sorted(set(steps.values()), reverse=True)
     lags = {
         k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks
     }
     warm = sorted({int(run.spec.get("warm_phases", 0)) for run in results})
-    subtitle = f"IQM with its {table.settings['level']:.0%} stratified bootstrap interval; {scale(table)}"
+    about = f"IQM with its {table.settings['level']:.0%} stratified bootstrap interval; {scale(table)}"
     if warm != [0]:
-        subtitle += (
+        about += (
             f"; all cells go on from the same policy, after {' or '.join(map(str, warm))} on-policy phases"
         )
-    columns = columns_for(width, min(2, len(methods)))
-    height = 0.75 + 0.55 * len(ns)
-    with panels(
-        "Score over backward and forward lag", subtitle, methods, table=table, columns=columns, height=height,
-        width=width,
-    ) as (figure, axes):  # fmt: skip
-        for ax, method in zip(axes, methods, strict=True):
-            rows = {
-                (r["capacity"], steps[r["algorithm"]]): r for r in table.rows
-                if r["iqm"] is not None and _method(r["algorithm"]) == method
-            }  # fmt: skip
-            _map(ax, rows, ks, ns, width / columns)
-            ax.set_xticks(range(len(ks)), labels=[f"{number(lags[k], 1)}\nK = {k}" for k in ks])
-            ax.set_yticks(range(len(ns)), labels=[str(n) for n in ns])
-            ax.set_title(shown(method), loc="left")
-        label_edges(axes, columns, "mean backward lag in phases", "forward lag: gradient steps a phase")
-    return figure
+    ends = [r["iqm"] for r in table.rows if r["iqm"] is not None]
+    low, high = min([0.0, *ends]), max([1.0, *ends])
+    blocks = []
+    for method in methods:
+        rows = {
+            (r["capacity"], steps[r["algorithm"]]): r for r in table.rows
+            if r["iqm"] is not None and _method(r["algorithm"]) == method
+        }  # fmt: skip
+        lines = [(f"{n} steps", [_entry(rows.get((k, n)), low, high) for k in ks]) for n in ns]
+        columns = [f"lag {number(lags[k], 1)}, K = {k}" for k in ks]
+        blocks.append(Block(method, "forward ↑ backward →", columns, lines))
+    return Sheet("Score over backward and forward lag", [about, made(table)], blocks, table.draft)
 
 
-def _map(ax: Axes, rows: Rows, ks: list[int], ns: list[int], width: float) -> None:
-    cells = np.array([[rows[k, n]["iqm"] if (k, n) in rows else np.nan for k in ks] for n in ns])
-    low, high = min(0.0, float(np.nanmin(cells))), max(1.0, float(np.nanmax(cells)))
-    shades = (cells - low) / (high - low)
-    heat(ax, shades)
-    small = min(7.0, 6.6 * width / len(ks))  # points: an interval is as wide as a cell at most
-    for (k, n), row in rows.items():
-        x, y = ks.index(k), ns.index(n)
-        dark = shades[y, x] > 0.6
-        ends = "–" if row["iqm_low"] is None else f"{number(row['iqm_low'])}, {number(row['iqm_high'])}"
-        colour = "white" if dark else INK
-        ax.text(x, y + 0.2, number(row["iqm"]), ha="center", va="center", fontsize=small + 1.5, color=colour)
-        ax.text(
-            x,
-            y - 0.2,
-            f"[{ends}]\nn = {row['n_runs']}",
-            ha="center",
-            va="center",
-            fontsize=small,
-            color=colour,
-        )
+def _entry(row: Mapping[str, Any] | None, low: float, high: float) -> Entry:
+    if row is None:
+        return Entry("–")
+    ends = "–" if row["iqm_low"] is None else f"{number(row['iqm_low'])}, {number(row['iqm_high'])}"
+    return Entry(number(row["iqm"]), f"[{ends}] n = {row['n_runs']}", (row["iqm"] - low) / (high - low))

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..statistics.bootstrap import LEVEL
 from ..statistics.scores import Array
 from ..store.stored_run import StoredRun
+from .canvas import gid
+from .palette import Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BINS = 100  # of a diagnostic over training
 Column = str | Callable[[StoredRun], Array | None]
@@ -25,3 +32,31 @@ def binned(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple
     index = np.searchsorted(phases, x) * bins // max(1, len(phases))
     weight = np.bincount(index, minlength=bins)
     return np.bincount(index, x, bins) / weight, np.bincount(index, y, bins) / weight
+
+
+def draw_spread(ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style, fewest: int = 0) -> None:
+    """A band around the mean of `binned`: Student's pointwise interval over the runs of each environment; the range of
+    runs where an environment has fewer than `fewest`. Nothing where runs are not measured at the same steps."""
+    from scipy.special import stdtrit
+
+    tasks: dict[str, list[tuple[Array, Array]]] = {}
+    for run in runs:
+        x, y = binned([run], column)
+        if len(x):
+            tasks.setdefault(str(run.spec["env"]), []).append((x, y))
+    curves = [curve for task in tasks.values() for curve in task]
+    if not curves or any(not np.array_equal(x, curves[0][0]) for x, _ in curves):
+        return
+    stacked = [np.stack([y for _, y in task]) for task in tasks.values()]
+    least = min(map(len, stacked))
+    if least < max(2, fewest):
+        if len(stacked) > 1 or least < 2:
+            return
+        low, high = stacked[0].min(axis=0), stacked[0].max(axis=0)
+    else:
+        middle = np.mean([s.mean(axis=0) for s in stacked], axis=0)
+        parts = np.array([s.var(axis=0, ddof=1) / len(s) for s in stacked]) / len(stacked) ** 2
+        freedom = sum(len(s) - 1 for s in stacked)
+        reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * np.sqrt(parts.sum(axis=0))
+        low, high = middle - reach, middle + reach
+    ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..base.text import plural
+from ..statistics.display import display
+from ..statistics.few import has_few
 from ..statistics.table import Table
 from ..store.cells import Grid
 from ..store.stored_run import StoredRun
-from .palette import Style, styles
+from .palette import Style, in_order, styles
 
 
 def labels(table: Table) -> list[str]:
@@ -18,13 +20,16 @@ def labels(table: Table) -> list[str]:
 
 
 def looks_of(table: Table) -> dict[str, Style]:
-    """How each algorithm of a table looks. Where it is a part of a larger one (`series`), as it looks there; `names`
-    are what the figure calls some of them."""
-    whole, names = (
-        styles([*table.settings.get("series", ()), *labels(table)]),
-        table.settings.get("names", {}),
-    )
-    return {label: replace(whole[label], name=names.get(label, "")) for label in labels(table)}
+    """How each algorithm of a table looks, and what readers call it. Where it is a part of a larger one (`series`), as
+    it looks there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
+    names, values = table.settings.get("names", {}), table.settings.get("values", {})
+    there = labels(table)
+    if values and set(there) <= set(values):
+        looks = in_order({label: values[label] for label in there})
+    else:
+        whole = styles([*table.settings.get("series", ()), *there])
+        looks = {label: whole[label] for label in there}
+    return {label: replace(look, name=display(label, names)) for label, look in looks.items()}
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -67,12 +72,23 @@ def axis(table: Table) -> str:
 
 
 def band(table: Table) -> str:
-    """What the coloured band around a curve is."""
+    """What the coloured band around a curve is, or the thin lines beside it."""
+    if has_few(table):
+        return "thin lines: the runs (too few for an interval)"
     return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
 
 
+def spread(table: Table) -> str:
+    """What the band around a mean of a diagnostic is."""
+    if has_few(table):
+        return "band: range of the runs (too few for an interval)"
+    return f"band: {table.settings['level']:.0%} pointwise interval (Student's)"
+
+
 def bars(table: Table) -> str:
-    """What the bar around a point is."""
+    """What the bar around a point is, or the dots beside it."""
+    if has_few(table):
+        return "dots: the runs (too few for an interval)"
     return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
 
 

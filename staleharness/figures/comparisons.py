@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
+from ..statistics.display import display
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
@@ -19,7 +19,7 @@ from ..statistics.table import Table
 from ..store.cells import Cell, Grid
 from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
 from .captions import bars, looks_of, scale, seeds
-from .marks import named_rows
+from .marks import dots, highest_first, named_rows
 from .registry import FIGURES
 
 REPS = 2000
@@ -33,14 +33,15 @@ def probability_of_improvement(
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
     rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
     subtitle = (
-        f"chance that a run scores higher than a run of {baseline} at the same K, averaged over environments; 0.5 is a "
-        f"draw; {seeds(results.grid)} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
+        f"chance that a run scores higher than a run of {display(baseline)} at the same K, averaged over environments; "
+        f"0.5 is a draw; {seeds(results.grid)} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
     )
     ks = table.settings["capacities"]
-    looks = {label: look for label, look in looks_of(table).items() if label != baseline}
+    last = {r["algorithm"]: r["probability"] for r in rows if r["capacity"] == ks[-1]}
+    looks = highest_first({label: look for label, look in looks_of(table).items() if label != baseline}, last)
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Probability of improvement over {baseline}", subtitle, [0] * len(ks), table=table, columns=columns,
+        f"Probability of improvement over {display(baseline)}", subtitle, [0] * len(ks), table=table, columns=columns,
         height=0.5 + 0.17 * len(looks), width=width,
     ) as (figure, axes):  # fmt: skip
         for ax, k in zip(axes, ks, strict=True):
@@ -104,13 +105,17 @@ def paired_differences(
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
     looks = {label: look for label, look in looks_of(table).items() if label != baseline}
+    apart = {label: pairs(found, table, label, baseline, ks[-1]) for label in looks}
+    looks = highest_first(
+        looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks}
+    )
     subtitle = (
-        f"normalised score minus that of {baseline} with the same seed, environment and K: dots; black: mean over "
-        f"environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
+        f"normalised score minus that of {display(baseline)} with the same seed, environment and K: dots; black: "
+        f"mean over environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Differences from {baseline}, seed by seed", subtitle, [0] * len(ks), table=table, columns=columns,
+        f"Differences from {display(baseline)}, seed by seed", subtitle, [0] * len(ks), table=table, columns=columns,
         height=0.5 + 0.19 * len(looks), width=width,
     ) as (figure, axes):  # fmt: skip
         for ax, k in zip(axes, ks, strict=True):
@@ -120,13 +125,11 @@ def paired_differences(
                 if not tasks:
                     continue
                 low = high = None
-                if min(map(len, tasks)) > 1:
+                if min(map(len, tasks)) >= max(2, table.settings.get("fewest", 0)):
                     ends = fast_interval(mean_of_tasks, tasks, name=("paired", label, k), reps=REPS)
                     low, high = (float(e[0]) for e in ends)
                 rows[label] = (float(mean_of_tasks(*tasks)[0]), low, high)
-                dots = np.concatenate(tasks)
-                pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0}
-                ax.plot(dots, np.full(len(dots), at), "o", gid=gid(look), **pen)
+                dots(ax, at, np.concatenate(tasks).tolist(), look, across=True)
             named_rows(ax, looks, rows, width)
             ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
             ax.set_title(f"K = {k}", loc="left")

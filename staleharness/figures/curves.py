@@ -18,7 +18,7 @@ from ..store.cells import Cell, Grid
 from ..store.study import plain_env
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
-from .marks import UNTRAINED, End, level, untrained_return, untrained_score
+from .marks import UNTRAINED, End, level, say_same, untrained_return, untrained_score
 from .palette import Style
 from .registry import FIGURES, Section, the_one
 
@@ -134,7 +134,9 @@ def _curve_panels(
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
             ends = _curves(ax, table, tasks_of, env, k)
             level(ax, levels[env])
-            ax.set_title(name, loc="left")
+            say_same(ax, looks)
+            room = width / columns - 0.35  # inches over the panel: a long name stands above its K
+            ax.set_title(name if 0.062 * len(name) < room else name.replace(", K", ",\nK"), loc="left")
             if count == 1:
                 names_at_ends(ax, ends, looks, height)
         label_edges(axes, columns, table.settings["unit"], y)
@@ -149,13 +151,16 @@ def _curves(ax: Axes, table: Table, tasks_of: TasksOf, env: str, k: int) -> list
     for label, look in looks_of(table).items():
         tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
         if tasks:
-            ends.append((label, *draw_curve(ax, tasks, ("curve", label, env, k), look)))
+            fewest = table.settings.get("fewest", 0)
+            ends.append((label, *draw_curve(ax, tasks, ("curve", label, env, k), look, fewest)))
     steps_axis(ax)
     return ends
 
 
-def draw_curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style) -> tuple[float, float]:
-    """Draw IQM and band, return the end point.
+def draw_curve(
+    ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style, fewest: int = 0
+) -> tuple[float, float]:
+    """Draw IQM and band, or, of fewer than `fewest` runs, the runs themselves; return the end point.
 
     Runs of a sweep are evaluated at the same steps; where they are not, curves are interpolated within the
     range that all of them cover.
@@ -166,7 +171,10 @@ def draw_curve(ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: 
     steps = steps[(steps >= first) & (steps <= last)] if first <= last else steps
     stacked = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
     middle, low, high = curve_band(stacked, name=name, reps=CURVE_REPS)
-    if low is not None and high is not None:
+    if min(map(len, tasks)) < fewest:
+        for run in np.concatenate(stacked):
+            ax.plot(steps, run, color=look.colour, linewidth=0.5, alpha=0.6, gid=gid(look))
+    elif low is not None and high is not None:
         ax.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
     marker = look.marker if len(steps) == 1 else ""
     ax.plot(steps, middle, color=look.colour, dashes=look.dashes, marker=marker, gid=gid(look))

@@ -1,4 +1,4 @@
-"""Figures by name: one of them, those of a report, or one panel in an axis of yours."""
+"""Figures and tables by name: one of them, those of a report, or one panel in an axis of yours."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, gid, shown
 from .captions import looks_of
-from .registry import FIGURES, Drawing
+from .registry import FIGURES, SHEETS, Drawing, Tabulation
+from .sheet import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
-    """Raise `UserError` where no drawing function has this name, or it lacks or does not take an option."""
-    if name not in FIGURES:
-        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, FIGURES)}")
-    parameters = inspect.signature(FIGURES[name].draw).parameters
+    """Raise `UserError` where no figure or table has this name, or it lacks or does not take an option."""
+    if name not in FIGURES and name not in SHEETS:
+        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, [*FIGURES, *SHEETS])}")
+    parameters = inspect.signature(FIGURES[name].draw if name in FIGURES else SHEETS[name].write).parameters
     known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key in options:
         if key not in known:
@@ -38,7 +39,18 @@ def draw(
 ) -> Figure:
     """The figure called `name`; without a table, of that which the results have by default. Raises `UserError`."""
     check_drawing(name, options, "draw")
+    if name in SHEETS:
+        raise UserError(f"{name} is a table, not a figure: sheet({name!r}, results)")
     return FIGURES[name].draw(results, results.table() if table is None else table, width, **options)
+
+
+def sheet(name: str, /, results: Results, table: Table | None = None, **options: Any) -> Sheet:
+    """The table of a page called `name`, with `html()`, `markdown()` and `to_csv()`; a notebook shows it as it is.
+    Without a table of scores, from that which the results have by default. Raises `UserError`."""
+    check_drawing(name, options, "sheet")
+    if name in FIGURES:
+        raise UserError(f"{name} is a figure, not a table: draw({name!r}, results)")
+    return SHEETS[name].write(results, results.table() if table is None else table, **options)
 
 
 def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None, **options: Any) -> Axes:
@@ -59,14 +71,13 @@ def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None
     return ax
 
 
-def sections(results: Results) -> list[Drawing]:
-    """The figures that a report of these results shows, in order; none without runs."""
-    there = [
-        d for d in FIGURES.values() if d.section is not None and len(results) and d.section.fits(results)
-    ]
+def sections(results: Results) -> list[Drawing | Tabulation]:
+    """The figures and tables that a report of these results shows, in order; none without runs."""
+    known: list[Drawing | Tabulation] = [*FIGURES.values(), *SHEETS.values()]
+    there = [d for d in known if d.section is not None and len(results) and d.section.fits(results)]
     return sorted(there, key=lambda d: d.section.place if d.section else 0)
 
 
 def all_figures(results: Results, table: Table, width: float = PAGE) -> dict[str, Figure]:
     """Every figure of a report of these results, by name."""
-    return {drawing.name: drawing.draw(results, table, width) for drawing in sections(results)}
+    return {d.name: d.draw(results, table, width) for d in sections(results) if isinstance(d, Drawing)}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from matplotlib.figure import Figure
 
+from ..statistics.display import display
 from ..statistics.results import Results
 from ..statistics.scores import axis
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .bins import binned
+from .bins import binned, draw_spread
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
-from .captions import seeds
+from .captions import seeds, spread
+from .marks import say_same
 from .palette import styles
 from .registry import FIGURES
 
@@ -36,9 +40,12 @@ def metric_by_forward(
     share: bool = False,
 ) -> Figure:
     """A column of the metrics over training: one panel per N, one line per method, mean over runs."""
-    looks = styles({without_forward(r.label) for r in results})
+    names = table.settings.get("names", {})
+    plain = styles({without_forward(r.label) for r in results})
+    looks = {label: replace(look, name=display(label, names)) for label, look in plain.items()}
+    fewest = table.settings.get("fewest", 0)
     ns = sorted({_forward(r) for r in results})
-    over = f"mean over environments and seeds ({seeds(results.grid)}), no interval"
+    over = f"mean over environments and seeds ({seeds(results.grid)}), {spread(table)}"
     subtitle = f"{over}; N = minibatches per generation round"
     columns = columns_for(width, min(4, len(ns)))
     title = f"{name[0].upper()}{name[1:]} by N"
@@ -49,9 +56,11 @@ def metric_by_forward(
         for ax, n in zip(axes, ns, strict=True):
             for label, look in looks.items():
                 mine = [r for r in results if _forward(r) == n and without_forward(r.label) == label]
+                draw_spread(ax, mine, metric, look, fewest)
                 x, y = binned(mine, metric)
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
             ax.set_title(f"N = {n}", loc="left")
+            say_same(ax, looks)
             if share:
                 percent_axis(ax)
             steps_axis(ax)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..statistics.account_notes import untrained
@@ -64,6 +66,8 @@ def points_against_capacity(
             if r[f"{name}_low"] is not None:
                 bar = [r[f"{name}_low"], r[f"{name}_high"]]
                 ax.plot([xi, xi], bar, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look))
+            elif "dots" in r:
+                dots(ax, xi, r["dots"][name], look)
         ax.plot(
             x, y, color=look.colour, dashes=look.dashes, gid=gid(look),
             marker=look.marker, markersize=5.5, markeredgecolor="white", markeredgewidth=0.5,
@@ -77,6 +81,49 @@ def points_against_capacity(
     margin = 0.03 * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
     ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
     return ends
+
+
+def highest_first(looks: Mapping[str, Style], values: Mapping[str, float]) -> dict[str, Style]:
+    """The algorithms sorted by what is compared; those without a value last."""
+    return dict(
+        sorted(looks.items(), key=lambda item: (item[0] not in values, -values.get(item[0], 0.0), item[0]))
+    )
+
+
+def dots(ax: Axes, at: float, values: Sequence[float], look: Style, *, across: bool = False) -> None:
+    """The runs of a point that has no interval, above and below it; `across`: left and right of it."""
+    places: tuple[Sequence[float], Sequence[float]] = ([at] * len(values), values)
+    x, y = reversed(places) if across else places
+    pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0, "alpha": 0.75}
+    ax.plot(x, y, "o", gid=gid(look), **pen)
+
+
+def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
+    """Name, in the panel, the algorithms whose lines lie exactly on each other: only one of them can be seen."""
+    groups: dict[bytes, list[str]] = {}
+    for look in looks.values():
+        mine = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
+        longest = max(mine, key=lambda line: len(np.asarray(line.get_ydata())), default=None)
+        if longest is not None and len(np.asarray(longest.get_ydata())) > 2:
+            heights = np.asarray(longest.get_ydata(), dtype=np.float64)
+            groups.setdefault(np.round(heights, 9).tobytes(), []).append(look.name)
+    same = [" = ".join(names) for names in groups.values() if len(names) > 1]
+    if same:
+        high = _begins_high(ax)
+        lines = [line for text in same for line in textwrap.wrap(text, 26)]
+        note = ax.text(
+            0.02, 0.03 if high else 0.97, "\n".join(lines), transform=ax.transAxes, ha="left",
+            va="bottom" if high else "top", fontsize=5.5, color=FAINT,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
+        )  # fmt: skip
+        note.set_in_layout(False)
+
+
+def _begins_high(ax: Axes) -> bool:
+    """Whether the lines of a panel begin in its upper half, where a note would hide them."""
+    low, high = ax.get_ylim()
+    begin = [float(y[0]) for line in ax.lines if len(y := np.asarray(line.get_ydata(), np.float64)) > 2]
+    return bool(begin) and ax.get_yscale() == "linear" and sum(begin) / len(begin) > (low + high) / 2
 
 
 def named_rows(

@@ -16,11 +16,11 @@ from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.cells import Grid
-from .bins import binned
+from .bins import binned, draw_spread
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
-from .captions import band, bars, iqm_axis, looks_of, scale, seeds
+from .captions import band, bars, iqm_axis, looks_of, scale, seeds, spread
 from .curves import draw_curve, normalised_curves
-from .marks import level, points_against_capacity
+from .marks import level, points_against_capacity, say_same
 from .registry import FIGURES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
             if tasks := normalised_curves(found, table, label, k):
-                draw_curve(ax, tasks, ("curve", label, "all", k), look)
+                draw_curve(ax, tasks, ("curve", label, "all", k), look, table.settings.get("fewest", 0))
 
     def end(ax: Axes) -> None:
         points_against_capacity(ax, looks, table.rows, "auc", table.settings["capacities"])
@@ -53,11 +53,12 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
 @FIGURES.register("metric_over_training")
 def metric_over_training(
     results: Results, table: Table, width: float = PAGE, *, metric: str, name: str,
-    last: float = 0.1, line: float = math.nan, line_name: str = "",
+    part: Sequence[float] = (0.9, 1.0), line: float = math.nan, line_name: str = "",
 ) -> Figure:  # fmt: skip
-    """A column of the metrics over training (mean over runs), and its mean over the `last` share of phases against K.
+    """A column of the metrics over training (mean over runs), and its mean over a part of the phases against K.
 
-    `line`: a level to compare with, named `line_name`. Algorithms that do not measure the column are left out.
+    `part`: from which share of the phases to which. `line`: a level to compare with, named `line_name`. Algorithms that
+    do not measure the column are left out.
     """
     found = results.grid
     having = {
@@ -67,14 +68,16 @@ def metric_over_training(
         if any(r.column(metric) is not None for r in rs)
     }
     looks = {label: look for label, look in looks_of(table).items() if label in having}
-    rows = [_end_row(found, label, k, metric, last) for label in looks for k in found.capacities]
-    when = "all phases" if last >= 1 else f"the last {last:.0%} of the phases"
+    fewest = table.settings.get("fewest", 0)
+    rows = [_end_row(found, label, k, metric, part, fewest) for label in looks for k in found.capacities]
+    when = "all phases" if tuple(part) == (0, 1) else f"phases {_span(table, part)}"
     subtitle = (
-        f"mean over environments and seeds ({seeds(found)}), no interval; right: mean of {when}, {bars(table)}"
+        f"mean over environments and seeds ({seeds(found)}), {spread(table)}; right: mean of {when}, {bars(table)}"
     ) + (f"; dotted: {line_name}" if line_name else "")
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
+            draw_spread(ax, found.members(label, k), metric, look, fewest)
             x, y = binned(found.members(label, k), metric)
             ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
         level(ax, line)
@@ -84,8 +87,16 @@ def metric_over_training(
         level(ax, line)
 
     title = f"{name[0].upper()}{name[1:]} over training"
-    when = "all phases" if last >= 1 else f"last {last:.0%} of phases"
     return score_panels(title, subtitle, name, when, table, width, curve, end, list(looks), one=True)
+
+
+def _span(table: Table, part: Sequence[float]) -> str:
+    """`10 to 49`, counted from 0; in per cent where runs are not equally long."""
+    phases = {size[0] for size in table.settings["sizes"]}
+    if len(phases) > 1:
+        return f"from {part[0]:.0%} to {part[1]:.0%}"
+    shown = within(np.arange(phases.pop()), part)
+    return f"{shown[0]:.0f} to {shown[-1]:.0f}"
 
 
 def score_panels(
@@ -103,6 +114,7 @@ def score_panels(
     ):
         for ax, k in zip(axes, ks, strict=False):
             curve(ax, k)
+            say_same(ax, looks)
             ax.set_title(f"K = {k}", loc="left")
             steps_axis(ax)
         end(axes[-1])
@@ -119,22 +131,34 @@ def score_panels(
     return figure
 
 
-def _end_row(found: Grid, label: str, k: int, metric: str, last: float) -> dict[str, Any]:
-    """Mean of the last phases, run by run, then over runs and tasks, with its interval."""
+def _end_row(
+    found: Grid, label: str, k: int, metric: str, part: Sequence[float], fewest: int
+) -> dict[str, Any]:
+    """Mean of a part of the phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for members in found.tasks(label, k).values():
-        columns = [c[~np.isnan(c)] for r in members if (c := r.column(metric)) is not None]
-        if ends := [c[-max(1, round(last * len(c))) :].mean() for c in columns if len(c)]:
-            tasks.append(np.array(ends))
-    return with_interval(tasks, label, k, metric)
+        columns = [within(c, part) for r in members if (c := r.column(metric)) is not None]
+        if means := [c[~np.isnan(c)].mean() for c in columns if np.isfinite(c).any()]:
+            tasks.append(np.array(means))
+    return with_interval(tasks, label, k, metric, fewest)
 
 
-def with_interval(tasks: Sequence[Array], label: str, k: int, name: str) -> dict[str, Any]:
-    """{algorithm, capacity, end, end_low, end_high}: mean over tasks of their means, None where there is none."""
+def within(values: Array, part: Sequence[float]) -> Array:
+    """The values from one share of their number to another, at least one: [phases] -> [some of them]."""
+    first, end = (round(share * len(values)) for share in part)
+    first = min(first, len(values) - 1)
+    return values[first : max(first + 1, end)]
+
+
+def with_interval(tasks: Sequence[Array], label: str, k: int, name: str, fewest: int = 0) -> dict[str, Any]:
+    """{algorithm, capacity, end, end_low, end_high}: mean over tasks of their means, None where there is none; `dots`
+    in place of an interval of fewer than `fewest` runs."""
     row: dict[str, Any] = {"algorithm": label, "capacity": k, "end": None, "end_low": None, "end_high": None}
     if tasks:
         row["end"] = float(mean_of_tasks(*tasks)[0])
-    if tasks and min(map(len, tasks)) > 1:
+    if tasks and min(map(len, tasks)) < fewest:
+        row["dots"] = {"end": np.concatenate(tasks).tolist()}
+    elif tasks and min(map(len, tasks)) > 1:
         low, high = fast_interval(mean_of_tasks, tasks, name=(name, label, k), reps=REPS)
         row |= {"end_low": float(low[0]), "end_high": float(high[0])}
     return row

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # Colours of Okabe and Ito (2008), told apart with any colour vision; not their yellow, too pale on white.
 OWN = {
@@ -15,18 +16,19 @@ OWN = {
     "decoupled_ppo": ("#56B4E9", "P"),
     "a3po": ("#CC79A7", "X"),
 }
-# For everyone else, in order of name: most from Tol's muted scheme, with markers that OWN does not use.
+# For everyone else, in order of name: searched for so that all fourteen stay apart in simulations of red- and of
+# green-blind eyes (tests/figures/test_palette.py), with markers that OWN does not use.
 OTHERS = (
-    ("#882255", "<"),
-    ("#44AA99", ">"),
-    ("#332288", "h"),
-    ("#999933", "p"),
-    ("#7F7F7F", "*"),
-    ("#661100", "d"),
-    ("#AA4499", "H"),
-    ("#117733", "8"),
-    ("#2244CC", "."),
+    ("#23008B", "<"),
+    ("#B3BE68", ">"),
+    ("#E72656", "h"),
+    ("#66440B", "p"),
+    ("#2778FF", "*"),
+    ("#5A175A", "d"),
+    ("#DDB6B0", "H"),
 )
+LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
+MARKERS = "osD^vPX<>"
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))  # in points; the first is solid
 
 
@@ -43,19 +45,34 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """Label -> style. A known algorithm has a colour of its own, wherever and beside whomever it appears.
 
     Variants (`vaco[delta=0.1]`) and other algorithms follow in order of name; the first variant of a known
-    one takes its colour if the plain one is absent. More than there are colours: again from the first,
-    dashed.
+    one takes its colour if the plain one is absent. After `OTHERS` come the colours of known ones that are
+    absent; more than there are colours: again from the first, dashed.
     """
+    names = sorted(set(labels))
+    known = {label.split("[")[0] for label in names}
+    spare = [*OTHERS, *(look for name, look in OWN.items() if name not in known)]
     out: dict[str, Style] = {}
     taken: set[str] = set()
     others = 0
-    for index, label in enumerate(sorted(set(labels))):
+    for index, label in enumerate(names):
         base = label.split("[")[0]
         if base in OWN and base not in taken:
             taken.add(base)
             out[label] = Style(index, *OWN[base], DASHES[0])
         else:
-            colour, marker = OTHERS[others % len(OTHERS)]
-            out[label] = Style(index, colour, marker, DASHES[others // len(OTHERS) % len(DASHES)])
+            colour, marker = spare[others % len(spare)]
+            out[label] = Style(index, colour, marker, DASHES[others // len(spare) % len(DASHES)])
             others += 1
+    return out
+
+
+def in_order(values: Mapping[str, Any]) -> dict[str, Style]:
+    """Label -> style, of labels that are the values of one option: sorted by value, from light to dark."""
+    labels = sorted(values, key=lambda label: (isinstance(values[label], str), values[label]))
+    low, high = ([int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in LIGHT_TO_DARK)
+    out = {}
+    for at, label in enumerate(labels):
+        part = at / max(1, len(labels) - 1)
+        colour = "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
+        out[label] = Style(at, colour, MARKERS[at % len(MARKERS)], DASHES[0])
     return out

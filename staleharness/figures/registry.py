@@ -1,4 +1,4 @@
-"""The figures by name. One file of this folder holds a figure, or a family of them, and registers each."""
+"""The figures and tables of pages by name. A file of this folder holds one, or a family of them, and registers each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..base.registered import Registered
 from ..errors import UserError
 from ..statistics.results import Results
+from .sheet import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Draw = Callable[..., "Figure"]  # (results, table, width, **options)
+Write = Callable[..., Sheet]  # (results, table, **options)
 Panel = Callable[..., Any]  # (ax, results, table, **options)
 Choice = TypeVar("Choice", str, int)
 
@@ -40,6 +42,13 @@ class Drawing:
     panel: Panel | None  # one panel of it, for an axis of the user's
 
 
+@dataclass(frozen=True)
+class Tabulation:
+    name: str
+    write: Write
+    section: Section | None  # None: no report shows it
+
+
 class Figures(Registered[Drawing]):
     """name -> `Drawing`."""
 
@@ -55,6 +64,19 @@ class Figures(Registered[Drawing]):
         return keep
 
 
+class Sheets(Registered[Tabulation]):
+    """name -> `Tabulation`."""
+
+    def register(self, name: str, section: Section | None = None) -> Callable[[Write], Write]:
+        """Decorator of a function (results, table, **options) -> sheet."""
+
+        def keep(write: Write) -> Write:
+            self.put(name, Tabulation(name, write, section))
+            return write
+
+        return keep
+
+
 def the_one(what: str, asked: Choice | None, known: Sequence[Choice]) -> Choice:
     """What one panel shows: what is asked, or what there is where it is one. Raises `UserError`."""
     if asked is None and len(known) == 1:
@@ -66,3 +88,4 @@ def the_one(what: str, asked: Choice | None, known: Sequence[Choice]) -> Choice:
 
 
 FIGURES = Figures("staleharness.figures", "figure")
+SHEETS = Sheets("staleharness.figures", "table")

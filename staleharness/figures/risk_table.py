@@ -1,138 +1,135 @@
-"""The risk table: what share of its on-policy score a method keeps as the data get older."""
+"""The risk table: what share of its score without lag a method keeps as the data get older, in training steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from ..statistics.bootstrap import percentiles, resample, stable_seed
-from ..statistics.normalise import constants
+from ..statistics.lag_curve import method_of
 from ..statistics.results import Results
-from ..statistics.scores import Array, final_score
+from ..statistics.retained import Kept, random_returns, retained
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid
-from .ablations import heat
-from .canvas import FAINT, INK, PAGE, panels, shown
-from .captions import labels, seeds
-from .registry import FIGURES
+from .captions import looks_of, made, seeds
+from .registry import SHEETS
+from .sheet import Block, Entry, Sheet
 
-BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of K, as the lesson names them
-REPS = 2000
-LEARNED = 0.1  # share of the best method's gain over random that counts as having learned
+BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
+NOT_MEASURED = Entry("not measured")
 
 
-class Kept(NamedTuple):
-    """Share of the K = 1 score above random that is left at a capacity, with its interval."""
+class Setting(NamedTuple):
+    """What makes the data of a method stale."""
 
-    share: float
-    low: float | None
-    high: float | None
-
-
-def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
-    """What a fresh policy returns, for the environments of which we know it (`normalisation.json`)."""
-    held = constants()["envs"]
-    known = {env: held.get(env, {}).get("random", {}).get(score) for env in envs}
-    return {env: float(entry["return"]) for env, entry in known.items() if entry}
+    k: int
+    lag: str  # the lag model
 
 
-def retained(found: Grid, label: str, k: int, score: str) -> Kept | None:
-    """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
-
-    None where a method has no runs at K or at 1, no environment has a known random return, or the method did not
-    learn at K = 1 in one of them (it gained less than a tenth of what the best method did): there is nothing to keep,
-    and a share of next to nothing says nothing. The interval resamples the seeds of both capacities independently.
-    """
-    zero = random_returns(found.envs, score)
-    top, base, zeros = [], [], []
-    for env in found.envs:
-        at_k, at_1 = (found.cells.get(Cell(label, c, env), []) for c in (k, 1))
-        if at_k and at_1 and env in zero:
-            top.append(np.array([final_score(r, score) for r in at_k]))
-            base.append(np.array([final_score(r, score) for r in at_1]))
-            zeros.append(zero[env])
-            best = max(
-                np.mean([final_score(r, score) for r in rs])
-                for c, rs in found.cells.items()
-                if (c.capacity, c.env) == (1, env)
-            )
-            if base[-1].mean() - zero[env] < LEARNED * (best - zero[env]) or best <= zero[env]:
-                return None
-    if not top:
-        return None
-    share = float(_share(top, base, zeros))
-    if k == 1:
-        return Kept(share, None, None)
-    if min(map(len, [*top, *base])) < 2:
-        return Kept(share, None, None)
-    rng = np.random.default_rng(stable_seed("retained", label, k))
-    low, high = percentiles(_share(resample(top, REPS, rng), resample(base, REPS, rng), zeros)[..., None])
-    return Kept(share, float(low[0]), float(high[0]))
+def lags_of(results: Results) -> dict[Setting, float]:
+    """The mean lag of each setting, over decisions, phases and runs: in gradient steps, or phases where runs did not
+    record them."""
+    held: dict[Setting, list[float]] = {}
+    for run in results:
+        summary = run.record["summary"]
+        lag = summary.get("gradient_lag_mean")
+        held.setdefault(_setting(run.spec), []).append(float(summary["lag_mean"] if lag is None else lag))
+    return {setting: float(np.mean(lags)) for setting, lags in held.items()}
 
 
-def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:
-    shares = [(t.mean(axis=-1) - z) / (b.mean(axis=-1) - z) for t, b, z in zip(top, base, zeros, strict=True)]
-    return np.asarray(np.mean(shares, axis=0))
+def _setting(spec: Mapping[str, object]) -> Setting:
+    return Setting(int(str(spec["capacity"])), str(spec.get("lag", "")))
 
 
-def bands_of(ks: Sequence[int]) -> dict[tuple[float, float], list[int]]:
-    """The capacities that were measured in each band."""
-    return {(low, high): [k for k in ks if low <= k <= high] for low, high in BANDS}
+def band_of(lag: float) -> tuple[float, float]:
+    """The band that a mean lag falls into: it counts for the band below until it reaches the next one."""
+    return [band for band in BANDS if lag >= band[0]][-1]
 
 
-@FIGURES.register("risk_table")
-def risk_table(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """Share of the on-policy score that each method keeps, by band of K, as a table in colours."""
+@SHEETS.register("risk_table")
+def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
+    """Share of the score without lag that each method keeps, by band of the mean lag in training steps, in cells that
+    are darker for more. `base`: the algorithm whose runs stand for no lag, where a method has none of its own."""
     found, score = results.grid, table.settings["score"]
-    methods, measured = labels(table), bands_of(table.settings["capacities"])
-    columns = [
-        (band, k) for band, ks in measured.items() for k in (ks or [0])
-    ]  # 0: nothing was measured there
-    known = random_returns(found.envs, score)
+    accuracy = table.settings["normalise"] == "raw"
+    lags = lags_of(results)
+    cells = {(method_of(r.label), _setting(r.spec)): r.label for r in results}
+    columns: list[tuple[str, Setting | None]] = []
+    for band in BANDS:
+        mine = sorted((lag, setting) for setting, lag in lags.items() if band_of(lag) == band)
+        columns += [(_heading(band, lag, setting, lags), setting) for lag, setting in mine] or [
+            (f"{band_name(band)}: –", None)
+        ]
+    looks = looks_of(table)
+    rows = {}
+    for method in dict.fromkeys(method for method, _ in cells):
+        line = []
+        for _, setting in columns:
+            label = cells.get((method, setting)) if setting else None
+            line.append(
+                NOT_MEASURED if setting is None or label is None else _entry(
+                    retained(
+                        found, label, setting.k, score, base=(base, setting.k) if base else None, accuracy=accuracy
+                    ),
+                    _fewest(results, label, setting.k) >= table.settings.get("fewest", 0),
+                )
+            )  # fmt: skip
+        label = next(label for (name, _), label in cells.items() if name == method)
+        rows[method] = (_name(looks[label].name), line)
+    last = {method: (line[-1].shade or 0.0, line[-2].shade or 0.0) for method, (_, line) in rows.items()}
+    ordered = [rows[method] for method in sorted(rows, key=lambda m: last[m], reverse=True)]
+    block = Block("Score kept", "algorithm", [heading for heading, _ in columns], ordered)
+    return Sheet("Score kept, by lag", [_about(results, table, accuracy), made(table)], [block], table.draft)
+
+
+def _about(results: Results, table: Table, accuracy: bool) -> str:
+    found, score = results.grid, table.settings["score"]
+    known = found.envs if accuracy else list(random_returns(found.envs, score))
     left_out = [env for env in found.envs if env not in known]
-    subtitle = (
-        f"share of the K = 1 score kept, (return − random) / (return at K = 1 − random), mean over "
-        f"{', '.join(known) or 'no environment'} and seeds ({seeds(found)}), 95% bootstrap interval over seeds in "
-        f"brackets; {score} returns"
+    what = "accuracy" if accuracy else "(return − random) / (return without lag − random)"
+    ends = "the runs are too few for an interval" if table.settings.get("fewest", 0) > _least(results) else (
+        "95% bootstrap interval over seeds in brackets"
+    )  # fmt: skip
+    return (
+        f"share of the score without lag that is kept, {what}, mean over {', '.join(known) or 'no environment'} and "
+        f"seeds ({seeds(found)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
+        "scores"
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
-    height = 0.7 + 0.3 * len(methods)
-    with panels("Score kept, by lag", subtitle, [0], table=table, columns=1, height=height, width=width) as (
-        figure,
-        (ax,),
-    ):
-        small = 7 if width > 5 else 4.5
-        cells = np.full((len(methods), len(columns)), np.nan)
-        for y, method in enumerate(methods):
-            for x, (_, k) in enumerate(columns):
-                kept = retained(found, method, k, score) if k else None
-                text = "not measured" if not k else "–" if kept is None else f"{percent(kept.share)}%"
-                if kept is not None:
-                    cells[y, x] = min(1.0, max(0.0, kept.share))
-                    if kept.low is not None and kept.high is not None:
-                        text += f" [{percent(kept.low)}, {percent(kept.high)}]"
-                dark = cells[y, x] > 0.65
-                colour = "white" if dark else INK if k else FAINT
-                ax.text(x, y, text, ha="center", va="center", fontsize=small, color=colour)
-        heat(ax, cells)
-        ax.invert_yaxis()
-        names = [f"{band_name(band)}\n{f'K = {k}' if k else '–'}" for band, k in columns]
-        ax.set_xticks(range(len(columns)), labels=names)
-        ax.xaxis.tick_top()
-        ax.set_yticks(range(len(methods)), labels=[shown(m, width) for m in methods])
-        ax.tick_params(length=0)
-        for side in ("left", "bottom"):
-            ax.spines[side].set_visible(False)
-    return figure
+
+
+def _least(results: Results) -> int:
+    return min((len(runs) for runs in results.grid.cells.values()), default=0)
+
+
+def _fewest(results: Results, label: str, k: int) -> int:
+    """Runs per environment of a row."""
+    return min(map(len, results.grid.tasks(label, k).values()))
+
+
+def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:
+    several = len({s.k for s in lags}) > 1
+    return f"{band_name(band)}: {lag:.0f} steps" + (f" (K = {setting.k})" if several else "")
+
+
+def _name(name: str) -> str:
+    """Without what makes the data stale."""
+    return name.partition(", lag ")[0]
+
+
+def _entry(kept: Kept | None, interval: bool) -> Entry:
+    if kept is None:
+        return Entry("–")
+    ends = ""
+    if interval and kept.low is not None and kept.high is not None:
+        ends = f"[{percent(kept.low)}, {percent(kept.high)}]"
+    return Entry(f"{percent(kept.share)}%", ends, min(1.0, max(0.0, kept.share)))
 
 
 def percent(share: float) -> int:
     return round(100 * share)
 
 
-def band_name(band: tuple[float, float]) -> str:
+def band_name(band: Sequence[float]) -> str:
     low, high = band
     return f"{low - 1:g}+" if high == math.inf else f"{low:g}–{high:g}"

@@ -11,10 +11,10 @@ from matplotlib.ticker import FuncFormatter
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS
-from .bins import binned
+from .bins import binned, draw_spread
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
-from .captions import looks_of, machines, seeds
-from .marks import level
+from .captions import looks_of, machines, seeds, spread
+from .marks import level, say_same
 from .registry import FIGURES
 
 
@@ -31,11 +31,12 @@ def rows_over_training(
     """
     found, ks = results.grid, table.settings["capacities"]
     looks = looks_of(table)
-    subtitle = f"mean over environments and seeds ({seeds(found)}), no interval" + (
+    subtitle = f"mean over environments and seeds ({seeds(found)}), {spread(table)}" + (
         f"; {note}" if note else ""
     )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + machines(results)
+    fewest = table.settings.get("fewest", 0)
     columns = columns_for(width, min(4, len(ks)))
     places = [(row, k) for row in rows for k in ks]
     if columns < len(ks):  # on a narrow page a capacity's panels stand side by side, not a row's
@@ -53,8 +54,10 @@ def rows_over_training(
                 for column in rows[row]:
                     x, y = binned(found.members(label, k), column)
                     if len(x):
+                        draw_spread(ax, found.members(label, k), column, look, fewest)
                         ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
                         drawn.add(label)
+            say_same(ax, looks)
             if one_axis or row == list(rows)[-1]:
                 level(ax, line)
             if logarithmic:

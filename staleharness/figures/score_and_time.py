@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
-from .canvas import FAINT, INK, PAGE, panels, shown
-from .captions import axis, iqm_axis, labels, machines, seeds, size
-from .registry import FIGURES
+from .captions import axis, iqm_axis, looks_of, machines, made, seeds, size
+from .registry import SHEETS
+from .sheet import Block, Entry, Sheet
 
-RULE = "#E4E4E4"  # between the lines of a table
-Cells = Callable[[str, int], tuple[str, str]]  # (method, K) -> a value, and what stands below it
+Cells = Callable[[str, int], Entry]  # (method, K) -> a value, and what stands below it
 
 
-@FIGURES.register("score_and_time")
-def score_and_time(results: Results, table: Table, width: float = PAGE) -> Figure:
+@SHEETS.register("score_and_time")
+def score_and_time(results: Results, table: Table) -> Sheet:
     """Final score of each method by K, the time that its training took, and the share of that time that went into a
-    proximal policy's own pass (where runs say so), as a table.
+    proximal policy's own pass (where runs say so).
 
     Time is that of collecting and learning, without evaluation, of one run: mean over runs, and the least and the
     most of them.
     """
-    found, names, ks = results.grid, labels(table), table.settings["capacities"]
+    found, ks = results.grid, table.settings["capacities"]
     rows = {(r["algorithm"], r["capacity"]): r for r in table.rows if r["iqm"] is not None}
     seconds = {run.id: _spent(run, "collect", "learn") for run in results}
     unit, short = _clock_unit(max(seconds.values(), default=0.0))
 
     def over_runs(of: Callable[[str], float], digits: int) -> Cells:
-        def cell(label: str, k: int) -> tuple[str, str]:
+        def cell(label: str, k: int) -> Entry:
             values = [of(r.id) for r in found.members(label, k)]
-            several = f"{min(values):.{digits}f} to {max(values):.{digits}f}" if len(values) > 1 else ""
-            return f"{np.mean(values):.{digits}f}" if values else "–", several
+            several = f"({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+            return Entry(f"{np.mean(values):.{digits}f}" if values else "–", several)
 
         return cell
 
-    def score(label: str, k: int) -> tuple[str, str]:
+    def score(label: str, k: int) -> Entry:
         row = rows.get((label, k))
         if row is None:
-            return "–", ""
+            return Entry("–")
+        if dots := row.get("dots", {}).get("iqm"):
+            return Entry(f"{row['iqm']:.3f}", f"({', '.join(f'{x:.3f}' for x in dots)})")
         there = row["iqm_low"] is not None
-        return f"{row['iqm']:.3f}", f"{row['iqm_low']:.3f} to {row['iqm_high']:.3f}" if there else ""
+        return Entry(f"{row['iqm']:.3f}", f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]" if there else "")
 
     parts = {
         f"final {axis(table)}": score,
@@ -53,33 +53,21 @@ def score_and_time(results: Results, table: Table, width: float = PAGE) -> Figur
     if all(run.column(SECONDS + "proximal") is not None for run in results):
         proximal = {run.id: _spent(run, "proximal") for run in results}
         parts["of it in the proximal step, %"] = over_runs(lambda r: 100 * proximal[r] / seconds[r], 1)
-    cores = machines(results)
-    subtitle = (
-        f"final score: {iqm_axis(table)} over {size(table)}, {table.settings['level']:.0%} stratified bootstrap "
-        "interval below; time: collecting and learning of one run, without evaluation, mean over runs "
-        f"({seeds(found)}), range below. Time is that of the machine ({cores}) and of what else ran on it"
+    about = (
+        f"final score: {iqm_axis(table)} over {size(table)}, with its {table.settings['level']:.0%} stratified "
+        "bootstrap interval; time: collecting and learning of one run, without evaluation, mean over runs "
+        f"({seeds(found)}), with their range. Time is that of the machine ({machines(results)}) and of what else ran "
+        "on it"
     )
-    columns, height = len(parts) if width > 5 else 1, 0.45 + 0.34 * len(names)
-    with panels(
-        "Score and time", subtitle, [0] * len(parts), table=table, columns=columns, height=height, width=width
-    ) as (figure, axes):
-        for ax, (heading, cell) in zip(axes, parts.items(), strict=True):
-            for y, label in enumerate(names):
-                for x, k in enumerate(ks):
-                    value, below = cell(label, k)
-                    ax.text(x, y - 0.06, value, ha="center", va="bottom" if below else "center", fontsize=8)
-                    ax.text(x, y + 0.06, below, ha="center", va="top", fontsize=5, color=FAINT)
-                ax.axhline(y + 0.5, color=RULE, linewidth=0.5)
-            ax.axhline(-0.5, color=INK, linewidth=0.8)
-            ax.set(xlim=(-0.5, len(ks) - 0.5), ylim=(len(names) - 0.45, -0.55))
-            ax.set_xticks(range(len(ks)), labels=[f"K = {k}" for k in ks])
-            ax.set_yticks(range(len(names)), labels=[shown(label, width) for label in names])
-            ax.set_title(heading, loc="left", pad=14)
-            ax.xaxis.tick_top()
-            ax.tick_params(length=0)
-            ax.grid(visible=False)
-            ax.spines[["left", "bottom"]].set_visible(False)
-    return figure
+    names = {label: look.name or label for label, look in looks_of(table).items()}
+    columns = [f"K = {k}" for k in ks]
+    blocks = [
+        Block(
+            heading, "algorithm", columns, [(names[label], [cell(label, k) for k in ks]) for label in names]
+        )
+        for heading, cell in parts.items()
+    ]
+    return Sheet("Score and time", [about, made(table)], blocks, table.draft)
 
 
 def _spent(run: StoredRun, *parts: str) -> float:

@@ -16,6 +16,7 @@ from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table
 from .canvas import INK, PAGE, columns_for, gid, panels, shown
 from .captions import looks_of
+from .marks import highest_first
 from .palette import Style
 from .registry import FIGURES
 
@@ -43,7 +44,11 @@ def slowdown(
     found = {env: rows for env, rows in sorted(found.items()) if rows}
     if not found:
         raise UserError(f"no slowdown at K={k} can be read from these results")
-    names = sorted({name for rows in found.values() for name in rows})
+    held = {name: [rows[name].factor for rows in found.values() if name in rows] for name in sorted(looks)}
+    # the least slowed first, by the geometric mean over environments; a bound counts as its value
+    means = {name: -sum(math.log(f.value) for f in fs) / len(fs) for name, fs in held.items() if fs}
+    looks = highest_first({name: look for name, look in looks.items() if name in means}, means)
+    names = list(looks)
     ns = sorted({c.n for c in curves})
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
@@ -68,7 +73,9 @@ def slowdown(
         for i, (ax, (env, rows)) in enumerate(zip(axes, found.items(), strict=True)):
             _panel(ax, rows, names, looks)
             ax.set_title(env, loc="left")
-            ax.set_yticks(range(len(names)), labels=[shown(name, width) for name in names])
+            ax.set_yticks(
+                range(len(names)), labels=[shown(look.name or name, width) for name, look in looks.items()]
+            )
             ax.tick_params(axis="y", length=0, labelleft=i % columns == 0)
     return figure
 

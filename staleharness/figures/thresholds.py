@@ -59,7 +59,7 @@ def steps_to_threshold(
         for k in found.capacities:
             if tasks := first(k, label):
                 reached = [(t < math.inf).astype(np.float64) for t in tasks]
-                rows.append(with_interval(reached, label, k, "reached"))
+                rows.append(with_interval(reached, label, k, "reached", table.settings.get("fewest", 0)))
 
     def end(ax: Axes) -> None:
         points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..statistics.display import display
+from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .ablations import option_values, without_option
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels
 from .captions import bars, iqm_axis, scale, size
+from .marks import dots, say_same
 from .palette import styles
 from .registry import FIGURES
 
@@ -32,7 +36,8 @@ def score_against_two_options(
     order, columns_of = sorted(set(along.values())), sorted(set(beside.values()))
     method_of = {label: without_option(without_option(label, option), across) for label in along}
     methods = sorted(set(method_of.values()))
-    looks = styles(methods)
+    names = table.settings.get("names", {})
+    looks = {m: replace(look, name=display(m, names)) for m, look in styles(methods).items()}
     places = [(k, value) for k in table.settings["capacities"] for value in columns_of]
     columns = columns_for(width, len(columns_of))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
@@ -43,21 +48,28 @@ def score_against_two_options(
         for ax, (k, value) in zip(axes, places, strict=True):
             for i, method in enumerate(methods):
                 look, shift = looks[method], 0.07 * (i - (len(methods) - 1) / 2)
-                points = sorted(
-                    (order.index(along[r["algorithm"]]) + shift, r["iqm"], r["iqm_low"], r["iqm_high"])
-                    for r in table.rows
+                points = [
+                    (order.index(along[r["algorithm"]]), r) for r in table.rows
                     if r["capacity"] == k and r["iqm"] is not None
                     and method_of.get(r["algorithm"]) == method and beside.get(r["algorithm"]) == value
-                )  # fmt: skip
-                for x, _, low, high in points:
-                    if low is not None:
+                ]  # fmt: skip
+                points.sort(key=lambda point: point[0])
+                for (
+                    x,
+                    r,
+                ) in points:  # side by side, as they would hide each other; the lines are where they belong
+                    if "dots" in r:
+                        dots(ax, x + shift, r["dots"]["iqm"], look)
+                    elif r["iqm_low"] is not None:
+                        ends = [r["iqm_low"], r["iqm_high"]]
                         ax.plot(
-                            [x, x], [low, high], color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look)
+                            [x + shift] * 2, ends, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look)
                         )
                 ax.plot(
-                    [x for x, *_ in points], [y for _, y, *_ in points], color=look.colour, dashes=look.dashes,
+                    [x for x, _ in points], [r["iqm"] for _, r in points], color=look.colour, dashes=look.dashes,
                     marker=look.marker, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
                 )  # fmt: skip
+            say_same(ax, looks)
             ax.set_xticks(range(len(order)), labels=[f"{v:g}" for v in order])
             ax.set_xlim(-0.4, len(order) - 0.6)
             ax.set_title(f"{across_name or across} = {value:g}, K = {k}", loc="left")

@@ -14,8 +14,10 @@ class Async(LagModel):
     """Actors and learner really run at once, as processes of this machine, and versions are whatever comes of that.
 
     A finished group waits in a queue of `queue` batches; where that is full, its actor waits. With K versions in the
-    buffer, what is more than K − 1 phases behind when it could be trained on is dropped. The i-th of n actors adds
-    `delay` × (1 + (`spread` − 1) i / (n − 1)) seconds to each decision. An actor that is killed is replaced.
+    buffer, what is more than K − 1 phases behind when it could be trained on is dropped. A decision takes at least
+    `delay` seconds, of the slowest actor `spread` times as long; a phase of training takes at least `train` seconds.
+    Where these are longer than the work itself they set the pace, whatever else the machine does. An actor that is
+    killed is replaced.
 
     Such a run is not a function of its spec; the trace that it leaves beside its record is what replays it, bit for
     bit (`trace:<file>`).
@@ -26,8 +28,10 @@ class Async(LagModel):
     actors: int = 4  # processes
     queue: float = 1.0  # batches
     fetch: int = 0  # decisions after which an actor fetches the newest weights; 0: when it begins a group
-    delay: float = 0.0  # seconds
+    delay: float = 0.0  # seconds that a decision takes at least
     spread: float = 1.0  # of the slowest actor's delay over the fastest one's
+    slow: int = 0  # so many actors are the slowest, and the others the fastest; 0: delays rise evenly
+    train: float = 0.0  # seconds that a phase of training takes at least
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,8 +40,11 @@ class Async(LagModel):
         self.require("fetch", self.fetch >= 0, "0 or above")
         self.require("delay", 0 <= self.delay <= 60, "from 0 to 60 seconds")
         self.require("spread", self.spread >= 1, "at least 1")
+        self.require("slow", 0 <= self.slow < self.actors, "0, or fewer than there are actors")
+        self.require("train", 0 <= self.train <= 3600, "from 0 to 3600 seconds")
 
     def delays(self) -> list[float]:
-        """Seconds of each actor."""
-        last = max(1, self.actors - 1)
-        return [self.delay * (1 + (self.spread - 1) * i / last) for i in range(self.actors)]
+        """Seconds that a decision takes at least, of each actor."""
+        last, fast = max(1, self.actors - 1), self.actors - self.slow
+        shares = [float(i >= fast) if self.slow else i / last for i in range(self.actors)]
+        return [self.delay * (1 + (self.spread - 1) * share) for share in shares]

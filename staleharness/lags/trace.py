@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from staleharness.base.files import digest, user_path
+from staleharness.base.files import digest
+from staleharness.base.published import name_of, published
 from staleharness.errors import UserError, shortened
 from staleharness.lag import LAGS, LagModel
 from staleharness.schedule import NEVER, Demand, Schedule
@@ -25,7 +26,8 @@ class Trace(LagModel):
 
     A run with real actors leaves one beside its record (`trace.parquet`), and its replay ends with the same weights,
     bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can be run on it, of the same
-    environment or another, in as many phases as it has or fewer. In a run's id stands the content of the file.
+    environment or another, in as many phases as it has or fewer. In a run's id stands the content of the file, and a
+    published one (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
     """
 
     file: str
@@ -35,18 +37,20 @@ class Trace(LagModel):
         self.require(
             "file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]"
         )
-        object.__setattr__(
-            self, "file", str(user_path(self.file).absolute())
-        )  # a run works in a folder of its own
+        object.__setattr__(self, "file", name_of(self.file))  # a run works in a folder of its own
+
+    @property
+    def path(self) -> Path:
+        return published(self.file)
 
     @property
     def identity(self) -> str:
-        if not Path(self.file).is_file():
+        if not self.path.is_file():
             raise UserError(f"LAG={self.text}: there is no such file")
-        return f"trace:{digest(Path(self.file))[:16]}"
+        return f"trace:{digest(self.path)[:16]}"
 
     def schedule(self, demand: Demand) -> Schedule:
-        header, rows = read_trace(self.file)
+        header, rows = read_trace(str(self.path))
         self._check_shape(header.get("decisions"), demand, rows)
         rows = rows.sort_values(["group", "row"], kind="stable")
         rows = rows[[versions[0] < demand.phases for versions in rows["versions"]]]
@@ -62,6 +66,7 @@ class Trace(LagModel):
             }
             for unit, count in (("rows", np.ones_like(made)), ("decisions", made))
         }
+        finished, left = (rows[name].to_numpy(np.int64) for name in ("finished_in", "left_in"))
         return Schedule(
             group=rows["group"].to_numpy(np.int64),
             actor=rows["actor"].to_numpy(np.int64),
@@ -73,7 +78,9 @@ class Trace(LagModel):
             end=np.concatenate(rows["ends"].to_numpy()).astype(np.int64),
             kept=np.ones(len(version), np.bool_),
             ledger=ledger,
-            apart=(header["fetch"] or demand.length) if header["source"] == "actors" else 0,
+            apart=(header.get("fetch") or demand.length) if header["source"] == "actors" else 0,
+            finished=finished,
+            left=left,
         )
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:

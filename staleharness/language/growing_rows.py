@@ -16,6 +16,7 @@ from .rows import LOOK_EVERY, Rows
 from .sampling import choose, draw
 
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left
+MANY = 4096  # tokens of a vocabulary from which on float64 for each of them costs more than a layer
 
 
 class GrowingRows(Rows):
@@ -53,7 +54,7 @@ class GrowingRows(Rows):
                     self.keep(left)
 
     def _sampled(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.policy.device.type != "cpu":
+        if self.policy.device.type != "cpu" or logits.shape[1] > MANY:
             return draw(logits, uniform)
         token = choose(logits, uniform)
         return token, logits.log_softmax(1).gather(1, token[:, None])[:, 0]

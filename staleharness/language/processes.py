@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 class Stretches(PolicyBuffer):
     """What a decoder takes for the buffer: "version" s is whatever is the newest when stretch s begins."""
 
-    def __init__(self, feed: Feed, length: int, tokens: int) -> None:
-        """Stretches of `length` tokens, of `tokens` in all."""
+    def __init__(self, feed: Feed, length: int) -> None:
+        """Stretches of `length` tokens."""
         super().__init__(1)
-        self.feed, self.length, self.tokens = feed, length, tokens
+        self.feed, self.length = feed, length
         self.begun: list[Version] = []
 
     def __getitem__(self, stretch: int) -> Version:
         while len(self.begun) <= stretch:
-            first = len(self.begun) * self.length
-            self.feed.step(first, min(self.length, self.tokens - first))
+            self.feed.step(len(self.begun) * self.length)
             self.begun.append(self.feed.buffer.newest)
         return self.begun[stretch]
 
@@ -55,7 +54,7 @@ class LanguageActor:
         spec, sampler = self.spec, self.sampler
         length = spec.completion_tokens
         stretch = min(feed.load.fetch or length, length)
-        stretches = Stretches(feed, stretch, length)
+        stretches = Stretches(feed, stretch)
         asked = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
         chosen = [sampler.problem(group)]
         request = sampler.request(chosen, [(nth, self.number)], asked, stretch)
@@ -92,4 +91,4 @@ class LanguageProcesses(Processes):
         for place, content in enumerate(contents):
             made = Completions(**torch.load(io.BytesIO(content), weights_only=True))
             parts.append(replace(made, group=made.group + place))
-        return Round(joined(parts, self.pad), 0, flow)
+        return Round(joined(parts, self.pad), flow.dropped.sequences // self.order.rows, flow)

@@ -20,7 +20,8 @@ def choose(logits: Tensor, uniform: Tensor | None) -> Tensor:
 
 
 def draw(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(token, its log-probability) [B] from `logits` [B, V] in float32, by the same rule for a GPU.
+    """(token, its log-probability) [B] from `logits` [B, V] in float32, by the same rule for a GPU, or for a large
+    vocabulary anywhere.
 
     No running sum over the vocabulary: a GPU may add one up in any order, and many releases of torch refuse to where
     algorithms are to be deterministic, as in every run. Nor a float64 copy of the logits. Probabilities are summed in

@@ -34,7 +34,7 @@ class LanguageSpec(TokenSpec):
     )  # of a problem's worked solution; longer ones are left out; 0: none is
     warm_start: int = later(
         0, before=0
-    )  # optimiser steps of supervised learning on the training problems, before all
+    )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 
@@ -89,6 +89,20 @@ class LanguageSpec(TokenSpec):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {},
         "standard": {"evaluations": 16},
+        # data as stale as they get, on the embedded task: made to tell methods apart (docs/language.md)
+        "stress": {
+            "lag": "oldest",
+            "steps": 64,
+            "minibatches": 2,
+            "prompts": 16,
+            "completions": 8,
+            "prompt_tokens": 64,
+            "completion_tokens": 32,
+            "learning_rate": 3e-4,
+            "aggregation": "seq-mean-token-mean",
+            "evaluations": 8,
+            "hyper": {"vaco": {"delta": 0.05}},
+        },
         # a real pretrained model on two cores: problems of one step in words, after a short supervised warm start
         "smollm2": {
             "model": "smollm2",

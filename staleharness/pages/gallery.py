@@ -1,7 +1,8 @@
 """The figures of a paper as pictures and pages: what is asked, what the paper claims, what we saw.
 
 <out>/README.md             every paper and figure, and how it stands
-<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as PNG and SVG
+<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as PNG and SVG, and
+                            what is a table as a table
 <out>/<paper>.html          the same as one file that loads nothing
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
@@ -30,26 +31,30 @@ def make(
     """
     from ..figures.canvas import COLUMN, retitle, to_bytes
     from ..figures.canvas import PAGE as FULL
-    from ..figures.drawings import check_drawing, draw
+    from ..figures.drawings import check_drawing, draw, sheet
+    from ..figures.registry import SHEETS
     from .inline import inline_svg
 
     folder = out / name
     out.mkdir(parents=True, exist_ok=True)
-    if any(s.state != "no bundle" for s in shown):
+    if any(s.state != "no bundle" and s.figure.entry.draw not in SHEETS for s in shown):
         folder.mkdir(parents=True, exist_ok=True)
-    written, inline = [], {}
+    written, inline, sheets = [], {}, {}
     for s in shown:
         e = s.figure.entry
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
+        is_table = e.draw in SHEETS
+        if is_table and page and s.table is not None:
+            sheets[s.figure.name] = sheet(e.draw, s.results, s.table, **s.options)
         if s.figure.name not in drawn:
             continue
-        if s.bundle is None or s.table is None:
-            for kind in ("svg", "png"):  # of results that are no longer there
+        if s.bundle is None or s.table is None or is_table:
+            for kind in ("svg", "png"):  # of results that are no longer there, or of what is a table now
                 (folder / f"{s.figure.name}.{kind}").unlink(missing_ok=True)
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
-            figure = draw(e.draw, s.results, s.table, width, **e.options)
+            figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
             if form == "wide":
@@ -59,9 +64,9 @@ def make(
             forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
         inline[s.figure.name] = forms
     if page:
-        pages = {f"{name}.md": markdown(paper, name, shown)}
+        pages = {f"{name}.md": markdown(paper, name, shown, sheets)}
         if set(drawn) >= {s.figure.name for s in shown}:
-            pages[f"{name}.html"] = html(paper, name, shown, inline)
+            pages[f"{name}.html"] = html(paper, name, shown, inline, sheets)
         for file, text in pages.items():
             write_bytes(out / file, text.encode())
             written.append(out / file)

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import __version__
-from .papers import Entry, Paper, experiments, read_paper
+from ..base.invocation import invocation
+from ..figures.sheet import Sheet
+from .papers import Paper, experiments, read_paper
 from .report import PAGE
 from .shown import DRAFT, Shown
-
-VERDICTS = {
-    "agree": "Agrees with the paper",
-    "disagree": "Disagrees with the paper",
-    "cannot tell": "Cannot tell at this scale",
-    "": "No claim to check",
-}
-UNSEEN = "Not looked at yet"
+from .verdict_texts import said_lines, standing, standing_on, test_rows
 
 
-def markdown(paper: Paper, name: str, shown: Sequence[Shown]) -> str:
-    """The page of a paper."""
+def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[str, Sheet]) -> str:
+    """The page of a paper; `sheets` holds the figures of it that are tables, by name. A table is preceded by what it
+    was made from, as a picture carries it inside (`Shown.source`)."""
     lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}" if paper.link else paper.about, ""]
-    lines += [f"All figures again from the committed runs, without torch: `make figures PAPER={name}`.", ""]
+    lines += [
+        f"All figures again from the committed runs, without torch: `{invocation('figures', paper=name)}`.",
+        "",
+    ]
     for s in shown:
         e = s.figure.entry
         lines += [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
-        if s.state != "no bundle":
+        if s.figure.name in sheets:
+            lines += [f"<!-- {s.source} -->", "", sheets[s.figure.name].markdown(), ""]
+        elif s.state != "no bundle":
             lines += [f"![{s.figure.heading}]({name}/{s.figure.name}.png)", ""]
         if e.claim:
             lines += [f"**The paper:** {e.claim}", ""]
         if e.asked:
             lines += [f"**Why:** {e.asked}", ""]
-        lines += [f"**We saw:** {saw(s)}", "", facts_line(s), ""]
+        lines += [*said_lines(s), facts_line(s), ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def standing(entry: Entry) -> str:
-    """How what was seen stands to what the paper claims, where somebody looked."""
-    return VERDICTS[entry.verdict] if entry.saw else UNSEEN
-
-
-def saw(s: Shown) -> str:
-    e = s.figure.entry
-    return e.saw if e.saw and not e.verdict else f"{standing(e).lower()}. {e.saw}".rstrip()
 
 
 def facts_line(s: Shown) -> str:
@@ -69,21 +60,31 @@ def index(out: Path) -> str:
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
-            else f"{paper.title} (`make figures PAPER={name}`)"
+            else f"{paper.title} (`{invocation('figures', paper=name)}`)"
         )
-        lines += [f"## {title}", "", "| figure | study | drawn | what we saw |", "|---|---|---|---|"]
+        lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
             picture = out / name / f"{f.name}.png"
             said = said_of.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
             word = "draft" if DRAFT in said else "yes"
-            cell = f"[{word}]({name}/{f.name}.png)" if picture.is_file() else "no bundle yet"
-            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing(f.entry).lower()} |")
+            place = f"{name}/{f.name}.png" if picture.is_file() else f"{name}.md#{anchor(f.heading)}"
+            there = picture.is_file() or "<!-- " in said
+            cell = f"[{word}]({place})" if there else "no bundle yet"
+            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing_on(said)} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
-def html(paper: Paper, name: str, shown: Sequence[Shown], inline: dict[str, dict[str, str]]) -> str:
-    """The page of a paper as one file; `inline` holds each figure's two SVG elements."""
+def anchor(heading: str) -> str:
+    """What a link to a heading of Markdown is called."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def html(
+    paper: Paper, name: str, shown: Sequence[Shown], inline: Mapping[str, Mapping[str, str]],
+    sheets: Mapping[str, Sheet],
+) -> str:  # fmt: skip
+    """The page of a paper as one file; `inline` holds each figure's two SVG elements, `sheets` its tables."""
     import jinja2
     from markupsafe import Markup
 
@@ -93,11 +94,13 @@ def html(paper: Paper, name: str, shown: Sequence[Shown], inline: dict[str, dict
     )  # fmt: skip
     entries = []
     for s in shown:
-        # Only the rewritten SVG is trusted as markup.
+        # Only the rewritten SVG and the tables are trusted as markup.
         forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
         entries.append({
             "name": s.figure.name, "heading": s.figure.heading, "entry": s.figure.entry, "forms": forms,
-            "verdict": standing(s.figure.entry), "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
+            "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
+            "verdict": standing(s), "saw": s.reading.saw, "tests": test_rows(s.reading),
+            "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
             "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
         })  # fmt: skip
     return environment.get_template("gallery.html.j2").render(

@@ -16,9 +16,10 @@ from typing import Any, Literal
 from ..base.parsing import build, read_toml
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
+from ..statistics.claims.part import CANNOT_TELL, Part
 from ..store.study import Question, read_study
 
-Verdict = Literal["", "agree", "disagree", "cannot tell"]
+Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.VOCABULARY`
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,22 @@ class Entry:
     draw: str  # name of the drawing function
     claim: str  # what the paper shows and says, in our words; empty where the figure is ours
     asked: str = ""  # who asked for it, where no paper shows it
-    saw: str = ""  # what we saw, written by a person who looked; empty: not looked at yet
-    verdict: Verdict = ""
+    saw: str = ""  # what we saw, its numbers in braces (`claims/quoted.py`); empty: not looked at yet
+    part: tuple[Part, ...] = ()  # the claim, part by part; the verdict follows from their tests
+    verdict: Verdict = ""  # stated only where runs cannot test the claim at all
+    beside: tuple[str, ...] = ()  # other studies whose runs the drawing shows, too
     only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all
+    ordered: str = ""  # the option whose values the algorithms are: in order, light to dark
     names: Mapping[str, str] = field(default_factory=dict)  # what the figure calls an algorithm, by its label
     normalise: str = "auto"  # as the kind of task is usually reported
     score: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)  # of the drawing function
+
+    def __post_init__(self) -> None:
+        if self.verdict and self.part:
+            raise UserError(f"verdict={self.verdict!r}: it follows from the parts of the claim; leave it out")
+        if self.verdict not in ("", CANNOT_TELL):
+            raise UserError(f"verdict={self.verdict!r} needs [[part]] with the tests behind it")
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,8 @@ def build_from(kind: type[Any], file: Path) -> Any:
     except TypeError:
         absent = [f.name for f in fields(kind) if f.name not in content and _required(f)]
         raise UserError(f"spec file {file} lacks {', '.join(absent)}") from None
+    except UserError as error:
+        raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
 
 
 def _required(found: Any) -> bool:

@@ -60,6 +60,7 @@ def write(
     from ..figures.canvas import COLUMN, to_bytes
     from ..figures.canvas import PAGE as FULL
     from ..figures.drawings import sections
+    from ..figures.registry import Tabulation
     from .inline import inline_svg
 
     against = pairs(results.grid, table.settings["score"])
@@ -75,13 +76,18 @@ def write(
         assert drawing.section is not None
         name, heading = drawing.name, drawing.section.title
         shown = {"name": name, "title": heading, "caption": drawing.section.caption}
+        figures.append(shown)
+        if isinstance(drawing, Tabulation):
+            sheet = drawing.write(results, table)
+            shown["sheet"] = sheet.html()
+            contents[f"{name}.csv"] = sheet.to_csv().encode()
+            continue
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = drawing.draw(results, table, width)
             shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
-        figures.append(shown)
-    contents["data.zip"] = zipped({name: contents[name] for name in files})
+    contents["data.zip"] = zipped({name: data for name, data in contents.items() if name.endswith(".csv")})
     contents["index.html"] = _page(runs, table, failures, command, title, figures, against).encode()
 
     for name, data in contents.items():
@@ -104,8 +110,9 @@ def _page(
     envs = table.settings["envs"]
     script = (PAGE / "page.js").read_text()
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Only what this package wrote itself is trusted as markup: its script, its style, and the rewritten SVG.
-    trusted = dict.fromkeys(("wide", "narrow"), Markup)
+    # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
+    # tables, which escape what they are given.
+    trusted = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

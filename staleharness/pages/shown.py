@@ -5,20 +5,32 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.invocation import invocation
 from ..base.text import plural
+from ..errors import UserError
+from ..statistics.claims.measured import Evidence
+from ..statistics.claims.reading import Reading
+from ..statistics.claims.reading import read as read_claim
+from ..statistics.display import display
+from ..statistics.few import COVERAGE, FEWEST, thinned
+from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.bundle import Bundle, bundle_path, read_bundle
+from ..store.sharing import shared_with
+from ..store.store import Store
 from ..store.study import check_scale_name
 from .papers import PaperFigure
 
 DRAFT = "DRAFT, runs are missing"
-TEXTS = ("question", "claim", "asked", "saw", "verdict")  # of an entry; they stand beside its picture
+TEXTS = ("question", "claim", "asked", "saw", "part", "verdict")  # of an entry; they stand beside its picture
+AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
+LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a picture's source what it was
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,43 @@ class Shown:
     bundle: Bundle | None  # of the algorithms that are shown
     results: Results  # its runs
     table: Table | None
+    evidence_of: Callable[[str], Evidence]  # the runs of a study by name; of its own, all of them, by ""
+    beside: Mapping[str, Results] = field(default_factory=dict)  # of the other studies that its drawing shows
+
+    @functools.cached_property
+    def reading(self) -> Reading:
+        """The claim held against the runs. While runs are missing nothing is said. Raises `UserError` where its file
+        asks for what the runs do not have."""
+        e = self.figure.entry
+        if self.state != "drawn":
+            return Reading("", "", ())
+        try:
+            return read_claim(e.part, e.saw, e.verdict, self.evidence_of, self._names)
+        except UserError as error:
+            raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of its drawing function."""
+        own = dict(self.figure.entry.options)
+        return own | {"beside": self.beside} if self.figure.entry.beside else own
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What its texts call an algorithm: as in the figure, with the values of the options that its axes show."""
+        e = self.figure.entry
+        shown = [
+            (e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options
+        ]
+        names = dict(e.names)
+        for label in {run.label for run in self.results}:
+            line = label
+            for option, _ in shown:
+                line = without_option(line, option)
+            if line in e.names and label not in names:
+                values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in shown]
+                names[label] = ", ".join([e.names[line], *values])
+        return names
 
     @property
     def state(self) -> str:
@@ -39,20 +88,20 @@ class Shown:
 
     @property
     def redraw(self) -> str:
-        return f"make figures PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+        return invocation("figures", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
 
     @property
     def rerun(self) -> str:
-        return f"make reproduce PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+        return invocation("reproduce", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
 
     @property
     def source(self) -> str:
         """What a picture of it is drawn from, as 16 hex digits: the runs, and what its file says of the drawing. The
         picture carries it, so that one of other runs can be told."""
         entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
-        if not entry["names"]:  # pictures drawn before there were names stay what they are
-            del entry["names"]
+        entry = {key: value for key, value in entry.items() if key not in LATER or value}
         runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)
+        runs += sorted(run.seal for results in self.beside.values() for run in results)
         content = json.dumps([self.figure.heading, entry, runs], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -76,9 +125,25 @@ class Shown:
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
+        if asked.seeds < FEWEST:
+            text += f" {COVERAGE}"
+        text += _shared(self.bundle)
         if self.bundle.strangers:
             text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
         return text if self.bundle.complete else f"{DRAFT}. {text}"
+
+
+def _shared(bundle: Bundle) -> str:
+    """Which of its runs other studies hold as well."""
+    runs, studies = shared_with(bundle)
+    if not runs:
+        return ""
+    labels, seeds = sorted({display(run.label) for run in runs}), sorted({run.seed for run in runs})
+    who = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
+    return (
+        f" {plural(len(runs), 'run')} of these ({who}; seeds {', '.join(map(str, seeds))}) stand in "
+        f"{', '.join(studies)} as well, so what is seen there is not seen a second time."
+    )
 
 
 def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any) -> list[Shown]:
@@ -108,16 +173,37 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         note = found.settings["constants_note"].replace("this table", "the study")
         return replace(found, settings=found.settings | {"scale": f"{scale} scale", "constants_note": note})
 
+    def evidence_of(own: str, score: str, normalise: str, study: str) -> Evidence:
+        """The runs of the figure's study, all of them, or what there is of another one."""
+        if not study:
+            table = table_of(own, score, normalise)
+            assert table is not None
+            return Evidence(runs_of(own), table)
+        return other(study, score, normalise)
+
+    @functools.cache
+    def other(study: str, score: str, normalise: str) -> Evidence:
+        path = bundle_path(bundles, study, scale)
+        if not path.is_dir():
+            raise UserError(f"study={study!r} has no results in {bundles}")
+        results = Results.of(Store(path).read_all())
+        return Evidence(results, results.table(score=score, normalise=normalise, **options))
+
     out = []
     for f in figures:
         e = f.entry
         bundle, results, table = whole(e.study), runs_of(e.study), table_of(e.study, e.score, e.normalise)
         if table:
-            table = replace(table, settings=table.settings | {"names": e.names})
+            own = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
+            table = thinned(table, results)
+            table = replace(table, settings=table.settings | own)
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle, results = bundle.of(e.only), results.only(e.only)
             series = sorted({r["algorithm"] for r in table.rows})
             rows = [r for r in table.rows if r["algorithm"] in e.only]
             table = replace(table, rows=rows, settings=table.settings | {"series": series})
-        out.append(Shown(f, bundle, results, table))
+        evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
+        there = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
+        beside = {name: other(name, e.score, e.normalise).results for name in there}
+        out.append(Shown(f, bundle, results, table, evidence, beside))
     return out

@@ -14,7 +14,7 @@ from ..base.plugins import is_builtin
 from ..errors import UserError, nearest
 from ..lag import read_lag
 from ..simulator.methods import OTHER, place_of
-from ..store.study import Question
+from ..store.study import USUAL_LAG, Question
 from ..task import Task, find_env
 from .names import label, no_duplicates
 
@@ -49,6 +49,7 @@ class Environment:
     family: type[Task]
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
+    lag: str  # where the question names none
 
 
 def methods(question: Question, settings: Iterable[str]) -> list[Method]:
@@ -91,8 +92,10 @@ def environments(question: Question) -> list[Environment]:
     return asked
 
 
-def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """(run settings, hyper-parameters by algorithm) that preset and question mean for this family."""
+def _settings(
+    question: Question, family: type[Task]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
+    """(run settings, hyper-parameters by algorithm, usual lag model) that preset and question mean for this family."""
     presets = family.all_presets()
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
@@ -105,8 +108,8 @@ def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], d
             "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
         )
     settings = dict(family.completed({**presets[question.preset], **question.settings}))
-    hyper = dict(settings.pop("hyper", {}))
-    return settings, hyper
+    hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
+    return settings, hyper, lag
 
 
 def _try(env: str, family: type[Task]) -> None:

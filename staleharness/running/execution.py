@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.processes import nothing_of_main
+from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
 from .demand import demand, measured
 from .limits import from_environment
@@ -22,11 +23,14 @@ def runner_for(
     runner: str = "local",
     runs_per_gpu: str | None = None,
     memory: str | None = None,
+    slurm: str = "",
 ) -> Runner:
-    """Who carries the runs out, how many at a time: JOBS, RUNNER, RUNS_PER_GPU and MEMORY as typed. Starts nothing.
-    Raises `UserError`."""
+    """Who carries the runs out, how many at a time: JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed. Starts
+    nothing. Raises `UserError`."""
     spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
-    asked = demand(spec, jobs, runs_per_gpu, memory)
+    if slurm and runner != "slurm":
+        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
+    asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
     if memory is None and runner != "local":
         asked = replace(asked, memory=measured(spec, store))
     return make_runner(runner, asked)

@@ -28,13 +28,16 @@ def hyper(algorithm: Algorithm) -> dict[str, Any]:
     return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
 
 
-def folder_name(question: Question, envs: Sequence[str], capacities: Sequence[int]) -> str:
-    """Of the report. Readable, and different for different questions (seeds and algorithms may grow in place)."""
+def folder_name(question: Question, envs: Sequence[str], capacities: Sequence[int], usual: str) -> str:
+    """Of the report. Readable, and different for different questions (seeds and algorithms may grow in place).
+
+    usual: the lag model of the preset.
+    """
     plain = "+".join(re.sub(r"-v\d+$", "", env) for env in envs)
     slug = re.sub(r"[^\w+.-]", "_", f"{plain}-K{'+'.join(map(str, capacities))}-{question.preset}")[:80]
-    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag}
+    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag or usual}
     rest |= {"forward": list(question.forward)} if question.forward else {}
-    if rest == {"settings": {}, "lag": "uniform"} and len(slug) < 80:
+    if rest == {"settings": {}, "lag": usual} and len(slug) < 80:
         return slug
     exact = [list(envs), list(capacities), rest]
     return f"{slug}-{hashlib.sha256(canonical_json(exact).encode()).hexdigest()[:6]}"

@@ -60,7 +60,8 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     """
     if not question.env:
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
-    question = replace(question, lag=read_lag(question.lag).text)
+    if question.lag:
+        question = replace(question, lag=read_lag(question.lag).text)
     capacities = question.capacity or (1,)
     for capacity in capacities:
         if capacity < 1:
@@ -91,7 +92,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         if not method.named and (why := unmet(algorithm, env.family.provides)) is not None:
             skipped[f"{why}, which {env.id} does not have"] = None
             continue
-        cell = {"capacity": capacity, "lag": question.lag, "seed": seed, **env.settings}
+        cell = {"capacity": capacity, "lag": question.lag or env.lag, "seed": seed, **env.settings}
         cell |= {} if n is None else {env.family.axes["N"]: n}
         suffix = f" N={n}" if len(forward) > 1 else ""
         runs.append(_planned(env, method, algorithm, cell, suffix, hashes))
@@ -99,7 +100,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     first = [run.label for run in runs if places[run.run_id] > 1 and run.spec.seed == seeds[0]]
     no_duplicates(first, "ALGO")
     envs = [env.id for env in found]
-    name, words = folder_name(question, envs, capacities), title(question, envs, capacities)
+    name, words = folder_name(question, envs, capacities, found[0].lag), title(question, envs, capacities)
     return Plan(tuple(runs), name, words, tuple(skipped))
 
 

@@ -28,6 +28,7 @@ class Demand:
     jobs: int | None = None  # runs at a time; None: as many as there is room for
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
+    slurm: str = ""  # options of sbatch, as typed; for the runner of that name
     runs_per_gpu: int | None = None  # that share one; None: whatever the runner takes for granted
     memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
@@ -50,16 +51,34 @@ class Ended:
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
     how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
     lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
+    kind: str = "Killed"  # the class of the failure that this is then
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A run waits for its turn, in the queue of the place where it is carried out."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Began:
+    """A run that has waited no longer does."""
+
+    run_id: str
 
 
 class Runner(Protocol):
-    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`."""
+    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`.
+    A runner with a queue of its own gives `Queued` while a job waits there, and `Began` when it no longer does.
+    """
 
     capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
     neighbours: int  # of these, the most that share one machine, and its memory
     shared: (
         bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
     )
+    queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Get ready; called once, first. Raises `UserError` where jobs cannot be carried out after all.
@@ -84,7 +103,7 @@ class Runner(Protocol):
         """End every job that is left, at once, and let go of everything."""
 
 
-Event = Progress | Ended
+Event = Progress | Ended | Queued | Began
 
 
 def runner_names() -> list[str]:

@@ -19,7 +19,7 @@ from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import OUT_OF_MEMORY, Ended, Progress, Runner, make_runner
+from .runner import OUT_OF_MEMORY, Ended, Progress, Queued, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
@@ -62,7 +62,15 @@ def sweep(
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
     active: dict[str, PlannedRun] = {}
+    queued: set[str] = set()  # those of them that wait for their turn where the runner has put them
+    begun: set[str] = set()
     watch, again = Watch(limits.stall), Again(runner)
+
+    def begin(run: PlannedRun) -> None:
+        if run.run_id not in begun:
+            begun.add(run.run_id)
+            listener.started(run)
+
     with store.locked(runner.shared) as lease, counted() as interrupts, contextlib.closing(runner):
         runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
@@ -78,28 +86,45 @@ def sweep(
             if interrupts.count > 1:
                 for run_id in active:
                     runner.kill(run_id)
-            while waiting and again.room(active) and not interrupts.count:
+            while waiting and (runner.queues or again.room(active)) and not interrupts.count:
                 run = waiting.pop(0)
-                listener.started(run)  # first: a runner may have to load what its workers share
+                if not runner.queues:
+                    begin(run)  # first: a runner may have to load what its workers share
                 active[run.run_id] = run
-                share = again.started(active, run.run_id)
-                holder = store.next_holder(run.run_id) if runner.shared else ""
+                share, holder = (
+                    1,
+                    "",
+                )  # in a queue of its own a run may have several lives, each another holder
+                if not runner.queues:
+                    share = again.started(active, run.run_id)
+                    holder = store.next_holder(run.run_id) if runner.shared else ""
                 runner.start(_job(run, store, limits, holder, share))
                 watch.heard(run.run_id)
-            for run_id in watch.overdue(active):
+            for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
             for event in runner.poll(PATIENCE):
                 watch.heard(event.run_id)
-                if isinstance(event, Progress):
-                    listener.phase(active[event.run_id], event.content)
+                run = active[event.run_id]
+                if isinstance(event, Queued):
+                    queued.add(run.run_id)
                     continue
-                run, ended = active.pop(event.run_id), watch.why(event)
-                if _unfinished(run, ended, store) and not outcome.interrupted and again.gets(ended):
+                queued.discard(run.run_id)
+                if not isinstance(event, Ended):
+                    begin(run)
+                    if isinstance(event, Progress):
+                        listener.phase(run, event.content)
+                    continue
+                del active[run.run_id]
+                ended = watch.why(event)
+                more = not outcome.interrupted and not runner.queues
+                if more and _unfinished(run, ended, store) and again.gets(ended):
                     waiting.insert(0, run)
                     continue
                 silent = outcome.interrupted and ended.word is None
                 how = _settle(run, ended, store, outcome, stopped=silent or interrupts.count > 1)
-                listener.ended(run, how)
+                if how["event"] != "interrupted" or run.run_id in begun:  # or else it has waited to the last
+                    begin(run)
+                    listener.ended(run, how)
     return outcome
 
 
@@ -142,17 +167,17 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
     if stopped or (word is not None and word["event"] == "interrupted"):
         return word or {"event": "interrupted"}
     if word is None or word["event"] != "failed":
-        word = _silent_death(run, ended.how, store)
+        word = _silent_death(run, ended, store)
     outcome.failed[run.run_id] = word
     return word
 
 
-def _silent_death(run: PlannedRun, how: str, store: Store) -> dict[str, Any]:
+def _silent_death(run: PlannedRun, ended: Ended, store: Store) -> dict[str, Any]:
     """The failure of a worker that ended without a word (killed, out of memory, a crash in C)."""
     attempt = store.latest_attempt(run.run_id)
     classes = {STALLED: "Stalled", OUT_OF_MEMORY: "OOM"}
-    kind = next((kind for said, kind in classes.items() if how.startswith(said)), "Killed")
-    failure = {"class": kind, "message": f"the worker ended by {how}", "log_tail": log_tail(attempt)}
+    kind = next((kind for said, kind in classes.items() if ended.how.startswith(said)), ended.kind)
+    failure = {"class": kind, "message": f"the worker ended by {ended.how}", "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
         store.open_attempt(run.run_id, attempt)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it

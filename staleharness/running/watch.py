@@ -49,4 +49,4 @@ class Watch:
         if ended.run_id not in self._ended:
             return ended
         self._ended.discard(ended.run_id)
-        return replace(ended, how=f"{STALLED}: no progress for {duration(self.patience)}")
+        return replace(ended, kind="Stalled", how=f"a stall: no progress for {duration(self.patience)}")

@@ -46,8 +46,6 @@ class Accounts:
             handed, realised, taught = found.handed, found.handed_lags, found.trained_lags
             trained = found.taught
             said |= found.columns
-            if learner.cut_short:  # the method ended the first epoch before its last minibatch
-                trained = Count(min(trained.sequences, passed), passed)
             if trained.decisions != passed:
                 raise RuntimeError(
                     f"phase {phase} trained on {passed} decisions in its first epoch, and {trained.decisions} were "

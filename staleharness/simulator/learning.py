@@ -40,8 +40,7 @@ class Learner(ABC, Generic[Data, Part]):
     parameters: what the optimiser steps, whose gradients `gradient` leaves behind.
     shadowed: of these, what the moving average follows where the method's proximal policy is `ewma`.
     rows: what the accounts say of a phase's data; a kind sets it in `begin`.
-    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch,
-        which the method may have `cut_short`.
+    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch.
     says_step_scale: whether the factor on the step size is in the metrics; those of control do without, as they always
     have, so that a run made again has the checksum of the published one.
     """
@@ -61,7 +60,6 @@ class Learner(ABC, Generic[Data, Part]):
         self.state = dict(algorithm.init_state())
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stopped: Stop = "no"
-        self.cut_short = False
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: Rows | None = None
@@ -89,6 +87,7 @@ class Learner(ABC, Generic[Data, Part]):
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
         """All gradient steps of a phase. One that the method ends early on is measured and not taken."""
         spec, ended = self.spec, 0
+        taken: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
         for epoch in range(epochs):
@@ -98,10 +97,13 @@ class Learner(ABC, Generic[Data, Part]):
                 if self.stopped != "no":
                     ended += 1
                     break
+                if epoch == 0 and self.may_stop:
+                    taken.append(part)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
                 self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) - ended])
-                self.cut_short = ended > 0
+                if ended and self.rows is not None:
+                    self.rows = self.rows._replace(taught=self.taught_by(taken))
             if self.stopped == "phase":
                 break
         return steps
@@ -113,6 +115,11 @@ class Learner(ABC, Generic[Data, Part]):
     @abstractmethod
     def minibatches(self, epoch: int) -> Iterator[Part]:
         """The parts of the data in the order of this epoch, each made just before its gradient step."""
+
+    def taught_by(self, parts: Sequence[Part]) -> Tensor:
+        """[B, T], above 0 where a decision of the phase's data teaches in one of these, the first minibatches of its
+        first epoch. For kinds that say `rows`, and methods that end an epoch early."""
+        raise NotImplementedError(f"{type(self).__name__} must define taught_by(parts)")
 
     @abstractmethod
     def gradient(self, part: Part) -> Gradient:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.published import published
 from ..base.text import plural
 from ..store import cells
-from ..store.bundle import published
 from ..store.cells import Grid, cell_of
 from ..store.choose import Wanted, chosen
 from ..store.store import Store

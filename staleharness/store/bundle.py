@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.files import user_path
 from ..base.parsing import parse_algorithm
-from ..base.plugins import builtin_folder
+from ..base.published import reference
 from ..errors import UserError, nearest
 from .cells import cell_of
 from .store import MARKER, Store
 from .stored_run import StoredRun
-from .study import Question, plain_env
+from .study import USUAL_LAG, Question, plain_env
 
 
 @dataclass(frozen=True)
@@ -41,24 +40,9 @@ class Bundle:
         return replace(self, runs=runs, expected=[e for e in self.expected if e["label"] in labels])
 
 
-def reference() -> Path:
-    """Where the published bundles lie: inside the wheel, or in the checkout."""
-    inside = builtin_folder("reference")
-    return inside if inside.is_dir() else inside.parent / "results" / "reference"
-
-
 def bundles() -> list[Path]:
     """The folders of all published bundles."""
     return [marker.parent for marker in sorted(reference().glob(f"*/{MARKER}"))]
-
-
-def published(text: str) -> Path:
-    """A path as typed; what is named `results/reference/...` and is not here is looked for among the published
-    bundles. Raises `UserError` where it cannot be a path."""
-    path = user_path(text)
-    if path.parts[:2] == ("results", "reference") and not path.exists():
-        return reference().joinpath(*path.parts[2:])
-    return path
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:
@@ -74,7 +58,7 @@ def read_bundle(path: Path, study: Question, scale: str) -> Bundle | None:
     store = Store(path)
     store.check_readable()
     asked = study.at(scale)
-    settings = {"lag": asked.lag, **asked.settings}
+    settings = {"lag": asked.lag or USUAL_LAG, **asked.settings}
     names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in asked.cells()}
     mine, strangers, full = [], 0, {}  # full: an environment's name with its version
     for run in store.read_all():

@@ -13,14 +13,16 @@ from .. import __version__
 from ..base.files import digest, earlier, swap, user_path, whole, write_json
 from ..errors import UserError
 from .bundle import read_bundle
-from .packed import FILES, RUNS, TABLES, is_packed, read_runs, read_table
+from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_runs, read_table
 from .store import FORMAT, MARKER, Store
 from .stored_run import StoredRun, seal
 from .study import read_study
+from .traces import renamed, traces_of, unpack_trace, write_traces
 
 
-def pack(source: str, to: str, spec_file: str | None) -> str:
+def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     """Write the runs of a results folder (of a study, those that it asks for) as a bundle; returns what was done.
+    `command`: what makes them, where no study does.
 
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
@@ -32,7 +34,6 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
     asked = ""
     if spec_file is None:
         runs = store.read_all()
-        command = ""
     else:
         study = read_study(user_path(spec_file))
         bundle = read_bundle(store.root, study, "small")
@@ -46,17 +47,19 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
     if target.is_dir():  # what somebody has put beside the tables stays
-        ours = shutil.ignore_patterns(*FILES, MARKER, "manifest.json", "study.toml")
+        ours = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", "study.toml")
         shutil.copytree(target, new, symlinks=True, ignore=ours)
     else:
         new.mkdir()
     write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
-    _write_tables(runs, new)
+    traces = traces_of(runs)
+    write_traces(traces, new)
+    _write_tables(runs, new, traces, target.name)
     if spec_file is not None:
         (new / "study.toml").write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     write_json(new / "manifest.json", {
-        "files": {name: digest(new / name) for name in FILES},
+        "files": {name: digest(new / name) for name in (*FILES, *traces)},
         "runs": len(runs),
         "command": command,
         "dates": sorted({run.record["date"][:10] for run in runs}),
@@ -64,8 +67,9 @@ def pack(source: str, to: str, spec_file: str | None) -> str:
         "packed_by": __version__,
     })  # fmt: skip
     swap(new, target)
-    size = sum((target / name).stat().st_size for name in FILES)
-    return f"packed {len(runs)}{asked} runs into {target}, {size / 1e6:.1f} MB"
+    size, of_traces = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
+    also = f", and {len(traces)} traces, {of_traces / 1e6:.1f} MB" if traces else ""
+    return f"packed {len(runs)}{asked} runs into {target}, {size / 1e6:.1f} MB{also}"
 
 
 def _check_target(source: Path, target: Path, runs: set[str]) -> None:
@@ -81,16 +85,18 @@ def _check_target(source: Path, target: Path, runs: set[str]) -> None:
             )
 
 
-def _write_tables(runs: Sequence[StoredRun], target: Path) -> None:
+def _write_tables(runs: Sequence[StoredRun], target: Path, traces: Mapping[str, Path], bundle: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{
-        "id": run.id,
-        "record": json.dumps(run.record, sort_keys=True),
-        "job": json.dumps(run.job(), sort_keys=True),
-        "seal": run.seal,
-    } for run in runs]  # fmt: skip
+    names = {digest(path): name for name, path in traces.items()}
+
+    def said(content: Mapping[str, Any]) -> str:
+        return json.dumps({**content, "spec": renamed(content["spec"], names, bundle)}, sort_keys=True)
+
+    rows = [
+        {"id": run.id, "record": said(run.record), "job": said(run.job()), "seal": run.seal} for run in runs
+    ]
     tables = {RUNS: pa.Table.from_pylist(rows)}
     for name in TABLES:
         parts = []
@@ -131,6 +137,7 @@ def _write_run(root: Path, record: Mapping[str, Any], job: Mapping[str, Any], fo
     for name in TABLES:
         with whole(folder / f"{name}.parquet") as stream:
             read_table(root, name, record["id"]).to_parquet(stream, index=False)
+    unpack_trace(root, record["id"], folder)
     write_json(folder / "job.json", job)
     write_json(folder / "run.json", record)
     seal(folder)

@@ -5,6 +5,7 @@
 <root>/runs.parquet        a row per run: id, run.json and job.json as they were, digest of its own manifest
 <root>/metrics.parquet     a row per run and phase: what the runs' metrics.parquet held, no digit lost
 <root>/timing.parquet      likewise the seconds
+<root>/traces/             of runs with real actors, as they were: `traces/<id>.parquet`
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 TABLES = ("metrics", "timing")  # with a column `run`
 RUNS = "runs.parquet"
 FILES = (RUNS, *(f"{name}.parquet" for name in TABLES))
+TRACES = "traces"
+NAME = re.compile(
+    rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet"
+)  # of a run, or of what no run here left
 
 
 def is_packed(root: Path) -> bool:
@@ -39,7 +45,7 @@ def check(root: Path) -> None:
     """Raise `UserError` where a file is not the one that the manifest vouches for."""
     try:
         held = json.loads((root / "manifest.json").read_text())["files"]
-        wrong = [name for name in FILES if held.get(name) != digest(root / name)]
+        wrong = [name for name in FILES if held.get(name) != digest(root / name)] or _wrong_traces(root, held)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}"
@@ -48,6 +54,22 @@ def check(root: Path) -> None:
         raise UserError(
             f"the packed results in {root} are damaged: {wrong[0]} differs from the manifest; get them again"
         )
+
+
+def trace_in(name: str) -> str:
+    """The place of a trace in a bundle."""
+    return f"{TRACES}/{name}.parquet"
+
+
+def _wrong_traces(root: Path, held: Mapping[str, str]) -> list[str]:
+    """Those that are not what the manifest vouches for. Whoever wrote the bundle wrote the manifest, too: a name
+    becomes a path only where it is one of ours, and no link is followed."""
+    folder, named = root / TRACES, sorted(set(held) - set(FILES))
+    if folder.is_symlink() or any(not NAME.fullmatch(name) for name in named):
+        return [next((name[:60] for name in named if not NAME.fullmatch(name)), TRACES)]
+    there = [f"{TRACES}/{path.name}" for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    wrong = [name for name in there if name not in held or (root / name).is_symlink()]
+    return wrong or [name for name in named if name not in there or digest(root / name) != held[name]]
 
 
 def arrow_table(path: Path) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, write_json
-from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table
+from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table, trace_in
 from .record import wrong_with
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ class StoredRun:
     @property
     def seed(self) -> int:
         return int(self.record["spec"]["seed"])
+
+    @property
+    def trace(self) -> Path | None:
+        """Of a run with real actors, what they did; None where there were none."""
+        inside = is_packed(root := self.path.parent.parent)
+        path = root / trace_in(self.id) if inside else self.path / TRACE
+        return path if path.is_file() else None
 
     def column(self, name: str) -> NDArray[np.float64] | None:
         """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;

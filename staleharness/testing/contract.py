@@ -17,13 +17,15 @@ from torch import Tensor
 
 from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
 from ..base.plugins import summary
-from ..batch import Decisions, PolicyLoss, Trajectories, Values
+from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
 from .records import (
     copy_of,
     example_decisions,
     example_trajectories,
+    examples_for,
     gradient_coefficients,
+    ready_for,
     rows_of,
     spoiled,
     tensors_of,
@@ -73,8 +75,8 @@ def answers_the_learner(algorithm: Algorithm) -> None:
     assert algorithm.realign_every in get_args(Realign)
     assert 0.0 <= algorithm.ewma_decay < 1.0
     assert isinstance(algorithm.normalise_advantage, bool) and isinstance(algorithm.time_order, bool)
-    assert algorithm.stop(_examples(algorithm)) in get_args(Stop)
-    scale = algorithm.step_scale(_examples(algorithm))
+    assert algorithm.stop(examples_for(algorithm)) in get_args(Stop)
+    scale = algorithm.step_scale(examples_for(algorithm))
     assert isinstance(scale, float) and math.isfinite(scale) and scale >= 0.0
 
 
@@ -82,7 +84,7 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
     """Loss and diagnostics are finite [B, T] of the inputs' type, for whole rows and shuffled minibatches."""
     for dtype in (torch.float32, torch.float64):
         for rows, steps in ((4, 6), (7, 1), (1, 1)):
-            d = _examples(algorithm, rows, steps, dtype=dtype)
+            d = examples_for(algorithm, rows, steps, dtype=dtype)
             answer = algorithm.policy_loss(d)
             assert isinstance(answer, PolicyLoss)
             for name, x in {"loss": answer.loss, **answer.diagnostics}.items():
@@ -98,7 +100,7 @@ def answers_for_tokens(algorithm: Algorithm) -> None:
     says so in a `UserError`."""
     if "closed_form" in algorithm.needs:
         return
-    d = with_gradient(_examples(algorithm), closed_form=False)
+    d = with_gradient(examples_for(algorithm), closed_form=False)
     try:
         answer = algorithm.policy_loss(d)
     except UserError as error:
@@ -110,7 +112,7 @@ def answers_for_tokens(algorithm: Algorithm) -> None:
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
     """Gradient reaches `target_logp`, is finite, and is not zero everywhere, at least where data are fresh."""
     pulls = [
-        gradient_coefficients(algorithm, _examples(algorithm, on_policy=fresh)) for fresh in (False, True)
+        gradient_coefficients(algorithm, examples_for(algorithm, on_policy=fresh)) for fresh in (False, True)
     ]
     assert all(x.isfinite().all() for x in pulls) and (torch.cat(pulls) != 0).any()
 
@@ -118,24 +120,24 @@ def pulls_on_the_policy(algorithm: Algorithm) -> None:
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
     """At w = 1, lag 0 each decision pulls with its advantage, unless told otherwise."""
     if algorithm.policy_gradient:
-        d = _examples(algorithm, on_policy=True)
+        d = examples_for(algorithm, on_policy=True)
         torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)
 
 
 def survives_extreme_ratios(algorithm: Algorithm) -> None:
     """Log-ratios of ±60 give a finite loss and a finite gradient."""
-    d = _examples(algorithm)
+    d = examples_for(algorithm)
     for shift in (-60.0, 60.0):
         far = with_gradient(replace(d, behaviour_logp=d.behaviour_logp + shift))
-        assert algorithm.policy_loss(_ready(algorithm, far)).loss.isfinite().all()
+        assert algorithm.policy_loss(ready_for(algorithm, far)).loss.isfinite().all()
         assert gradient_coefficients(algorithm, far).isfinite().all()
 
 
 def ignores_padding(algorithm: Algorithm) -> None:
     """What stands in padding changes nothing elsewhere."""
-    d, t = _examples(algorithm), example_trajectories()
+    d, t = examples_for(algorithm), example_trajectories()
     spoiled_d, spoiled_t = spoiled(d, d.mask == 0), spoiled(t, t.mask == 0)
-    losses = [algorithm.policy_loss(_ready(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
+    losses = [algorithm.policy_loss(ready_for(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
     pulls = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*pulls, rtol=0.0, atol=0.0)
@@ -145,7 +147,7 @@ def ignores_padding(algorithm: Algorithm) -> None:
 
 def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
     """Nothing that comes in is modified."""
-    d, t = _examples(algorithm), example_trajectories()
+    d, t = examples_for(algorithm), example_trajectories()
     before_d, before_t = copy_of(d), copy_of(t)
     algorithm.policy_loss(d)
     algorithm.step_scale(d)
@@ -158,7 +160,7 @@ def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
 def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
     """Asked twice it says the same, and no global random generator moved."""
     before = _global_generators()
-    d, t = _examples(algorithm), example_trajectories()
+    d, t = examples_for(algorithm), example_trajectories()
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
     for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
         assert torch.equal(first, second)
@@ -169,7 +171,7 @@ def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
     """Rows in another order give the same answers in that order."""
     order = torch.tensor([2, 0, 3, 1])
     d, t = example_decisions(), example_trajectories()
-    there, back = (_ready(algorithm, x) for x in (d, rows_of(d, order)))
+    there, back = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
     torch.testing.assert_close(algorithm.policy_loss(there).loss[order], algorithm.policy_loss(back).loss)
     for one, other in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
         torch.testing.assert_close(one[order], other)
@@ -197,7 +199,7 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
     """A value loss of its own is finite [B, T] with a finite gradient through V; padding changes nothing elsewhere."""
     if not defines(algorithm, "value_loss"):
         return
-    d = _examples(algorithm)
+    d = examples_for(algorithm)
     start, target = d.target_logp.detach() * 0.7, d.advantage
     value = (start + 0.1 * target).requires_grad_()
     fixed = (start, target, d.behaviour_logp, d.target_logp.detach(), d.lag, d.mask, d.state)
@@ -213,7 +215,7 @@ def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     """`init_state` and `next_state` give finite floats, or tensors, under the same keys; `next_state` changes
     nothing."""
     state = algorithm.init_state()
-    answer = algorithm.policy_loss(_examples(algorithm))
+    answer = algorithm.policy_loss(examples_for(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
     after = algorithm.next_state(MappingProxyType(state), means)
     assert set(state) == set(after)
@@ -273,29 +275,6 @@ def _label(algorithm: Algorithm) -> str:
 def _global_generators() -> tuple[bytes, bytes, bytes]:
     numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
     return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())
-
-
-def _ready(algorithm: Algorithm, d: Decisions) -> Decisions:
-    """What a run would give: the method's state, and of the optional fields only those it needs."""
-    groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
-    return replace(
-        d,
-        state=MappingProxyType(dict(algorithm.init_state())),
-        continues=_continues(d.mask) if algorithm.time_order else None,
-        group=d.group if groups else None,
-        outcome=d.outcome if groups else None,
-        logit_norm=d.logit_norm if norm else None,
-        reference_logp=d.reference_logp if reference else None,
-    )
-
-
-def _continues(mask: Tensor) -> Tensor:
-    """1 where the next column is a decision, too."""
-    return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
-
-
-def _examples(algorithm: Algorithm, *args: Any, **given: Any) -> Decisions:
-    return _ready(algorithm, example_decisions(*args, **given))
 
 
 def _targets(algorithm: Algorithm, t: Trajectories) -> tuple[Tensor, Tensor]:

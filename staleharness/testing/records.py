@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -189,3 +190,27 @@ def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
     lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
     lengths[0] = steps
     return (torch.arange(steps) < lengths).double()
+
+
+def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
+    """What a run would give: the method's state, and of the optional fields only those it needs."""
+    groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
+    return replace(
+        d,
+        state=MappingProxyType(dict(algorithm.init_state())),
+        continues=_continues(d.mask) if algorithm.time_order else None,
+        group=d.group if groups else None,
+        outcome=d.outcome if groups else None,
+        logit_norm=d.logit_norm if norm else None,
+        reference_logp=d.reference_logp if reference else None,
+    )
+
+
+def _continues(mask: Tensor) -> Tensor:
+    """1 where the next column is a decision, too."""
+    return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
+
+
+def examples_for(algorithm: Algorithm, *args: Any, **given: Any) -> Decisions:
+    """An example record (`example_decisions`), as a run would give it to this method."""
+    return ready_for(algorithm, example_decisions(*args, **given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,11 @@ class TokenLearner(Learner[Completions, Minibatch]):
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchors = (None if x is None else x[index] for x in (self.start, self.aligned))
                 yield self.minibatch(data.rows(index), self.taught[index], *anchors)
+
+    def taught_by(self, parts: Sequence[Minibatch]) -> Tensor:
+        taught = self.taught.clone()  # the first epoch goes through the rows in their order
+        taught[sum(len(part.mask) for part in parts) :] = 0.0
+        return taught
 
     def gradient(self, part: Minibatch) -> Gradient:
         self.optimizer.forget_gradients()

@@ -148,6 +148,42 @@ def test_a_method_ends_an_epoch_or_a_phase_before_a_step(stop_at: int, what: str
     assert moved == (steps > 0)
 
 
+def taught(part: Decisions) -> tuple[list[int], int]:
+    """Decisions of a minibatch that teach, by lag, and its rows."""
+    return torch.bincount(part.lag[part.mask > 0].long()).tolist(), int(part.mask.any(1).sum())
+
+
+@pytest.mark.parametrize("name", ["reaching", "ordered"])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_accounts_of_an_epoch_that_ends_early_are_those_of_the_steps_it_took(name: str, steps: int) -> None:
+    simulation, records = finished(name, stop_at=steps, minibatches=4, capacity=4)
+    told, lags, rows = 0, [0] * 4, 0
+    for m in records:
+        shown = Reaching.seen[told : (told := told + steps + 1)]  # one more than is taken: it ends the phase
+        by_lag, many = zip(([0], 0), *map(taught, shown[:-1]), strict=True)
+        lags = [a + sum(each[lag] for each in by_lag if lag < len(each)) for lag, a in enumerate(lags)]
+        rows += sum(many)
+        assert m["decisions/trained"] == sum(lags) == (m["phase"] + 1) * steps * 16
+        assert m["decisions/masked"] == (m["phase"] + 1) * (4 - steps) * 16
+        if name == "ordered":  # minibatches of whole rows
+            assert m["sequences/trained"] == rows == (m["phase"] + 1) * steps
+    assert simulation.accounts.histograms["trained"] == lags[: len(simulation.accounts.histograms["trained"])]
+    assert sum(lags[1:]) > 0 if steps else sum(lags) == 0
+
+
+def test_accounts_of_a_token_epoch_that_ends_early_are_those_of_the_groups_it_took() -> None:
+    _, family = find_env("bit-chain")
+    content = {"env": "bit-chain", "algorithm": "reaching", "hyper": {"stop_at": 2}, "evaluations": 1}
+    content |= {"steps": 24, "minibatches": 4, "capacity": 3}
+    simulation: Any = simulation_of(family.settings.from_dict(content))
+    records = [record.metrics for record in simulation]
+    taken = [taught(d) for i, d in enumerate(Reaching.seen) if i % 3 < 2]
+    assert records[-1]["sequences/trained"] == sum(rows for _, rows in taken)
+    assert records[-1]["sequences/generated"] == 2 * records[-1]["sequences/trained"]
+    by_lag = [sum(each[lag] for each, _ in taken if lag < len(each)) for lag in range(3)]
+    assert simulation.accounts.histograms["trained"] == by_lag and by_lag[1] > 0
+
+
 def test_espo_ends_the_phase_where_the_ratios_have_strayed() -> None:
     _, whole = finished("espo", delta=1e9)
     _, cut = finished("espo", delta=0.02, learning_rate=0.02)

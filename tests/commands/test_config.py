@@ -1,18 +1,13 @@
-"""`config`: settings of a run or a study, and what differs; `completion`: a script that a shell takes."""
+"""`config`: settings of a run or a study, and what differs."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 from places import ROOT
 
-from staleharness.commands.completion import flags, script
 from staleharness.store.store import Store
 
 Call = Callable[..., tuple[Any, str, str]]
@@ -38,28 +33,3 @@ def test_the_settings_of_stored_runs(call: Call) -> None:
     for what in ("", "zzz"):
         code, text, errors = call("config", what, "--out", BUNDLE)
         assert (code, text) == (2, "") and errors.count("\n") == 1
-
-
-def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("no bash here")
-    (tmp_path / "c.sh").write_text(script("bash"))
-
-    def completed(*words: str) -> list[str]:
-        asked = f'source {tmp_path}/c.sh; COMP_WORDS=({" ".join(words)} ""); COMP_CWORD={len(words)}; '
-        done = subprocess.run(
-            ["bash", "-c", f'{asked}_staleharness; echo "${{COMPREPLY[@]}}"'], capture_output=True, text=True
-        )
-        assert done.returncode == 0 and not done.stderr, done.stderr
-        return done.stdout.split()
-
-    assert completed("staleharness") == list(flags())
-    assert set(completed("staleharness", "sweep")) == set(flags()["sweep"]) >= {"--env", "--dry", "--help"}
-
-
-def test_every_shell_is_told_every_command(call: Call) -> None:
-    for shell in ("bash", "zsh", "fish"):
-        code, text, _ = call("completion", shell)
-        assert code == 0 and all(name in text for name in flags())
-    code, _, errors = call("completion", "tcsh")
-    assert code == 2 and "'tcsh'" in errors

@@ -34,7 +34,15 @@ def test_every_figure_that_a_file_registers_is_found() -> None:
     written = [
         name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())
     ]
-    assert sorted(written) == list(FIGURES) and len(written) == 26
+    assert sorted(written) == list(FIGURES) and len(written) == 23
+
+
+def test_every_table_that_a_file_registers_is_found() -> None:
+    files = Path(registry.__file__).parent.glob("*.py")
+    written = [
+        name for file in files for name in re.findall(r'SHEETS\.register\(\s*"(\w+)"', file.read_text())
+    ]
+    assert sorted(written) == list(registry.SHEETS) and len(written) == 5
 
 
 def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
@@ -57,7 +65,8 @@ def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
 
 
 def test_a_report_shows_its_figures_in_this_order() -> None:
-    placed = sorted((d.section.place, d.name) for d in FIGURES.values() if d.section is not None)
+    known = [*FIGURES.values(), *registry.SHEETS.values()]
+    placed = sorted((d.section.place, d.name) for d in known if d.section is not None)
     assert [name for _, name in placed] == [
         "learning_curves", "aggregate_curves", "score_against_capacity", "backward_forward", "aggregate_scores",
         "lag_histogram", "ledger", "staleness", "where_the_time_goes",
@@ -87,14 +96,14 @@ def test_a_learning_curve_in_an_axis_is_that_of_the_whole_figure(results: Result
     (drawn,) = [panel for panel in whole.axes if panel.get_title("left") == "B-v1, K = 4"]
     assert heights(ax) == heights(drawn) and ax.get_title("left") == "B-v1, K = 4"
     assert ax.get_ylabel() == "return" and ax.get_xlabel() == table.settings["unit"]
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
 
 
 def test_the_score_against_capacity_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
     ax = Figure().subplots()
     draw_panel("score_against_capacity", results, ax, table)
     assert heights(ax) == heights(draw("score_against_capacity", results, table).axes[0])
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
 
 
 def test_a_lag_histogram_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:

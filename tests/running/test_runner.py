@@ -32,7 +32,7 @@ class InTurn:
     word; where `late`, after its result was published.
     """
 
-    shared = False
+    shared = queues = False
 
     def __init__(self, capacity: int = 2, fault: Fault = lambda job: None) -> None:
         self.capacity = self.neighbours = capacity

@@ -18,7 +18,7 @@ class Heard:
     """A runner and a listener in one, which writes down in what order it is told."""
 
     capacity = neighbours = 1
-    shared = False
+    shared = queues = False
 
     def __init__(self) -> None:
         self.order: list[str] = []

@@ -40,9 +40,10 @@ class Grid:
     """How many seeds, 0 to N-1, or which: 3,4,5."""
     steps: Annotated[str | None, value("N", "the preset's")] = None
     """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
-    preset: Annotated[str | None, value("quick|standard|paper|a3po", "quick")] = None
-    """How big a run is: minutes, about 1M steps, or as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
-    lag: Annotated[str | None, value("MODEL", "uniform")] = None
+    preset: Annotated[str | None, value("quick|standard|stress|paper|a3po", "quick")] = None
+    """How big a run is: minutes, about 1M steps, on word-problems under lag that tells methods apart, or as published
+    (VACO Tables 1 and 2; A-3PO Setup 1)."""
+    lag: Annotated[str | None, value("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync; `staleharness
     list` names them."""
     n: Annotated[str | None, value("N,...", "the preset's")] = None
@@ -69,12 +70,15 @@ class Room:
 
     jobs: Annotated[str | None, value("N", "as many as there is room for")] = None
     """Runs at a time; on this machine, one per core where it is not given."""
-    runner: Annotated[str, value("local|ray", "local")] = "local"
-    """Who carries them out: this machine, or the machines of a Ray cluster ($RAY_ADDRESS)."""
+    runner: Annotated[str, value("local|ray|slurm", "local")] = "local"
+    """Who carries them out: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, from a machine of its
+    cluster."""
     runs_per_gpu: Annotated[str | None, value("N", "1 with a cluster")] = None
     """Runs that share a GPU, with --device=cuda."""
     memory: Annotated[str | None, value("SIZE", "as stored runs took")] = None
     """Main memory that each run may take, e.g. 2G: fewer run at a time where that is what limits."""
+    slurm: Annotated[str, value("OPTIONS")] = ""
+    """With --runner=slurm, options of sbatch: '--partition=gpu --time=4:00:00'."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def planned_of(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
 
 def runner_of(command: Room, planned: Plan, store: Store) -> Runner:
     """Who carries them out, as asked. Raises `UserError`."""
-    room = command.jobs, command.runner, command.runs_per_gpu, command.memory
+    room = command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
     return runner_for(planned, store, *room)
 
 

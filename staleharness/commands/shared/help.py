@@ -16,8 +16,13 @@ from .words import flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on."""
+`staleharness COMMAND --help` says what each command takes.
+
+exit codes:
+  0    all is well
+  1    some runs failed or are missing
+  2    a mistake in what was asked, one line on stderr
+  130  stopped by Ctrl-C; the same command goes on"""
 
 
 def of_all(commands: Mapping[str, type[Any]]) -> str:
@@ -34,7 +39,7 @@ def of_verb(name: str, command: type[Any]) -> str:
     """What a verb does, and what it takes."""
     parser = argparse.ArgumentParser(f"staleharness {name}", description=_words(command.__doc__))
     hints = typing.get_type_hints(command, include_extras=True)
-    meant = _docstrings(command)
+    meant = docstrings(command)
     for field in fields(command):
         shown = next(part for part in hints[field.name].__metadata__ if isinstance(part, Help))
         text = _words(meant.get(field.name)) + (f" [{shown.default}]" if shown.default else "")
@@ -47,7 +52,7 @@ def of_verb(name: str, command: type[Any]) -> str:
     return parser.format_help().rstrip()
 
 
-def _docstrings(command: type[Any]) -> dict[str, str]:
+def docstrings(command: type[Any]) -> dict[str, str]:
     """Name -> the text under a field, in the class and those that it extends."""
     found: dict[str, str] = {}
     for cls in reversed(command.__mro__[:-1]):

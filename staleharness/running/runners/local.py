@@ -37,7 +37,7 @@ class _Worker:
 class LocalPool:
     """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
 
-    shared = False
+    shared = queues = False
 
     def __init__(self, capacity: int, gpus: Sequence[str] = ()) -> None:
         """gpus: those to spread runs over, by the names that CUDA_VISIBLE_DEVICES takes; none: runs see all."""

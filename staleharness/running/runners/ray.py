@@ -42,7 +42,7 @@ class _Held:
 class RayPlaces:
     """Places for as many runs as there is room for, made when they are needed and kept for the runs that follow."""
 
-    shared = True
+    shared, queues = True, False
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand

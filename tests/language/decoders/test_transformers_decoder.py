@@ -12,6 +12,7 @@ from decoder_requests import LENGTH, PROMPTS, noise, request, versions_of
 from numpy.typing import NDArray
 from torch import Tensor
 
+from staleharness.language import growing_rows
 from staleharness.language.behaviour import behaviour_logp, teacher_forced
 from staleharness.language.decoder import Decoded, make_decoder
 from staleharness.language.model.causal_lm import CausalLM
@@ -45,6 +46,19 @@ def test_a_completion_does_not_depend_on_its_batch(policy: Policies) -> None:
         assert not whole.mask[half, width:].any()
         assert torch.allclose(whole.logp[half, :width], part.logp, atol=1e-5)
     assert len({tuple(row) for row in whole.token.tolist()}) > 4  # and they are not all the same
+
+
+def test_a_large_vocabulary_is_sampled_by_the_rule_of_a_gpu_with_the_same_tokens(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor, versions, asked = policy(), np.zeros((8, 1), dtype=np.int64), []
+    buffer, uniform = versions_of(actor, 1), noise()
+    small = sample(actor, buffer, versions, uniform=uniform)
+    monkeypatch.setattr(growing_rows, "MANY", actor.model.config.vocab_size - 1)
+    monkeypatch.setattr(growing_rows, "choose", lambda *given: asked.append(given))
+    large = sample(actor, buffer, versions, uniform=uniform)
+    assert not asked and torch.equal(small.token, large.token)
+    torch.testing.assert_close(small.logp, large.logp, atol=1e-5, rtol=1e-5)
 
 
 def test_greedy_decoding_is_that_of_transformers(policy: Policies) -> None:

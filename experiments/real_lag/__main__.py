@@ -1,0 +1,119 @@
+"""Is a simulated lag the real one? Runs whose actors are processes that race, each made again: under its own recorded
+trace with the same seed and with a fresh one, under a pipeline model fitted to the trace, and under a uniform buffer of
+equal mean lag; and without lag. Lags and final scores side by side, with intervals and tests.
+
+    python experiments/real_lag                                       # 2 tasks x 3 methods x 5 seeds x 3 loads
+    python experiments/real_lag --scale tiny --seeds 2 --out /tmp/tiny  # minutes: does it work?
+    python experiments/real_lag --record                              # recordings alone; beside the others, if you like
+    python experiments/real_lag --publish                             # what there is, as results/reference/real_lag
+
+Nothing is made twice: the same command goes on where it was stopped. Recordings are made one at a time, for they race;
+the others `--jobs` at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from collect import Found, table
+from design import SCALES, Cell, Task, cells
+from figure import draw_lags, draw_scores
+from page import page
+
+from staleharness.base.files import write_bytes
+from staleharness.base.published import reference
+from staleharness.running.execution import carry_out, describe
+from staleharness.running.plan import Plan, PlannedRun
+from staleharness.store.pack import pack
+from staleharness.store.store import Store
+from staleharness.store.stored_run import StoredRun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="real_lag", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/real_lag"), help="folder of the runs")
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--seeds", type=int, default=5, help="0 to this, less one")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, but for recordings")
+    parser.add_argument("--record", action="store_true", help="make recordings, and nothing of them")
+    parser.add_argument("--publish", action="store_true", help="make nothing: pack what there is and draw it")
+    parser.add_argument("--to", type=Path, default=reference() / "real_lag", help="folder of the bundle")
+    parser.add_argument("--page", type=Path, default=Path("docs/gallery/real_lag"), help="folder of the page")
+    asked = parser.parse_args()
+    if asked.publish:
+        if (asked.out / "recorded").is_dir():
+            publish(asked.out, asked.to)
+        show(asked.to, SCALES[asked.scale], asked.seeds, asked.page)
+        return
+    for seed in range(asked.seeds):
+        some = cells(SCALES[asked.scale], range(seed, seed + 1))
+        recorded = run(asked.out / "recorded", [cell.recorded() for cell in some], jobs=1)
+        if not asked.record:
+            run(asked.out / "again", again(some, recorded), asked.jobs)
+
+
+def again(some: Sequence[Cell], recorded: Sequence[StoredRun]) -> list[PlannedRun]:
+    """What is made of recordings."""
+    made = [cell.on_policy() for cell in some]
+    for cell, real in zip(some, recorded, strict=True):
+        made += cell.again(real).values()
+    return made
+
+
+def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
+    """What is stored of these runs once all are made, in their order."""
+    once = tuple({each.run_id: each for each in runs}.values())
+    _, stored = carry_out(Plan(once, "real_lag", ""), Store(folder), jobs, _told)
+    found = {each.id: each for each in stored}
+    if missing := [each for each in once if each.run_id not in found]:
+        sys.exit(
+            f"{len(missing)} runs are missing, the first of {describe(missing[0])}; the same command goes on"
+        )
+    return [found[each.run_id] for each in runs]
+
+
+def publish(out: Path, to: Path) -> None:
+    """Both folders as one bundle."""
+    together = Store(out / "together")
+    together.open_for_writing()
+    for folder in (out / "recorded", out / "again"):
+        store = Store(folder)
+        together.adopt(store, {run.id: run.label for run in store.read_all()})
+    print(pack(str(together.root), str(to), None, "python experiments/real_lag"))
+
+
+def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
+    """The page and its pictures, from what there is."""
+    frame = table(Found.below(bundle), cells(tasks, range(seeds)))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
+    for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
+        write_bytes(folder / f"{name}.png", draw(frame))
+    print(f"{len(frame)} runs in {folder / 'README.md'}")
+
+
+@contextlib.contextmanager
+def _told(done: int) -> Iterator[Any]:
+    yield _Lines()
+
+
+class _Lines:
+    """A line for each run that ends."""
+
+    def started(self, run: PlannedRun) -> None: ...
+    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def stopping(self) -> None: ...
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        print(event["event"], describe(run), run.spec.lag, event.get("message", ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()

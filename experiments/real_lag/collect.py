@@ -1,0 +1,67 @@
+"""What there is of the study, as one table: a row per run, from the folders it is made in or from the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from design import ON_POLICY, Cell
+from fit import histogram, mean_lag
+
+from staleharness.running.plan import PlannedRun
+from staleharness.store.store import Store
+from staleharness.store.stored_run import StoredRun
+
+
+@dataclass(frozen=True)
+class Found:
+    """Runs by their ids."""
+
+    runs: dict[str, StoredRun]
+
+    @classmethod
+    def below(cls, out: Path) -> Found:
+        """A bundle, or the folders `recorded` and `again` of a study that goes on."""
+        folders = [out] if (out / "runs.parquet").is_file() else [out / "recorded", out / "again"]
+        return cls({run.id: run for folder in folders for run in Store(folder).read_all()})
+
+    def of(self, planned: PlannedRun) -> StoredRun | None:
+        return self.runs.get(planned.run_id)
+
+
+def table(found: Found, cells: Sequence[Cell]) -> pd.DataFrame:
+    """Columns task, method, load, seed, way, `row`'s, and `bits`: whether the run is the recorded one, bit for bit.
+    What is without lag has no load, and the load's seed as all others."""
+    rows = list(_rows(found, cells))
+    frame = pd.DataFrame(rows).drop_duplicates(["task", "method", "load", "seed", "way"])
+    return frame.reset_index(drop=True)
+
+
+def _rows(found: Found, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
+    for cell in cells:
+        place = {"task": cell.task.env, "method": cell.method, "seed": cell.seed}
+        if (run := found.of(cell.on_policy())) is not None:
+            yield place | {"load": "", "way": ON_POLICY, "bits": False} | row(run, cell)
+        if (real := found.of(cell.recorded())) is None:
+            continue
+        made = {"recorded": real} | {way: found.of(planned) for way, planned in cell.again(real).items()}
+        for way, run in made.items():
+            if run is not None:
+                bits = run.record["metrics_sha256"] == real.record["metrics_sha256"]
+                yield place | {"load": cell.load, "way": way, "bits": bits} | row(run, cell)
+
+
+def row(run: StoredRun, cell: Cell) -> dict[str, Any]:
+    """score: of the final policy. area: mean of the evaluations along the way. untrained: before any of them."""
+    curve = run.column(f"eval_{cell.task.score}")
+    untrained = run.column(f"untrained/{cell.task.score}")
+    assert curve is not None and untrained is not None
+    return {
+        "score": float(run.record["scores"][cell.task.score]["mean"]), "area": float(np.nanmean(curve)),
+        "untrained": float(untrained[0]), "mean_lag": mean_lag(run), "lags": histogram(run),
+        "capacity": int(run.record["spec"]["capacity"]), "id": run.id,
+    }  # fmt: skip

@@ -1,0 +1,102 @@
+"""The two pictures of the study: lags of each load, and the scores that come of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from compare import interval, lags
+from design import ON_POLICY, WAYS
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from staleharness.figures.canvas import COLUMN, FAINT, PAGE, drawing, to_bytes
+
+STYLES = {  # colours of Okabe and Ito
+    ON_POLICY: ("#888888", "v", "without lag"),
+    "recorded": ("#222222", "o", "recorded: processes that race"),
+    "same seed": ("#E69F00", "P", "replayed, same seed"),
+    "fresh seed": ("#56B4E9", "s", "replayed, fresh seeds"),
+    "pipeline": ("#009E73", "^", "fitted pipeline model"),
+    "uniform": ("#D55E00", "D", "uniform buffer, equal mean lag"),
+}
+MODELS = ("recorded", "pipeline", "uniform")  # a replay's histogram is the recorded one
+Panels = dict[tuple[str, str], Axes]  # by task and load
+
+
+def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
+    """A PNG, a panel per task and load: shares of the decisions by lag, over all methods and seeds."""
+    found = lags(frame)
+    with drawing():
+        figure, panels = _panels(frame, width, 1.45)
+        for (task, load), ax in panels.items():
+            mine = found[(found["task"] == task) & (found["load"] == load)].set_index("way")
+            for i, way in enumerate(MODELS):
+                if way in mine.index:
+                    shares, mean = np.array(mine.loc[way, "histogram"]), mine.loc[way, "mean"]
+                    ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
+                    top = ax.get_xaxis_transform()
+                    ax.plot([mean], [0.97], "v", color=STYLES[way][0], ms=4, transform=top, clip_on=False)
+            ax.set(xlim=(-0.6, None), xlabel="lag in phases (triangles: means)")
+        return _finished(figure, panels, "Lag, recorded and modelled", "share of decisions", MODELS)
+
+
+def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
+    """A PNG, a panel per task and load: final scores of each method, way by way, with Student's 95 % intervals."""
+    ways = (ON_POLICY, *WAYS)
+    with drawing():
+        figure, panels = _panels(frame, width, 1.9)
+        for (task, load), ax in panels.items():
+            mine = frame[(frame["task"] == task) & frame["load"].isin([load, ""])]
+            methods = list(dict.fromkeys(mine["method"]))
+            for (place, method), (i, way) in ((m, w) for m in enumerate(methods) for w in enumerate(ways)):
+                scores = mine[(mine["way"] == way) & (mine["method"] == method)]["score"].tolist()
+                if scores:
+                    _one(ax, place + (i - (len(ways) - 1) / 2) * 0.14, scores, way)
+            ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
+            ax.set_xticks(range(len(methods)), methods)
+        return _finished(figure, panels, "Final score, by where lag comes from", "final score", ways)
+
+
+def _one(ax: Axes, x: float, scores: Sequence[float], way: str) -> None:
+    """A mean with its interval, and each run faintly."""
+    colour, marker, _ = STYLES[way]
+    low, high = interval(scores)
+    ax.plot([x, x], [low, high], color=colour, lw=1.1)
+    ax.plot([x] * len(scores), scores, ls="", marker=".", ms=2.5, mew=0, color=colour, alpha=0.55)
+    ax.plot([x], [np.mean(scores)], marker=marker, color=colour, ms=4)
+
+
+def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, Panels]:
+    """A panel per task and load, side by side where there is room; one y axis per task."""
+    shown = frame[frame["load"] != ""]
+    places = list(dict.fromkeys(zip(shown["task"], shown["load"], strict=True)))
+    columns = 1 if width <= COLUMN else 3
+    rows = math.ceil(len(places) / columns)
+    figure = Figure(figsize=(width, rows * height + (1.0 if columns == 1 else 0.6)))
+    figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
+    panels: Panels = {}
+    for i, (task, load) in enumerate(places):
+        same = next((ax for (other, _), ax in panels.items() if other == task), None)
+        panels[task, load] = figure.add_subplot(rows, columns, i + 1, sharey=same)
+        panels[task, load].set_title(f"{task}: {load}", loc="left")
+    return figure, panels
+
+
+def _finished(figure: Figure, panels: Panels, title: str, y: str, ways: Sequence[str]) -> bytes:
+    columns = 1 if figure.get_figwidth() <= COLUMN else 3
+    for i, ax in enumerate(panels.values()):
+        if i % columns == 0:
+            ax.set_ylabel(y)
+        else:
+            ax.tick_params(labelleft=False)
+    handles = [
+        Line2D([], [], color=colour, marker=marker, ms=4, lw=1.1, label=name)
+        for colour, marker, name in map(STYLES.__getitem__, ways)
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
+    figure.suptitle(title, x=0.005, ha="left", fontsize=9, fontweight="bold")
+    return to_bytes(figure, "png")

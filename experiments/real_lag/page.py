@@ -1,0 +1,175 @@
+"""The study's page in the gallery: what was run, what came of it in numbers, and what that says in words. All of it
+follows from the runs; nothing is written by hand but the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+from compare import MARGIN, PAIRS, Difference, comparisons, gain, lags
+from design import METHODS, ON_POLICY, WAYS, Task
+
+SAID = {
+    "recorded": "recorded", "same seed": "replayed, same seed", "fresh seed": "replayed, fresh seed",
+    "pipeline": "fitted pipeline", "uniform": "uniform, equal mean", ON_POLICY: "without lag",
+}  # fmt: skip
+NAMED = {"pipeline": "the fitted pipeline", "uniform": "the uniform buffer"}
+
+
+def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
+    """Markdown, with the pictures `lags.png` and `scores.png` beside it."""
+    wanted = len(METHODS) * seeds * sum(1 + len(WAYS) * len(task.loads) for task in tasks)
+    found = list(comparisons(frame))
+    parts = [
+        "<!-- Made by `python experiments/real_lag --publish`: edit experiments/real_lag/page.py. -->",
+        "# Is a simulated lag the real one?",
+        "*Actors and learner race as processes, and lag is whatever comes of that. Does a simulation come to the same "
+        "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
+        "the mean of lag enough, or does its distribution matter?*",
+        "## What was run",
+        _design(frame, tasks, wanted),
+        "## Lag",
+        "![Lag, recorded and modelled](lags.png)",
+        _lag_words(frame),
+        _lag_table(frame),
+        "## Scores",
+        "![Final scores](scores.png)",
+        _score_words(frame, found),
+        _score_table(found),
+        "## Is mean lag enough?",
+        _answer(found),
+        "## What it does not say",
+        "Two tasks, three methods at one learning rate each, one machine that other work shared. A pair is a seed, of "
+        f"which there are {frame['seed'].nunique()}: differences much smaller than the margin cannot be seen. The real "
+        "actors are paced by stated seconds (`delay`, `train`), so that the load decides about lag, not the machine; "
+        "lag that swings with the load of a cluster is not in here. The pipeline is fitted with two numbers of a "
+        "recording, mean and deviation of the time of a row.",
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
+    lines = [
+        f"{len(frame)} of {wanted} runs: {', '.join(METHODS)} under three loads on each task"
+        + (", the rest still to be made." if len(frame) < wanted else ".")
+        + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
+        "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
+        "whose mean lag is nearest (one run where two loads have the same K). Without lag: K = 1, with fresh seeds.",
+        "",
+        "| task | load | lag model |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {task.env} | {load} | `{text}` |" for task in tasks for load, text in task.loads.items()]
+    lines += [
+        "",
+        "The traces lie in `results/reference/real_lag/traces`, and "
+        "`LAG=trace:results/reference/real_lag/traces/<run>.parquet` replays one under any method and "
+        "seed. `python experiments/real_lag` goes on with the runs, and "
+        "`python experiments/real_lag --publish` packs and draws what there is.",
+    ]
+    return "\n".join(lines)
+
+
+def _lag_words(frame: pd.DataFrame) -> str:
+    same = frame[frame["way"] == "same seed"]
+    found = lags(frame).set_index(["task", "load", "way"])
+    said = [
+        f"Replayed with the same seed, {int(same['bits'].sum())} of {len(same)} runs had the recorded metrics bit for "
+        "bit, in every phase."
+    ]
+    for way in ("pipeline", "uniform"):
+        some = found.xs(way, level="way") if way in found.index.get_level_values("way") else None
+        if some is not None:
+            task, load = some["distance"].idxmax()
+            least, most = some["distance"].min(), some["distance"].max()
+            said.append(
+                f"The histogram of {NAMED[way]} is {least:.2f} to {most:.2f} phases from the recorded one "
+                f"(Wasserstein's distance, in the mean of a load), the most with {load} on {task}."
+            )
+    return " ".join(said)
+
+
+def _lag_table(frame: pd.DataFrame) -> str:
+    lines = ["| task | load | " + " | ".join(SAID[w] for w in ("recorded", "pipeline", "uniform")) + " |"]
+    lines.append("|---|---|---|---|---|")
+    found = lags(frame)
+    for (task, load), part in found.groupby(["task", "load"], sort=False):
+        ways = part.set_index("way")
+        cells = []
+        for way in ("recorded", "pipeline", "uniform"):
+            if way not in ways.index:
+                cells.append("–")
+                continue
+            row = ways.loc[way]
+            spread = f" ± {row['spread']:.2f}" if row["n"] > 1 else ""
+            apart = "" if way == "recorded" else f", {row['distance']:.2f} away"
+            cells.append(f"{row['mean']:.2f}{spread}{apart}")
+        lines.append(f"| {task} | {load} | {' | '.join(cells)} |")
+    return "\n".join(
+        [*lines, "", "Mean lag in phases ± its deviation over runs; how far the histogram is away."]
+    )
+
+
+def _score_words(frame: pd.DataFrame, found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
+    said = []
+    for task, part in frame.groupby("task", sort=False):
+        plain = part[part["way"] == ON_POLICY]
+        if plain.empty:
+            continue
+        line = (
+            f"On {task} learning gains {gain(part):.3g} without lag ({plain['untrained'].mean():.3g} to "
+            f"{plain['score'].mean():.3g})"
+        )
+        cost = {
+            load: d
+            for t, load, a, b, d in found
+            if (t, a, b) == (task, "recorded", ON_POLICY) and load != "all"
+        }
+        if cost:
+            line += "; real lag changes that by " + ", ".join(
+                f"{d.mean:+.0%} ({load}: {d.words})" for load, d in cost.items()
+            )
+        said.append(line + ".")
+    return " ".join(said)
+
+
+def _score_table(found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
+    lines = [
+        "| task | load | difference | mean [95 %] | seeds | smallest margin | in words |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for task, load, first, second, d in found:
+        low, high = d.wide
+        lines.append(
+            f"| {task} | {load} | {SAID[first]} − {SAID[second]} | {d.mean:+.0%} [{low:+.0%}, {high:+.0%}] | {d.n} | "
+            f"{d.margin:.0%} | {d.words} |"
+        )
+    note = (
+        "Differences of final scores, in shares of what learning gains without lag; Student's intervals over seeds, "
+        f"each the mean over methods. *The same within the margin*: the 90 % interval lies within ± {MARGIN:.0%} (two "
+        "one-sided tests at 5 %); the smallest margin is the one with which they would be."
+    )
+    return "\n".join([*lines, "", note])
+
+
+def _answer(found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
+    """From the last four comparisons of each task and load."""
+    return "\n".join(f"- {line}" for line in _answers(found))
+
+
+def _answers(found: Sequence[tuple[str, str, str, str, Difference]]) -> Iterator[str]:
+    for first, second, effect in PAIRS[1:]:
+        mine = [
+            (task, load, d) for task, load, a, b, d in found if (a, b) == (first, second) and load != "all"
+        ]
+        if not mine:
+            continue
+        words: dict[str, list[str]] = {}
+        for task, load, d in mine:
+            words.setdefault(d.words, []).append(f"{load} on {task}")
+        said = "; ".join(f"{word}: {_listed(places, len(mine))}" for word, places in words.items())
+        yield f"**{SAID[first]} against {SAID[second]}** ({effect}): {said}."
+
+
+def _listed(places: Sequence[str], of: int) -> str:
+    return f"all {of} loads" if len(places) == of else ", ".join(places)

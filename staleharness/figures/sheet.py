@@ -1,0 +1,129 @@
+"""A table of a page: numbers with their intervals, as HTML and as Markdown.
+
+A picture of a table cannot be read on a telephone, searched or copied; this can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ..base.text import rows_to_csv
+
+SHADES = ((247, 247, 242), (156, 195, 220), (27, 94, 140))  # light to dark, of 0, ½ and 1: also in grey
+DARK = 0.62  # of a shade: from here on the text is white
+DRAFT = "DRAFT, runs are missing."
+CSV = ("block", "row", "column", "value", "interval")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a cell: the value, below it its interval or n, and how dark the cell is (0 to 1; None: white)."""
+
+    value: str
+    below: str = ""
+    shade: float | None = None
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """One table: entries [rows, columns] with their names; `corner` says what the names are."""
+
+    title: str  # over it, where there are several
+    corner: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Entry]]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Tables that belong together. `about` says n, intervals and scale, as the second line of a figure does."""
+
+    title: str
+    about: Sequence[str]
+    blocks: Sequence[Block]
+    draft: bool = False  # runs are missing
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands under the tables."""
+        said = [f"{text[0].upper()}{text[1:]}." for text in self.about if text]
+        return [DRAFT, *said] if self.draft else said
+
+    def markdown(self) -> str:
+        parts = []
+        for block in self.blocks:
+            if len(self.blocks) > 1:
+                parts.append(f"*{_plain(block.title)}*\n")
+            heads = [block.corner, *block.columns]
+            table = [heads, ["---", *["---:"] * len(block.columns)]]
+            table += [[label, *map(_words, entries)] for label, entries in block.rows]
+            parts += ["\n".join(f"| {' | '.join(map(_plain, line))} |" for line in table), ""]
+        return "\n".join([*parts, f"*{_plain(' '.join(self.lines))}*"])
+
+    def html(self) -> str:
+        """Elements to stand inside a page with the style of the reports; every text is escaped."""
+        return "\n".join(
+            [*map(self._block, self.blocks), f'<p class="about">{escape(" ".join(self.lines))}</p>']
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<h3>{escape(self.title)}</h3>\n{self.html()}"
+
+    def _block(self, block: Block) -> str:
+        title = f"<h3>{escape(block.title)}</h3>\n" if len(self.blocks) > 1 else ""
+        heads = "".join(f'<th scope="col" class="num">{escape(name)}</th>' for name in block.columns)
+        body = "\n".join(
+            f'<tr><th scope="row">{escape(label)}</th>{"".join(map(_cell, entries))}</tr>'
+            for label, entries in block.rows
+        )
+        return (
+            f'{title}<div class="scroll"><table class="sheet">\n<thead><tr><th scope="col">{escape(block.corner)}</th>'
+            f"{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+        )
+
+    def to_csv(self) -> str:
+        """A line per cell: block, row, column, value, interval."""
+        return rows_to_csv([dict(zip(CSV, line, strict=True)) for line in self._cells()], CSV)
+
+    def _cells(self) -> Iterator[tuple[str, str, str, str, str]]:
+        for block in self.blocks:
+            for label, entries in block.rows:
+                for column, entry in zip(block.columns, entries, strict=True):
+                    yield block.title, label, column, entry.value, entry.below
+
+
+def _cell(entry: Entry) -> str:
+    below = f"<br><small>{_unbroken(entry.below)}</small>" if entry.below else ""
+    value = f"<b>{escape(entry.value)}</b>" if entry.bold else escape(entry.value)
+    style = ""
+    if entry.shade is not None:
+        style = f' style="background:{colour(entry.shade)}{";color:#fff" if entry.shade > DARK else ""}"'
+    return f'<td class="num"{style}>{value}{below}</td>'
+
+
+def _unbroken(text: str) -> str:
+    """HTML in which a line breaks between an interval and n, and never inside one of them."""
+    return re.sub(r"(?<=,) | (?==)|(?<==) | (?=to )|(?<=to) ", "&nbsp;", escape(text))
+
+
+def colour(shade: float) -> str:
+    """`#rrggbb` between the `SHADES`, of a number that is held to 0..1."""
+    place = 2 * min(1.0, max(0.0, shade))
+    low, high = (SHADES[0], SHADES[1]) if place <= 1 else (SHADES[1], SHADES[2])
+    part = place if place <= 1 else place - 1
+    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
+
+
+def _words(entry: Entry) -> str:
+    value = f"**{entry.value}**" if entry.bold else entry.value
+    return f"{value} {entry.below}".rstrip()
+
+
+def _plain(text: str) -> str:
+    """Markdown text that no bar or line end can break out of."""
+    return " ".join(text.replace("|", "\\|").split())

@@ -1,0 +1,108 @@
+"""What a page says of a claim: the verdict, what was seen, and the table of the tests behind it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ..statistics.claims.contrast import Contrast
+from ..statistics.claims.reading import Reading
+from ..statistics.claims.tested import PERCENT, Row, Tested
+from .shown import Shown
+
+UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
+HEADS = (
+    "part of the claim",
+    "",
+    "compared",
+    "difference [95 %]",
+    "p of no difference",
+    "n",
+    "by environment",
+    "",
+)
+OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
+SAID = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
+
+
+def standing(s: Shown) -> str:
+    """The verdict in words, also where there is none."""
+    reading = s.reading
+    return reading.verdict or (NO_CLAIM if reading.saw else UNSEEN)
+
+
+def standing_on(page: str) -> str:
+    """The verdict that the text of a figure on a page gives."""
+    found = SAID.search(page)
+    return found[1] if found else UNSEEN
+
+
+def said_lines(s: Shown) -> list[str]:
+    """The Markdown of verdict, text and tests."""
+    reading = s.reading
+    lines = [f"**Verdict:** {standing(s)}.", ""]
+    if reading.saw:
+        lines += [f"**We saw:** {reading.saw}", ""]
+    if rows := test_rows(reading):
+        head, *body = rows
+        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *body)]
+        lines += [table[0], "|" + "---|" * len(head), *table[1:], ""]
+    return lines
+
+
+def test_rows(reading: Reading) -> list[list[str]]:
+    """A row for each comparison, headings first; empty where nothing was tested. Columns that no row fills are left
+    out."""
+    rows = [row for tested in reading.tested for row in _part(tested)]
+    if not rows:
+        return []
+    used = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
+    return [[row[i] for i in used] for row in (list(HEADS), *rows)]
+
+
+def _part(tested: Tested) -> list[list[str]]:
+    rows = []
+    for i, row in enumerate(tested.rows):
+        several = len(tested.rows) > 1
+        said = [tested.part.says, OUTCOMES[tested.outcome]] if i == 0 else ["", ""]
+        rows.append([*said, *_cells(tested, row), OUTCOMES[row.outcome] if several else ""])
+    return rows
+
+
+def _cells(tested: Tested, row: Row) -> list[str]:
+    """What is compared, the difference with its interval, p, n, and the same by environment."""
+    made = row.made
+    if made is None:
+        return [row.text, row.why or "–", "", "", ""]
+    part = tested.part
+    margin = f" (margin {_number(tested, part.margin)})" if part.margin else ""
+    envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in made.envs.items()]
+    return [
+        row.text, _interval(tested, made) + margin, _p(made.p), str(made.n), ", ".join(envs) if len(envs) > 1 else "",
+    ]  # fmt: skip
+
+
+def _interval(tested: Tested, made: Contrast) -> str:
+    value = _number(tested, made.value)
+    if made.low is None or made.high is None:
+        return f"{value} [one seed]"
+    return f"{value} [{_number(tested, made.low)}, {_number(tested, made.high)}]"
+
+
+def _number(tested: Tested, value: float) -> str:
+    """With two digits that count, of shares in per cent."""
+    if tested.part.ratio:
+        return f"× {math.exp(value):.2g}"
+    if tested.part.what in PERCENT:
+        text = f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.1f} %"
+    elif tested.part.what == "return" or abs(value) >= 100:
+        text = f"{value:.0f}"
+    else:
+        text = f"{value:.2f}" if abs(value) >= 0.1 or tested.part.what == "score" else f"{value:.2g}"
+    if not any(c in "123456789" for c in text):
+        text = text.replace("-", "")  # no minus before a zero
+    return text.replace("-", "−")
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"

@@ -1,0 +1,124 @@
+"""One number of one run: what the parts of a claim compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import UserError
+from ...store.cells import Cell, cell_of
+from ...store.stored_run import StoredRun
+from ...store.study import plain_env
+from ..aggregate import area
+from ..falls import SHARE, WINDOW, falls
+from ..normalise import normaliser_of
+from ..results import Results
+from ..retained import LEARNED, random_returns
+from ..scores import Array, final_score
+from ..table import Table
+
+Measure = Callable[[StoredRun], float]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The runs of a study, and the table that gives them a scale."""
+
+    results: Results
+    table: Table
+
+    def envs(self, env: str = "") -> list[str]:
+        """All environments, or the one asked for, with or without its version. Raises `UserError`."""
+        found = [e for e in self.results.grid.envs if not env or plain_env(env) == plain_env(e)]
+        if not found:
+            raise UserError(f"env={env!r}: these results have {', '.join(self.results.grid.envs)}")
+        return found
+
+    def runs(self, label: str, k: int, env: str) -> dict[int, StoredRun]:
+        """The runs of a cell by seed."""
+        return {run.seed: run for run in self.results.grid.cells.get(Cell(label, k, env), [])}
+
+    def capacity(self, k: int | None) -> int:
+        """The capacity asked for, or the only one there is. Raises `UserError`."""
+        known = self.results.grid.capacities
+        if k is None and len(known) == 1:
+            return known[0]
+        if k is None or k not in known:
+            raise UserError(f"K={k}: these results have {', '.join(map(str, known))}")
+        return k
+
+    def zero(self, env: str) -> float:
+        """The score that counts as nothing: a random policy's, or 0 of an accuracy. Raises `UserError`."""
+        if self.table.settings["normalise"] == "raw":
+            return 0.0
+        known = random_returns([env], self.table.settings["score"])
+        if env not in known:
+            raise UserError(f"{env}: what a random policy returns is not known")
+        return known[env]
+
+    def learned(self, label: str, env: str) -> bool:
+        """Whether a method gained at K = 1 at least a tenth of what the best one did: if not, there is nothing to
+        keep."""
+        score, zero = self.table.settings["score"], self.zero(env)
+        gains = {
+            c.label: float(np.mean([final_score(r, score) for r in rs])) - zero
+            for c, rs in self.results.grid.cells.items()
+            if (c.capacity, c.env) == (1, env)
+        }
+        return label in gains and gains[label] > 0 and gains[label] >= LEARNED * max(gains.values())
+
+
+def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
+    """score, area: as the table normalises them; return: as it is; kept: the return above the zero of its environment
+    (whoever compares divides it by that at K = 1); fell: when the reward first fell; otherwise a column of the metrics
+    over `phases`."""
+    score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
+    if what == "score":
+        return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
+    if what == "area":
+        return lambda run: area(run, scale, score)
+    if what == "return":
+        return lambda run: final_score(run, score)
+    if what == "kept":
+        return lambda run: final_score(run, score) - evidence.zero(cell_of(run).env)
+    if what == "fell":
+        return _fell
+    return lambda run: column(run, what, phases, reduce)
+
+
+def _fell(run: StoredRun) -> float:
+    """Steps at which the reward fell. Raises `UserError` where it never did."""
+    when = falls(run, "reward", SHARE, 0, WINDOW)[1]
+    if math.isnan(when):
+        raise UserError(f"the reward of {run.label}, seed {run.seed}, never fell")
+    return when
+
+
+def column(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
+    """A column of a run's metrics over phases (from the first, up to before the second), without those that lack it.
+    Raises `UserError` where no phase has it."""
+    held = run.column(name)
+    values = np.empty(0) if held is None else held[slice(*phases)] if phases else held
+    values = values[~np.isnan(values)]
+    if not len(values):
+        raise UserError(f"run {run.id} ({run.label}) has no {name!r} in the phases asked for")
+    return REDUCERS[reduce](values)
+
+
+def _change(values: Array) -> float:
+    """From the first quarter to the last."""
+    quarter = max(1, len(values) // 4)
+    return float(values[-quarter:].mean() - values[:quarter].mean())
+
+
+REDUCERS: Mapping[str, Callable[[Array], float]] = {
+    "mean": lambda v: float(v.mean()),
+    "max": lambda v: float(v.max()),
+    "geometric": lambda v: float(np.exp(np.log(v).mean())),
+    "change": _change,
+    "jump": lambda v: float(np.abs(np.diff(v)).mean()),  # from phase to phase
+    "turn": lambda v: float(np.corrcoef(np.diff(v)[:-1], np.diff(v)[1:])[0, 1]),  # of successive jumps
+}

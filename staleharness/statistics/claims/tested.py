@@ -1,0 +1,149 @@
+"""Parts of a claim tested on stored runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import UserError
+from ..display import display
+from ..scores import Array
+from .contrast import Contrast, contrast
+from .measured import Evidence, measure
+from .part import Outcome, Part, all_of
+from .warned import warned
+
+NAMES = {
+    "area": "area under the curve",
+    "kept": "share kept",
+    "clipped": "share without gradient",
+    "tv_end": "total variation",
+    "tv_data": "backward total variation",
+    "grad_norm": "norm of the gradient",
+    "algorithm/filter_active": "share of minibatches filtered",
+    "second_moment_ratio": "second moment",
+    "fell": "step of the fall",
+    "seconds/proximal": "seconds of the proximal step",
+}
+PERCENT = ("kept", "clipped", "warned", "algorithm/filter_active")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison."""
+
+    text: str  # what is compared
+    made: Contrast | None  # None where it cannot be had
+    outcome: Outcome
+    why: str = ""  # it cannot be had
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A part and what became of it."""
+
+    part: Part
+    rows: Sequence[Row]
+
+    @property
+    def outcome(self) -> Outcome:
+        return all_of([row.outcome for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Term:
+    """A mean over seeds that enters a comparison, with its sign; as a share of that at K = 1 where asked."""
+
+    label: str
+    k: int
+    sign: float
+    share: bool
+
+
+def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None) -> Tested:
+    """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
+    if part.untested:
+        return Tested(part, [Row("not tested", None, "open", part.untested)])
+    if part.what == "warned":
+        made = warned([run for run in evidence.results if not part.of or run.label in part.of])
+        return Tested(part, [Row(made.text, made.contrast, made.contrast.outcome(part.be, part.margin))])
+    ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
+    rows = []
+    for k in ks:
+        for label in part.of:
+            for other in part.over or ("",):
+                if other != label:
+                    rows.append(_row(part, evidence, label, other, k, names or {}))
+    return Tested(part, rows)
+
+
+def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]) -> Row:
+    share = part.what == "kept"
+    terms = [Term(label, k, 1.0, share)]
+    other_k = k if part.over_k is None or part.beyond else part.over_k
+    terms += [Term(other, other_k, -1.0, share)] if other else []
+    if part.over_k is not None and (part.beyond or not other):
+        # alone: the same method at another K; beyond: less the same difference there
+        terms += [Term(t.label, part.over_k, -t.sign, share) for t in list(terms)]
+    made: Contrast | None = None
+    why = ""
+    try:
+        made = compare(evidence, terms, part)
+    except UserError as error:
+        why = str(error)
+    text = _text(part, label, other, k, names, len(evidence.results.grid.capacities) > 1)
+    return Row(text, made, made.outcome(part.be, part.margin) if made else "open", why)
+
+
+def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
+    """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
+    Raises `UserError` where there is none, or nothing to take a share of."""
+    cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
+    plain = measure(part.what, evidence, part.phases, part.reduce)
+    values = (lambda run: math.log(plain(run))) if part.ratio else plain
+    tasks: dict[str, Array] = {}
+    for env in evidence.envs(part.env):
+        held = [evidence.runs(label, k, env) for label, k in cells]
+        seeds = sorted(set.intersection(*(set(h) for h in held)))
+        if not seeds:
+            continue
+        for t in terms:
+            if t.share and not evidence.learned(t.label, env):
+                raise UserError(f"{t.label} did not learn on {env} without lag")
+        tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
+    if not tasks:
+        raise UserError("no seed has all runs that are compared")
+    than = part.than or 0.0
+    return contrast(tasks, _statistic(terms, cells, math.log(than) if part.ratio and than else than))
+
+
+def _statistic(
+    terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float
+) -> Callable[[Array], float]:
+    def of(means: Array) -> float:
+        total = -than
+        for t in terms:
+            value = means[cells.index((t.label, t.k))]
+            total += t.sign * float(value / means[cells.index((t.label, 1))] if t.share else value)
+        return total
+
+    return of
+
+
+def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
+    """`share kept, VACO − PPO-clip, K = 16`; without K where there are not several."""
+    what = NAMES.get(part.what, part.what.replace("_", " "))
+    if part.than is not None:
+        what += f" {'/' if part.ratio else '−'} {part.than:g}"
+    sign = "/" if part.ratio else "−"
+    who = display(label, names) + (f" {sign} {display(other, names)}" if other else "")
+    where = f"K = {k}" if several else ""
+    if part.over_k is not None:
+        where += f" {sign} K = {part.over_k}"
+    if part.reduce in ("change", "jump", "turn"):
+        what += f" ({part.reduce})"
+    when = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
+    return ", ".join(filter(None, [what, who, where, when, part.env, part.study]))

@@ -1,0 +1,80 @@
+"""The share of its on-policy score that a method keeps as its data get older: mean over environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..store.cells import Cell, Grid
+from .bootstrap import percentiles, resample, stable_seed
+from .normalise import constants
+from .scores import Array, final_score
+
+REPS = 2000
+LEARNED = 0.1  # share of the best method's gain over random that counts as having learned
+
+
+class Kept(NamedTuple):
+    """Share of the K = 1 score above random that is left at a capacity, with its interval."""
+
+    share: float
+    low: float | None
+    high: float | None
+
+
+def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
+    """What a fresh policy returns, for the environments of which we know it (`normalisation.json`)."""
+    held = constants()["envs"]
+    known = {env: held.get(env, {}).get("random", {}).get(score) for env in envs}
+    return {env: float(entry["return"]) for env, entry in known.items() if entry}
+
+
+def retained(
+    found: Grid,
+    label: str,
+    k: int,
+    score: str,
+    *,
+    base: tuple[str, int] | None = None,
+    accuracy: bool = False,
+) -> Kept | None:
+    """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
+
+    `base`: the (algorithm, K) that stands for no lag, where it is not this one at K = 1. An `accuracy` is counted
+    from 0.
+
+    None where a method has no runs at K or at 1, no environment has a known random return, or the method did not
+    learn at K = 1 in one of them (it gained less than a tenth of what the best method did): there is nothing to keep,
+    and a share of next to nothing says nothing. The interval resamples the seeds of both capacities independently.
+    """
+    zero = dict.fromkeys(found.envs, 0.0) if accuracy else random_returns(found.envs, score)
+    reference, fresh = base or (label, 1)
+    top, bottom, zeros = [], [], []
+    for env in found.envs:
+        at_k, at_1 = (found.cells.get(Cell(who, c, env), []) for who, c in ((label, k), (reference, fresh)))
+        if at_k and at_1 and env in zero:
+            top.append(np.array([final_score(r, score) for r in at_k]))
+            bottom.append(np.array([final_score(r, score) for r in at_1]))
+            zeros.append(zero[env])
+            best = max(
+                np.mean([final_score(r, score) for r in rs])
+                for c, rs in found.cells.items()
+                if (c.capacity, c.env) == (fresh, env) and (base is None or c.label == reference)
+            )
+            if bottom[-1].mean() - zero[env] < LEARNED * (best - zero[env]) or best <= zero[env]:
+                return None
+    if not top:
+        return None
+    share = float(_share(top, bottom, zeros))
+    if (label, k) == (reference, fresh) or min(map(len, [*top, *bottom])) < 2:
+        return Kept(share, None, None)
+    rng = np.random.default_rng(stable_seed("retained", label, k))
+    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
+    return Kept(share, float(low[0]), float(high[0]))
+
+
+def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:
+    shares = [(t.mean(axis=-1) - z) / (b.mean(axis=-1) - z) for t, b, z in zip(top, base, zeros, strict=True)]
+    return np.asarray(np.mean(shares, axis=0))

@@ -1,0 +1,148 @@
+"""Completions sampled by a real pretrained model on CPU cores: ours against `generate` of transformers and the bound.
+
+    python tests/benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 2]
+
+The model is SmolLM2-135M (`MODEL=smollm2`) in float32, the prompts are questions in its chat template, and nothing
+ends before the limit, so that both sample the same number of tokens at temperature 1. `generate` is as transformers
+ships it, with its cache, and reads a prompt once per completion. The bound is matrix products alone: those of every
+layer and of the logits for each token that is sampled, and those of every layer for each prompt read once, with the
+same rows at a time.
+
+Each takes its turn (ours, theirs, the bound, ours, ...). Printed are tokens per second and the ratios: the median over
+the rounds, with the smallest and the largest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
+
+QUESTIONS = (
+    "Tom has {a} apples and buys {b} more. How many apples does he have?",
+    "A box holds {a} pens. How many pens do {b} boxes hold?",
+    "Mia had {a} stickers and gave {b} of them away. How many has she left?",
+)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--completions", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
+    asked = parser.parse_args(words)
+    if asked.quick:
+        asked.tokens, asked.rounds = 16, 1
+    ways = prepared(asked)
+    sampled = asked.prompts * asked.completions * asked.tokens
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(asked.rounds + 1):
+        for name, act in ways.items():
+            begin = time.perf_counter()
+            act()
+            if turn or asked.rounds == 1:  # the first round warms up
+                seconds[name].append(time.perf_counter() - begin)
+    print(
+        f"{asked.prompts} prompts x {asked.completions} completions x {asked.tokens} tokens, "
+        f"{asked.threads} threads, {len(seconds['ours'])} rounds"
+    )
+    for name, times in seconds.items():
+        rates = [sampled / each for each in times]
+        print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
+    for name in ("generate", "products alone"):
+        ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
+        print(f"  ours to {name:16} {spread(ratios, '.2f')}")
+    return 0
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """What takes its turns, by name."""
+    import numpy as np
+    import torch
+
+    from staleharness.language.decoder import Request, make_decoder
+    from staleharness.language.model.causal_lm import CausalLM
+    from staleharness.language.prompt_set import pad_left
+    from staleharness.language.spec import LanguageSpec
+    from staleharness.simulator.buffer import PolicyBuffer
+    from staleharness.task import find_env
+
+    torch.set_num_threads(asked.threads)
+    torch.set_deterministic_debug_mode("error")  # as every run of ours has it
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+    spec = LanguageSpec.from_dict({
+        "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "completion_tokens": asked.tokens,
+        "threads": asked.threads,
+    })  # fmt: skip
+    source, _ = find_env("gsm8k")[1]().weights(spec, print)  # type: ignore[attr-defined]
+    policy = CausalLM(source, spec)
+    policy.end = [-1]  # no token ends a completion
+    buffer = PolicyBuffer(1)
+    buffer.push(policy.snapshot(0, 0))
+    tokens = [
+        policy.tokenizer.apply_chat_template(
+            [{"role": "user", "content": QUESTIONS[i % len(QUESTIONS)].format(a=i + 2, b=i + 3)}],
+            add_generation_prompt=True, return_dict=True,
+        )["input_ids"]
+        for i in range(asked.prompts)
+    ]  # fmt: skip
+    prompt, mask = (
+        x.repeat_interleave(asked.completions, 0) for x in pad_left(tokens, policy.pad, policy.device)
+    )
+    uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), asked.tokens), np.float32))
+    versions = np.zeros((len(prompt), 1), np.int64)
+    request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
+    decoder = make_decoder("transformers", policy)
+
+    def ours() -> None:
+        assert decoder.complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
+
+    def generate() -> None:
+        torch.manual_seed(0)
+        torch.set_deterministic_debug_mode("default")  # as its users have it
+        answer = policy.model.generate(
+            prompt, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
+            max_new_tokens=asked.tokens, min_new_tokens=asked.tokens, pad_token_id=policy.pad,
+        )  # fmt: skip
+        torch.set_deterministic_debug_mode("error")
+        assert answer.shape[1] == prompt.shape[1] + asked.tokens
+
+    layers = [
+        [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj, layer.self_attn.o_proj,
+         layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
+        for layer in policy.model.model.layers
+    ]  # fmt: skip
+    inside = [linear.weight.detach() for layer in layers for linear in layer]
+    head = policy.model.get_output_embeddings().weight.detach()
+    given = {weight.shape[1]: torch.randn(len(prompt), weight.shape[1]) for weight in [*inside, head]}
+    read = {weight.shape[1]: torch.randn(sum(map(len, tokens)), weight.shape[1]) for weight in inside}
+
+    def products() -> None:
+        with torch.no_grad():
+            for weight in inside:
+                torch.nn.functional.linear(read[weight.shape[1]], weight)
+            for _ in range(asked.tokens):
+                for weight in (*inside, head):
+                    torch.nn.functional.linear(given[weight.shape[1]], weight)
+
+    return {"ours": ours, "generate": generate, "products alone": products}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

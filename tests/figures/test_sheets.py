@@ -1,0 +1,241 @@
+"""The tables of pages: each number by hand, and what becomes of them as HTML, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.figures import phase_diagram, risk_table, score_and_time
+from staleharness.figures.drawings import draw, sheet
+from staleharness.figures.sheet import Block, Entry, Sheet, colour
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics import retained
+from staleharness.statistics.results import Results
+from staleharness.statistics.table import Table
+from staleharness.store.cells import grid
+from staleharness.store.store import Store
+from staleharness.store.stored_run import StoredRun
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained, "REPS", 200)
+
+
+def quick(runs: list[StoredRun]) -> Table:
+    return stats.table(runs, reps=50, engine="quick")
+
+
+def read(root: Path) -> list[StoredRun]:
+    return Store(root).read_all()
+
+
+# --- what becomes of a table
+
+HOSTILE = "<i>|\n# x"
+TABLE = Sheet(
+    "Kept",
+    ["share kept; n = 2", ""],
+    [
+        Block(
+            "all",
+            HOSTILE,
+            ["K = 1"],
+            [("ppo", [Entry("0.5", "[0.4, 0.6]", 1.0, bold=True)]), (HOSTILE, [Entry(HOSTILE)])],
+        )
+    ],
+)
+
+
+def test_markdown_has_a_line_per_row_and_no_name_breaks_out_of_its_cell() -> None:
+    lines = TABLE.markdown().splitlines()
+    assert lines[:5] == [
+        "| <i>\\| # x | K = 1 |",
+        "| --- | ---: |",
+        "| ppo | **0.5** [0.4, 0.6] |",
+        "| <i>\\| # x | <i>\\| # x |",
+        "",
+    ]
+    assert lines[5] == "*Share kept; n = 2.*"
+
+
+def test_html_escapes_every_text_and_shades_cells() -> None:
+    page = TABLE.html()
+    assert "<i>" not in page and page.count("&lt;i&gt;") == 3
+    assert (
+        '<td class="num" style="background:#1b5e8c;color:#fff"><b>0.5</b><br><small>[0.4,&nbsp;0.6]</small></td>'
+        in page
+    )
+    assert '<th scope="col" class="num">K = 1</th>' in page and '<th scope="row">ppo</th>' in page
+    assert TABLE._repr_html_().startswith("<h3>Kept</h3>")
+
+
+def test_csv_has_a_line_per_cell() -> None:
+    rows = list(csv.DictReader(io.StringIO(TABLE.to_csv())))
+    assert rows[0] == {
+        "block": "all",
+        "row": "ppo",
+        "column": "K = 1",
+        "value": "0.5",
+        "interval": "[0.4, 0.6]",
+    }
+    assert len(rows) == 2
+
+
+def test_where_runs_are_missing_the_table_says_so_first() -> None:
+    draft = Sheet("Kept", ["n = 2"], TABLE.blocks, draft=True)
+    assert draft.lines == ["DRAFT, runs are missing.", "N = 2."] and "DRAFT" in draft.html()
+
+
+def test_shades_are_those_between_the_three_colours() -> None:
+    known = LinearSegmentedColormap.from_list("x", ["#F7F7F2", "#9CC3DC", "#1B5E8C"], N=10001)
+    for shade in (-1.0, 0.0, 0.2, 0.5, 0.71, 1.0, 2.0):
+        theirs = to_hex(known(min(1.0, max(0.0, shade))))
+        ours = colour(shade)
+        assert all(abs(int(ours[i : i + 2], 16) - int(theirs[i : i + 2], 16)) <= 1 for i in (1, 3, 5))
+
+
+def test_a_table_asked_for_as_a_figure_is_told_where_to_ask(tmp_path: Path) -> None:
+    results = Results.of([write_run(tmp_path, "spo", seed, sampled=1.0 + seed) for seed in (0, 1)])
+    with pytest.raises(
+        UserError, match=r"risk_table is a table, not a figure: sheet\('risk_table', results\)"
+    ):
+        draw("risk_table", results)
+    with pytest.raises(UserError, match=r"staleness is a figure, not a table: draw\('staleness', results\)"):
+        sheet("staleness", results)
+    with pytest.raises(UserError, match="did you mean 'risk_table'"):
+        sheet("risk_tabel", results)
+    assert sheet("risk_table", results).title == "Score kept, by lag"
+
+
+# --- what is reached, and in what time
+
+
+def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
+    def made(label: str, seed: int, k: int, score: float) -> StoredRun:
+        own = {"sampled": score, "deterministic": score, "kind": "language", "phases": 2}
+        return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
+
+    runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
+    for run, seconds in zip(runs, (30.0, 60.0), strict=False):
+        timing = {
+            "collect": [seconds] * 2,
+            "learn": [15.0] * 2,
+            "evaluate": [99.0] * 2,
+            "proximal": [0.0, 9.0],
+        }
+        pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
+    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
+    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
+    made_of = score_and_time.score_and_time(Results.of(runs), quick(runs))
+    score, time, share = made_of.blocks
+    (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
+    interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
+    absent = Entry("–")
+    assert list(score.columns) == ["K = 1", "K = 4"]
+    assert score.rows == [("A-3PO", [Entry("0.600", interval), absent]), ("SPO", [absent, Entry("0.250")])]
+    assert time.rows == [
+        ("A-3PO", [Entry("2.00", "(1.50 to 2.50)"), absent]),
+        ("SPO", [absent, Entry("0.07")]),
+    ]
+    assert share.rows == [("A-3PO", [Entry("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, Entry("0.0")])]
+    assert [block.title for block in made_of.blocks] == [
+        "final greedy accuracy", "training time, minutes", "of it in the proximal step, %",
+    ]  # fmt: skip
+
+
+def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
+    assert [score_and_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+        "seconds", "minutes", "minutes", "hours",
+    ]  # fmt: skip
+
+
+# --- the phase diagram
+
+
+def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -> None:
+    for k, best in ((1, 0.1), (4, 0.01)):
+        for rate in (0.01, 0.1):
+            for seed in (0, 1):
+                level = 100.0 * (rate == best) + seed
+                settings = {"learning_rate": rate, "hyper": {}}
+                write_run(
+                    tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings
+                )
+    runs = read(tmp_path)
+    (block,) = phase_diagram.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").blocks
+    assert block.title == "SPO" and list(block.columns) == ["K = 1", "K = 4"]
+    assert [(name, [entry.bold for entry in row]) for name, row in block.rows] == [
+        ("0.1", [True, False]), ("0.01", [False, True]),
+    ]  # fmt: skip
+    table = {(r["capacity"], r["algorithm"]): r for r in quick(runs).rows}
+    row = table[1, "spo[learning_rate=0.1]"]
+    interval = f"[{row['iqm_low']:.2f}, {row['iqm_high']:.2f}]"
+    assert block.rows[0][1][0] == Entry(f"{row['iqm']:.2f}", interval, row["iqm"], True)
+
+
+# --- the risk table
+
+
+def test_the_share_kept_is_measured_from_a_random_policy() -> None:
+    assert retained.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+
+
+def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
+    zero = retained.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
+        for seed, share in enumerate(shares):
+            write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
+            write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
+    found = grid(read(tmp_path))
+    kept = retained.retained(found, "vaco", 4, "sampled")
+    assert kept is not None and kept.share == pytest.approx(0.4)
+    assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
+    assert retained.retained(found, "vaco", 1, "sampled") == retained.Kept(pytest.approx(1.0), None, None)
+    assert retained.retained(found, "vaco", 16, "sampled") is None
+
+
+def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
+    for label, gain in (("vaco", 1000.0), ("spo", 50.0)):
+        for k in (1, 4):
+            write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
+    runs = read(tmp_path)
+    assert retained.retained(grid(runs), "spo", 4, "sampled") is None
+    (block,) = risk_table.risk_table(Results.of(runs), quick(runs)).blocks
+    said = [[entry.value for entry in entries] for _, entries in block.rows]
+    unmeasured = ["not measured"] * 3
+    assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
+    assert said == [["100%", "100%", *unmeasured], ["–", "–", *unmeasured]]
+    assert list(block.columns) == [
+        "0–1: 0 steps (K = 1)", "0–1: 1 steps (K = 4)", "2–5: –", "6–20: –", "20+: –",
+    ]  # fmt: skip
+
+
+def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
+    names = [risk_table.band_name(risk_table.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
+    assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
+
+
+def test_methods_may_share_the_runs_without_lag(tmp_path: Path) -> None:
+    """On tokens, where the lag stands in the label, and accuracies are counted from 0."""
+    for label, lag, score in (
+        ("ppo_clip[lag=fixed:0]", 0, 0.8), ("ppo_clip[lag=fixed:4]", 4, 0.6), ("tis[lag=fixed:4]", 4, 0.2),
+    ):  # fmt: skip
+        for seed in (0, 1):
+            settings = {"lag": f"fixed:{lag}", "hyper": {}}
+            own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}
+            write_run(tmp_path, label, seed, env="word-problems", capacity=5, sampled=score, **own)
+    runs = read(tmp_path)
+    (block,) = risk_table.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
+    rows = {name: [entry.value for entry in entries] for name, entries in block.rows}
+    assert sorted(rows) == ["PPO-clip", "TIS"]
+    assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
+    assert "25%" in rows["TIS"] and "100%" not in rows["TIS"]

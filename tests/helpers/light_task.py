@@ -1,0 +1,50 @@
+"""A task of an array that starts at once: the real one but for its worker, which has no torch and nothing to learn. It
+counts phases, writes down how far it is after each, and ends as its job's spec says.
+
+spec: phases, nap (seconds a phase), ends ("done", "failed", "dies": without a word), stays (seconds after its
+last word, deaf to SIGTERM).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from staleharness.running.job import Job
+from staleharness.running.slurm import task
+
+
+def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+    place = Path(job.root) / job.run_id
+    with open(place.with_suffix(".lives"), "a") as lives:
+        print(os.getpid(), file=lives)
+    done = int(place.read_text()) if place.is_file() else 0
+    for phase in range(done + 1, job.spec["phases"] + 1):
+        time.sleep(job.spec["nap"])
+        own = place.with_suffix(f".{os.getpid()}")  # a task whose node is lost may go on beside its next life
+        own.write_text(str(phase))
+        own.rename(place)
+        tell({"phase": phase, "phases": job.spec["phases"], "at": time.monotonic()})
+        if told or asked_to_stop():
+            tell({"event": "interrupted", "message": f"stopped after phase {phase}"})
+            time.sleep(job.spec["stays"])
+            return
+    if job.spec["ends"] == "dies":
+        os._exit(3)
+    tell({"event": job.spec["ends"], "class": "Diverged", "message": "", "log_tail": ""})
+    time.sleep(job.spec["stays"])
+
+
+if __name__ == "__main__":
+    worker: Any = types.ModuleType("staleharness.running.worker")
+    worker.main = work
+    sys.modules[worker.__name__] = worker
+    sys.exit(task.main(Path(sys.argv[1]), os.environ))

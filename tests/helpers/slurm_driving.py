@@ -1,0 +1,79 @@
+"""The runner for Slurm, driven as a sweep drives it, with tasks of `light_task`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from staleharness.running.job import Job
+from staleharness.running.runner import Ended, Event, Progress
+from staleharness.running.runners.slurm import Slurm
+
+
+def job(
+    root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0
+) -> Job:
+    spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends, "stays": stays}
+    return Job(f"{number:012x}", "", spec, str(root), str(root))
+
+
+Act = Callable[[Slurm, Event], object]
+
+
+class Drive:
+    """Has a runner carry out jobs as a sweep does, and keeps what it hears."""
+
+    def __init__(self, runner: Slurm, jobs: list[Job], act: Act = lambda runner, event: None) -> None:
+        self.heard: list[Event] = []
+        self.ends: dict[int, Ended] = {}
+        runner.open([], Path(jobs[0].root))
+        try:
+            for each in jobs:
+                runner.start(each)
+            deadline = time.monotonic() + 90
+            while len(self.ends) < len(jobs):
+                assert time.monotonic() < deadline, "timed out"
+                for event in runner.poll(0.05):
+                    self.heard.append(event)
+                    if isinstance(event, Ended):
+                        self.ends[int(event.run_id, 16)] = event
+                    act(runner, event)
+        finally:
+            runner.close()
+
+    def told(self, number: int, what: str) -> list[Any]:
+        told = [e for e in self.heard if isinstance(e, Progress) and int(e.run_id, 16) == number]
+        return [event.content[what] for event in told]
+
+    def phases(self, number: int) -> list[int]:
+        return self.told(number, "phase")
+
+    def span(self, number: int) -> tuple[float, float]:
+        """When its first phase was done, and its last, by the clock of the machine."""
+        at = self.told(number, "at")
+        return at[0], at[-1]
+
+    def words(self) -> dict[int, str | None]:
+        return {number: event.word["event"] if event.word else None for number, event in self.ends.items()}
+
+
+def once(act: Callable[[Slurm], object], phase: int = 4, number: int = 0) -> Act:
+    """Does something when a run tells of a phase for the first time."""
+    left = [act]
+
+    def look(runner: Slurm, event: Event) -> None:
+        if (
+            isinstance(event, Progress)
+            and int(event.run_id, 16) == number
+            and event.content["phase"] >= phase
+        ):
+            while left:
+                left.pop()(runner)
+
+    return look
+
+
+def lives(root: Path, number: int) -> int:
+    return len((root / f"{number:012x}.lives").read_text().splitlines())

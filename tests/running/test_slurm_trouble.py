@@ -1,0 +1,213 @@
+"""The runner for Slurm in what a real one does not do when it is asked to: on the stand-in alone. And what needs no
+cluster: options, arrays on disk, words.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from slurm_clusters import StandIn
+from slurm_driving import Act, Drive, job, lives, once
+
+from staleharness.errors import UserError
+from staleharness.running.runner import Began, Demand, Event, Progress, Queued, make_runner
+from staleharness.running.runners import slurm
+from staleharness.running.runners.slurm import Slurm
+from staleharness.running.slurm.array import Array
+from staleharness.running.slurm.commands import SlurmError, State, compressed
+from staleharness.running.slurm.options import parse
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "TASK", "light_task")
+
+
+def test_a_task_that_is_put_back_more_than_four_times_in_ten_minutes_is_given_up(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    def again(runner: Slurm, event: Event) -> None:
+        if isinstance(event, Began):
+            stand_in.fault("preempt")
+
+    drive = Drive(Slurm(), [job(tmp_path, 0, phases=1000)], again)
+    assert drive.ends[0].word is None and drive.ends[0].kind == "Flapping"
+    assert drive.ends[0].how.startswith("being put back in the queue more than 4 times in 10 minutes (task ")
+    state, restarts = stand_in.tasks()["1_0"]
+    assert state in ("CANCELLED", "FAILED") and restarts in (5, 6)
+
+
+@pytest.mark.faults
+def test_a_task_that_is_put_back_now_and_then_is_not(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("staleharness.running.slurm.followed.FLAPS", (4, 0.1))
+    count = 0
+
+    def again(runner: Slurm, event: Event) -> None:
+        nonlocal count
+        if isinstance(event, Progress) and count < 6 and event.content["phase"] > 2 * count:
+            count += 1
+            stand_in.fault("preempt")
+
+    drive = Drive(Slurm(), [job(tmp_path, 0, phases=40)], again)
+    assert drive.words() == {0: "done"} and count == 6
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("accounting", [False, True])
+def test_a_task_that_the_queue_has_forgotten_is_remembered_by_accounting_or_not_at_all(
+    stand_in: StandIn, tmp_path: Path, accounting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in.set(remembers=0.0, accounting=accounting)
+    monkeypatch.setattr(slurm, "LOOKS", (1.0, 1.0))  # so that it ends, and is forgotten, between two
+    jobs = [job(tmp_path, 0, 10), job(tmp_path, 1, 3, ends="dies"), job(tmp_path, 2, 60)]
+    drive = Drive(Slurm(), jobs)
+    assert drive.words() == {0: "done", 1: None, 2: "done"}
+    said = "exit code 3 (task 1_1" if accounting else "an end that Slurm does not remember (task 1_1)"
+    assert drive.ends[1].how.startswith(said)
+
+
+def test_time_out_is_told_from_memory_and_a_run_that_never_gets_further_is_not_put_back_for_ever(
+    stand_in: StandIn, tmp_path: Path
+) -> None:
+    act: Act = lambda runner, event: isinstance(event, Began) and stand_in.fault("out-of-memory", "1_1")  # noqa: E731
+    stand_in.set(kill_wait=0.2)
+    jobs = [job(tmp_path, 0, phases=9, nap=5.0), job(tmp_path, 1, phases=9, nap=5.0)]
+    drive = Drive(Slurm(2, "--time=0:02 --signal=B:USR1@1"), jobs, act)
+    assert drive.ends[0].kind == "TimeOut" and "before it had done one phase" in drive.ends[0].how
+    assert drive.ends[1].kind == "OOM" and "--mem" in drive.ends[1].how
+    assert lives(tmp_path, 0) == 1
+
+
+def test_a_task_that_times_out_after_some_phases_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.set(kill_wait=0.1)
+    drive = Drive(Slurm(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, phases=60, nap=0.05)])
+    assert drive.words() == {0: "done"}
+    assert drive.phases(0) == [*range(1, 61)] and lives(tmp_path, 0) >= 2
+
+
+def test_a_submission_whose_answer_is_lost_is_not_made_again(
+    stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in.set(deaf=True)
+    drive = Drive(Slurm(), [job(tmp_path, 0)])
+    assert drive.words() == {0: "done"} and lives(tmp_path, 0) == 1
+    assert len(stand_in.calls("sbatch")) == 1
+
+
+def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = slurm.commands.submit
+
+    def limited(command: list[str], count: int, *rest: object) -> str:
+        if count > 1:
+            raise SlurmError(
+                "Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"
+            )
+        return submit(command, count, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(slurm.commands, "submit", limited)
+    drive = Drive(Slurm(), [job(tmp_path, n) for n in range(3)])
+    assert drive.words() == dict.fromkeys(range(3), "done")
+    assert len(stand_in.calls("sbatch")) == 3
+
+
+def test_a_task_that_is_no_longer_known_is_submitted_anew(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(task: str) -> None:
+        raise SlurmError("Requested operation is presently disabled")
+
+    monkeypatch.setattr(slurm.commands, "requeue", refused)
+    act = once(lambda runner: stand_in.warn("1_0"))
+    drive = Drive(Slurm(), [job(tmp_path, 0)], act)
+    assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
+    assert len(stand_in.calls("sbatch")) == 2
+
+
+@pytest.mark.parametrize("ends", ["done", "interrupted"])
+def test_a_task_that_stays_after_its_last_word_is_ended(
+    stand_in: StandIn, tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "GRACE", 0.5)
+    stand_in.set(kill_wait=0.2)
+    act = once(lambda runner: ends == "interrupted" and stand_in.warn("1_0"))
+    drive = Drive(Slurm(), [job(tmp_path, 0, stays=60.0)], act)
+    assert drive.words() == {0: "done"} and lives(tmp_path, 0) == (1 if ends == "done" else 2)
+
+
+def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_path: Path) -> None:
+    held = False
+
+    def hold(runner: Slurm, event: Event) -> None:
+        nonlocal held
+        if isinstance(event, Queued) and not held:
+            held = True
+            stand_in.fault("hold", "1_0")
+
+    stand_in.set(room=0)
+    runner = Slurm()
+    threading.Timer(1.0, lambda: stand_in.set(room=8)).start()
+    assert Drive(runner, [job(tmp_path, 0)], hold).words() == {0: "done"}
+    assert held and stand_in.calls("scontrol")[-1] == "scontrol release 1_0"
+
+
+def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
+    whole = Array.make(tmp_path, [job(tmp_path, 0)], [])
+    for content in ("", "{}", '{"jobs": [{"run": 1}], "options": []}'):
+        folder = tmp_path / "slurm" / f"staleharness-{len(content)}"
+        folder.mkdir()
+        (folder / "array.json").write_text(content)
+    assert [array.name for array in Array.all(tmp_path)] == [whole.name]
+    assert [path.name for path in (tmp_path / "slurm").iterdir()] == [whole.name]
+    assert json.loads((whole.folder / "array.json").read_text())["jobs"][0]["run_id"] == f"{0:012x}"
+
+
+def test_options_are_words_for_sbatch_and_nothing_else() -> None:
+    assert parse("--partition=gpu --time=4:00:00 --gres=gpu:a100:1 --exclusive --mem=8G") == [
+        "--partition=gpu", "--time=4:00:00", "--gres=gpu:a100:1", "--exclusive", "--mem=8G",
+    ]  # fmt: skip
+    assert parse("") == [] and parse("--signal=B:USR1@600") == ["--signal=B:USR1@600"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-p gpu", "--time 4:00:00", "gpu", "--comment='a b'", "--comment=$(id)", "--comment=`id`", "--comment=a;b",
+        "--partition='", "--partition=gpu\n--wrap=id", "--wrap=id", "--array=0-9", "--output=/etc/passwd", "--Time=1",
+        "--signal=USR2@10", "--partition=ü", "--job-name=x", "--export=NONE", "--partition=\0",
+    ],
+)  # fmt: skip
+def test_other_options_are_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse(text)
+    assert str(refused.value).startswith("SLURM") and "\n" not in str(refused.value)
+
+
+def test_a_machine_without_slurm_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match=r"^RUNNER=slurm: there is no sbatch here"):
+        make_runner("slurm", Demand(4))
+
+
+def test_tasks_are_written_together() -> None:
+    assert compressed(["17_3", "17_1", "9_0", "17_2", "17_7"]) == ["9_[0]", "17_[1-3,7]"]
+    assert compressed([]) == []
+
+
+def test_what_a_status_says() -> None:
+    from staleharness.running.slurm.followed import _code
+
+    assert _code(State("FAILED", status=75 << 8)) == "exit code 75"
+    assert _code(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"
+    assert (
+        _code(State("FAILED")) == "FAILED in Slurm"
+        and _code(State("REVOKED", status=0)) == "REVOKED in Slurm"
+    )
