@@ -32,7 +32,9 @@ $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 .PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check audit lock clean distclean FORCE
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
+	for (i = 1; i <= n; i++) { if (at + 1 + length(words[i]) > 80) { printf "\n%18s", ""; at = 18 } \
+	printf " %s", words[i]; at += 1 + length(words[i]) } print "" }' Makefile
 
 # The sweep ------------------------------------------------------------------------------------------------------------
 

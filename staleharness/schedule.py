@@ -54,6 +54,8 @@ class Schedule:
         0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
     )
     # of a language model depend on what is computed together
+    finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
+    left: Ints | None = None  # [n] at whose batch it had left the queue, trained on or dropped; NEVER
 
     def __len__(self) -> int:
         return len(self.group)
@@ -118,15 +120,16 @@ class Schedule:
             versions[i], kept[i] = np.repeat(self.version[part], times), np.repeat(self.kept[part], times)
         return versions, kept
 
-    def check(self, demand: Demand, capacity: int, title: str) -> None:
-        """Raise `UserError` where a run cannot be made of it, or not with a buffer of `capacity` versions."""
+    def check(self, demand: Demand, capacity: int, title: str, longest: str = "") -> None:
+        """Raise `UserError` where a run cannot be made of it, or not with a buffer of `capacity` versions. `longest`:
+        what is to be known of the longest lag, in words."""
         for fault in (self._untold(), self._unasked(demand)):
             if fault is not None:
                 raise UserError(f"{title}: {fault}")
         if self.longest_lag >= capacity:
             raise UserError(
                 f"{title} has lags of up to {self.longest_lag} phases, and K={capacity} holds lags 0 to "
-                f"{capacity - 1}; give K={self.longest_lag + 1}"
+                f"{capacity - 1}; give K={self.longest_lag + 1}{longest and f' ({longest})'}"
             )
 
     def _untold(self) -> str | None:
@@ -139,6 +142,11 @@ class Schedule:
         if future.any():
             row = int(np.flatnonzero(future)[0])
             return f"row {row} is trained in phase {self.phase[row]} with a version from the future"
+        if self.finished is not None:
+            late = trained & ((self.finished > self.phase) | (self.finished == NEVER))
+            if late.any():
+                row = int(np.flatnonzero(late)[0])
+                return f"row {row} is trained in phase {self.phase[row]}, before it is finished"
         for rows in self._of_actors():
             begun = np.unique(self.nth[rows])
             if len(begun) != begun[-1] + 1:

@@ -109,7 +109,7 @@ class RunSpec:
         raise NotImplementedError
 
     def warm(self, phase: int) -> bool:
-        """Whether a phase belongs to the warm start: on-policy, whatever the lag model says."""
+        """Whether a phase belongs to the warm-up: on-policy, whatever the lag model says."""
         return False
 
     def epochs_in(self, phase: int) -> int:

@@ -92,7 +92,7 @@ class Task:
             )
         if spec.warm(0) and not model.drawn:
             raise UserError(
-                f"LAG={spec.lag} plans whole runs, and a warm start is for lag that is drawn; give uniform, or "
+                f"LAG={spec.lag} plans whole runs, and warm_phases is for lag that is drawn; give uniform, or "
                 "warm_phases=0"
             )
         schedule_of(spec)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEY = b"staleharness.trace"
-FORMAT = 2
+FORMAT = 3
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale", "lost")
 COLUMNS = {
     "row": "number of the row, in the order in which rows began",
@@ -36,14 +36,19 @@ COLUMNS = {
     "made_at": "seconds, last decision; empty: not made",
     "queued_at": "seconds, its group entered the queue; empty: it did not",
     "trained_at": "seconds, its step began; empty: it was not trained",
+    "finished_in": "the phase whose step was the first to begin once its group was made; -1: none",
+    "left_in": "the phase at whose step its group had left the queue, trained or dropped; -1: it had not",
 }
+LATER = ("finished_in", "left_in")  # traces of format 2 have no such columns; their times say it
 
 
 def written(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
-    """A trace as the content of a Parquet file."""
+    """A trace as the content of a Parquet file. Rows may lack what is `LATER`; their times say it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not set(LATER) <= set(rows):
+        rows = rows.assign(**_by_times(rows))
     table = pa.Table.from_pandas(rows[list(COLUMNS)], preserve_index=False)
     said = {"format": FORMAT, "columns": COLUMNS, **header}
     table = table.replace_schema_metadata({KEY: json.dumps(said).encode()})
@@ -62,16 +67,32 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
         found = json.loads((table.schema.metadata or {})[KEY])
     except (OSError, KeyError, ValueError) as error:
         raise UserError(f"{shortened(path)} is not a trace: {' '.join(str(error).split())[:100]}") from error
-    if not isinstance(found, dict) or not _says(found):
-        raise UserError(f"trace {path} has a header that says nothing of where it comes from")
+    if not isinstance(found, dict):
+        raise UserError(f"{shortened(path)} is not a trace: its header is no record")
     for name in COLUMNS:
+        if found.get("format") == 2 and name in LATER:
+            continue
         if name not in table.column_names:
             raise UserError(f"trace {path} has no column {name}; {nearest(name, table.column_names)}")
         if wrong := _wrong_with(name, table.schema.field(name).type, table[name].null_count):
             raise UserError(f"trace {path}, column {name}: {wrong}")
+    if not _says(found):
+        raise UserError(f"trace {path} has a header that does not say where it comes from")
     rows = table.to_pandas(use_threads=False)
+    if found.get("format") == 2:
+        rows = rows.assign(**_by_times(rows))
     check(rows, path)
     return found, rows
+
+
+def _by_times(rows: pd.DataFrame) -> dict[str, Any]:
+    """The columns that are `LATER`. A group that was dropped is taken to have left as soon as it was made."""
+    taken = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().to_numpy()
+    made = rows.groupby("group")["made_at"].transform("max").to_numpy()
+    found = np.searchsorted(taken, made)
+    finished = np.where(found < len(taken), found, -1)
+    dropped = rows["fate"].str.startswith("dropped")
+    return {"finished_in": finished, "left_in": np.where(dropped, finished, rows["phase"])}
 
 
 def _says(header: Mapping[str, Any]) -> bool:

@@ -279,3 +279,9 @@ def test_uv_is_given_the_pins_that_change_training_curves() -> None:
     assert asked.keys() == {"torch", "mujoco"}
     for python in PYTHONS:
         assert asked.items() <= pins(python).items()
+
+
+@needs_make
+def test_the_list_of_targets_fits_80_columns() -> None:
+    lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)

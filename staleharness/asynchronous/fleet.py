@@ -68,6 +68,7 @@ class Fleet:
         self.board = Board(self.context, newest)
         self.board.publish(newest)
         self.progress: Any = self.context.RawArray("q", 2 * len(order.loads))
+        self.phase = newest.phase  # whose batch is the next
         self.queue: deque[tuple[int, Made]] = deque()
         self.blocked: deque[tuple[_Member, int, Made]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None
@@ -108,6 +109,8 @@ class Fleet:
             for place, (group, _) in enumerate(taken):
                 entry = self.recorder.entries[group]
                 entry.fate, entry.phase, entry.place, entry.trained_at = "trained", phase, place, now
+                entry.left_in = phase
+            self.phase = phase + 1
             self._let_in()
             flow = self._flow()
         return [made.content for _, made in taken], flow
@@ -137,7 +140,8 @@ class Fleet:
         old = [item for item in self.queue if phase - item[1].versions[0] > self.order.most_lag]
         for item in old:
             self.queue.remove(item)
-            self.recorder.entries[item[0]].fate = "dropped_stale"
+            entry = self.recorder.entries[item[0]]
+            entry.fate, entry.left_in = "dropped_stale", phase
             self.dropped += _count(item[1])
             self.dropped_lags = added(self.dropped_lags, np.bincount(phase - _versions(item[1])).tolist())
         return bool(old)
@@ -200,7 +204,7 @@ class Fleet:
     def _heard(self, member: _Member, message: Any) -> None:
         group, member.group = member.group, -1
         if isinstance(message, Made):
-            self.recorder.made(group, message)
+            self.recorder.made(group, message, self.phase)
             if message.made is None:
                 return
             self.deaths = 0

@@ -34,6 +34,15 @@ class Entry:
     made_at: float | None = None
     queued_at: float | None = None
     trained_at: float | None = None
+    finished_in: int = NEVER  # the phase whose batch was the first to be taken once it was handed over
+    left_in: int = NEVER  # at whose batch it had left the queue
+
+    def lost(self, phase: int) -> Entry:
+        """Where whoever held it is gone before the batch of a phase is taken; nobody counted what was handed over since
+        the batch before."""
+        if 0 <= self.finished_in < phase:
+            return replace(self, fate="lost", left_in=phase)
+        return replace(self, fate="lost", finished_in=NEVER)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -51,6 +60,8 @@ class Entry:
                 "made_at": self.made_at,
                 "queued_at": self.queued_at,
                 "trained_at": self.trained_at,
+                "finished_in": self.finished_in,
+                "left_in": self.left_in,
             }
             for length in self.lengths
             for count in [max(1, sum(start < length for start in self.starts))]
@@ -73,13 +84,16 @@ class Recorder:
         self.entries.append(Entry(actor, nth))
         return len(self.entries) - 1
 
-    def made(self, group: int, said: Made) -> None:
-        """What the actor says of it, also where it was stopped."""
+    def made(self, group: int, said: Made, phase: int) -> None:
+        """What the actor says of it before the batch of a phase is taken, also where it was stopped."""
         entry = self.entries[group]
         entry.versions, entry.starts, entry.lengths = said.versions, said.starts, said.lengths
         entry.began_at = said.began - self.zero
         entry.made_at = None if said.made is None else said.made - self.zero
-        entry.fate = "in_flight" if said.made is None else "queued"
+        if said.made is None:
+            entry.fate = "in_flight"
+        else:
+            entry.fate, entry.finished_in = "queued", phase
 
     def lost(self, group: int, version: int, lengths: list[int]) -> None:
         """Its actor died, this far into rows that began with a version."""
@@ -111,4 +125,5 @@ class Recorder:
         self.zero = time.monotonic() - state["elapsed"]
         self.published = list(state["published"])
         found = [Entry(**entry) for entry in state["entries"]]
-        self.entries = [replace(e, fate="lost") if e.fate in ("in_flight", "queued") else e for e in found]
+        phase = max((entry.phase for entry in found), default=NEVER) + 1  # that comes next
+        self.entries = [e.lost(phase) if e.fate in ("in_flight", "queued") else e for e in found]

@@ -85,10 +85,11 @@ def handle(command: Command) -> int:
 
 
 def _runs(command: Command) -> Results:
+    from ..base.published import published
     from ..statistics.results import load
     from ..store.store import MARKER
 
-    root = user_path(command.results)
+    root = published(command.results)
     if not (root / MARKER).is_file():
         inside = sorted(path.parent.name for path in root.glob(f"*/{MARKER}"))
         hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""

@@ -14,11 +14,16 @@ from .shared.arguments import SWITCH, Room, Shown, value
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..running.plan import Plan
+    from ..running.plan import Plan, PlannedRun
     from ..store.store import Store
 
 
 CORES = 2  # that the published runs shared
+ASKED: tuple[dict[str, str | bool], ...] = (
+    {"fig": "3"},
+    {"dry": True},
+    {"scale": "paper"},
+)  # examples of a command
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,7 @@ def handle(command: Command) -> int:
 
 def _list(command: Command) -> int:
     """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
+    from ..base.invocation import invocation
     from ..base.published import reference
     from ..base.text import duration, fixed_width, megabytes, number
     from ..pages.papers import experiments, read_paper
@@ -140,9 +146,8 @@ def _list(command: Command) -> int:
     print(f"{head}  FIG\n{rule}  ---")
     for line, row in zip(table, rows, strict=True):
         print(f"{line}  {' '.join(row['figures'])}")
-    print(
-        "make reproduce PAPER=vaco FIG=3 makes one; SCALE=paper is days of a large machine; DRY=1 says what is left"
-    )
+    one, dry, whole = (invocation("reproduce", paper="vaco", **more) for more in ASKED)
+    print(f"{one} makes one; {dry} says what is left; {whole} is days of a large machine")
     return 0
 
 
@@ -151,6 +156,24 @@ def _others(store: Store, out: Path) -> list[Store]:
     from ..store.store import MARKER, Store
 
     return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
+
+
+def _grouped(runs: Sequence[PlannedRun]) -> list[str]:
+    """A line per algorithm and set of seeds: `  vaco: K=1 HalfCheetah-v5, K=16 HalfCheetah-v5; seeds 0, 1`."""
+    seeds: dict[tuple[str, int, str], list[int]] = {}
+    for run in runs:
+        seeds.setdefault((run.label, run.spec.capacity, run.spec.env), []).append(run.spec.seed)
+    cells: dict[tuple[str, tuple[int, ...]], dict[int, list[str]]] = {}
+    for (label, k, env), held in seeds.items():
+        cells.setdefault((label, tuple(sorted(held))), {}).setdefault(k, []).append(env)
+    lines = []
+    for (label, numbers), at in cells.items():
+        places = "; ".join(f"K={k} on {', '.join(sorted(envs))}" for k, envs in sorted(at.items()))
+        if len({tuple(sorted(envs)) for envs in at.values()}) == 1:
+            places = f"K={','.join(map(str, sorted(at)))} on {', '.join(sorted(next(iter(at.values()))))}"
+        said = f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(map(str, numbers))}"
+        lines.append(f"  {label}: {places}; {said}")
+    return lines
 
 
 def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
@@ -175,8 +198,17 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
             "seconds": guess.seconds, "bytes": guess.bytes,
+            "missing": [
+                {
+                    "id": run.run_id, "algorithm": run.label, "env": run.spec.env, "K": run.spec.capacity,
+                    "seed": run.spec.seed,
+                }
+                for run in missing
+            ],
         })  # fmt: skip
         line = f"{study} ({command.scale}): {len(missing)} of {len(planned.runs)} runs to do; {guess.text}"
         print(line, file=sys.stderr if command.json else sys.stdout)
+        if not command.json:
+            print("\n".join(_grouped(missing)), end="\n" if missing else "")
     if command.json:
         print(json.dumps({"dry": True, "studies": said}, sort_keys=True))

@@ -19,7 +19,8 @@ class Command:
 
 
 def handle(command: Command) -> int:
+    from ..base.published import published
     from ..store.pack import unpack
 
-    print(unpack(command.source, command.to))
+    print(unpack(str(published(command.source)) if command.source else "", command.to))
     return 0

@@ -89,13 +89,13 @@ def handle(command: Command) -> int:
 
 def _chosen(command: Command) -> Sequence[StoredRun]:
     """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
-    from ..base.files import user_path
     from ..base.parsing import whole_number
+    from ..base.published import published
     from ..running.verify import raced
     from ..store.choose import chosen
     from ..store.store import MARKER, Store
 
-    path = user_path(command.source)
+    path = published(command.source)
     one = (
         (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists()
         if len(path.parents) > 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, Schedule
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.flows import flow_of
 from ..simulator.ledger import Count, Flow
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
@@ -96,7 +97,9 @@ class Crew:
         groups = [self.held.pop(g) for g in schedule.group[rows[:: self.spec.envs_per_actor]].tolist()]
         _, kept = schedule.along(rows, self.spec.num_steps)
         steps, queued = self.spec.num_steps, Count(len(self.held) * self.spec.envs_per_actor)
-        flow = Flow(made.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps))
+        flow = flow_of(schedule, phase, Count(len(rows)).rows(steps)) or Flow(
+            made.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps)
+        )
         return consumed(groups, flow, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
 
     def _make(self, buffer: PolicyBuffer, rows: Ints) -> Group:

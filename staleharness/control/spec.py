@@ -43,9 +43,9 @@ class ControlSpec(RunSpec):
     max_grad_norm: float = 0.5  # longer gradients, of actor and critic together, are scaled down to it
     hidden: tuple[int, ...] = (64, 64)  # widths of the tanh layers, of actor and critic each
 
-    # warm start: on-policy phases at the beginning, the same whatever K, lag model and epochs of the run are
+    # warm-up: on-policy phases of the run at its beginning, the same whatever its K, lag model and epochs are
     warm_phases: int = later(0, before=0)
-    warm_epochs: int = later(10, before=10)  # in place of `epochs`, while the warm start lasts
+    warm_epochs: int = later(10, before=10)  # in place of `epochs`, while the warm-up lasts
 
     # evaluation: the newest policy, frozen statistics, fixed seeds
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last

@@ -54,7 +54,7 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
             ax.grid(axis="y", visible=False)
             ax.spines["left"].set_visible(False)
             ax.tick_params(axis="y", length=0)
-            ax.xaxis.set_major_locator(MaxNLocator(4))
+            ax.xaxis.set_major_locator(MaxNLocator(4 if width > 5 else 2))
             _room(ax, table)
             ax.set_yticks(range(len(lines)), labels=lines)
             for at, text in enumerate(ax.get_yticklabels()):

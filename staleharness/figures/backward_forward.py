@@ -23,7 +23,7 @@ def forward_steps(run: StoredRun) -> int:
 
 
 def backward_lag(run: StoredRun) -> float:
-    """Mean lag of the data in phases, once the warm start is over."""
+    """Mean lag of the data in phases, once the warm-up is over."""
     lags = run.column("lag_mean")
     return float("nan") if lags is None else float(np.nanmean(lags[int(run.spec.get("warm_phases", 0)) :]))
 

@@ -135,7 +135,8 @@ def _curve_panels(
             ends = _curves(ax, table, tasks_of, env, k)
             level(ax, levels[env])
             say_same(ax, looks)
-            ax.set_title(name, loc="left")
+            room = width / columns - 0.35  # inches over the panel: a long name stands above its K
+            ax.set_title(name if 0.062 * len(name) < room else name.replace(", K", ",\nK"), loc="left")
             if count == 1:
                 names_at_ends(ax, ends, looks, height)
         label_edges(axes, columns, table.settings["unit"], y)

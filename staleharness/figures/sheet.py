@@ -5,6 +5,7 @@ A picture of a table cannot be read on a telephone, searched or copied; this can
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -97,12 +98,17 @@ class Sheet:
 
 
 def _cell(entry: Entry) -> str:
-    below = f"<br><small>{escape(entry.below)}</small>" if entry.below else ""
+    below = f"<br><small>{_unbroken(entry.below)}</small>" if entry.below else ""
     value = f"<b>{escape(entry.value)}</b>" if entry.bold else escape(entry.value)
     style = ""
     if entry.shade is not None:
         style = f' style="background:{colour(entry.shade)}{";color:#fff" if entry.shade > DARK else ""}"'
     return f'<td class="num"{style}>{value}{below}</td>'
+
+
+def _unbroken(text: str) -> str:
+    """HTML in which a line breaks between an interval and n, and never inside one of them."""
+    return re.sub(r"(?<=,) | (?==)|(?<==) | (?=to )|(?<=to) ", "&nbsp;", escape(text))
 
 
 def colour(shade: float) -> str:

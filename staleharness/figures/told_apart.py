@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
 @FIGURES.register("told_apart")
 def told_apart(
-    results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip", k: int | None = None
-) -> Figure:
+    results: Results, table: Table, width: float = PAGE, *,
+    baseline: str = "ppo_clip", beside: str = "", k: int | None = None,
+) -> Figure:  # fmt: skip
     """Final scores at one K (the largest), best method first: a dot per run, the mean, and whether a paired t-test
-    tells the method from the baseline. One panel per environment; scores as they are."""
+    tells the method from the baseline. One panel per environment; scores as they are.
+
+    beside: a label that is shown and compared with the baseline like the others, but no method of its own (the baseline
+    without lag): left out where methods are compared with each other.
+    """
     found, looks, score = results.grid, looks_of(table), table.settings["score"]
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
@@ -39,9 +44,9 @@ def told_apart(
     base = _name(baseline, looks, width)
     subtitle = (
         f"K = {k}; dots: runs ({seeds(found)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
-        "Student's interval of the difference from it, seed by seed, set at the mean; dark and bold: a paired t-test "
-        f"tells the two apart at {ALPHA:.0%}, after Holm's correction for all methods shown. "
-        + "; ".join(spread_of(held, env if len(scores) > 1 else "") for env, held in scores.items())
+        "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; dark and bold: "
+        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows. "
+        + "; ".join(spread_of(held, beside, env if len(scores) > 1 else "") for env, held in scores.items())
     )
     columns, most = columns_for(width, min(2, len(scores))), max(map(len, scores.values()))
     with panels(
@@ -57,15 +62,15 @@ def told_apart(
     return figure
 
 
-def spread_of(scores: Scores, env: str) -> str:
+def spread_of(scores: Scores, beside: str, env: str) -> str:
     """How far methods lie apart against seeds, in words."""
-    columns = [np.array(list(runs.values())) for runs in scores.values()]
-    made = every_pair(scores)
+    methods = {label: runs for label, runs in scores.items() if label != beside}
+    made = every_pair(methods)
     if not made:
         return f"{env}: one run a method".removeprefix(": ")
+    ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     told = sum(d.told for d in made)
-    ratio = f"F = {f_ratio(columns):.1f}" if len(columns) > 1 else ""
-    text = f"{ratio} between methods; {told} of {len(made)} pairs told apart after Holm's correction for all pairs"
+    text = f"F = {ratio:.1f} between methods; {told} of {len(made)} pairs told apart after Holm's correction for all"
     return f"{env}: {text}" if env else text
 
 
@@ -86,6 +91,9 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
         pen: dict[str, Any] = {"color": look.colour, "markersize": 2.8, "markeredgewidth": 0.4}
         ax.plot(runs, np.full(len(runs), at), "o", markeredgecolor="white", gid=gid(look), **pen)
         ax.plot([means[label]] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
+    everything = [x for runs in scores.values() for x in runs.values()]
+    room = 0.15 * (max(everything) - min(everything)) or 0.1  # intervals of few seeds would squeeze the runs
+    ax.set_xlim(min(everything) - room, max(everything) + room)
     ax.set_ylim(len(order) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     ax.spines["left"].set_visible(False)
@@ -98,4 +106,4 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
 
 
 def _name(label: str, looks: dict[str, Style], width: float) -> str:
-    return shown(looks[label].name or label, width)
+    return shown(looks[label].name, width)

@@ -66,6 +66,7 @@ class Trace(LagModel):
             }
             for unit, count in (("rows", np.ones_like(made)), ("decisions", made))
         }
+        finished, left = (rows[name].to_numpy(np.int64) for name in ("finished_in", "left_in"))
         return Schedule(
             group=rows["group"].to_numpy(np.int64),
             actor=rows["actor"].to_numpy(np.int64),
@@ -78,6 +79,8 @@ class Trace(LagModel):
             kept=np.ones(len(version), np.bool_),
             ledger=ledger,
             apart=(header.get("fetch") or demand.length) if header["source"] == "actors" else 0,
+            finished=finished,
+            left=left,
         )
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:

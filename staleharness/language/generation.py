@@ -18,6 +18,7 @@ from ..errors import UserError
 from ..schedule import Ints, Schedule
 from ..simulator.ages import added
 from ..simulator.buffer import PolicyBuffer
+from ..simulator.flows import dropped_groups, flow_of
 from ..simulator.lags import Lags
 from ..simulator.ledger import Count, Flow
 from .answers import grade
@@ -44,7 +45,7 @@ class Round:
     """A finished generation round."""
 
     completions: Completions
-    dropped_groups: int  # that dynamic sampling turned away
+    dropped_groups: int  # that dynamic sampling turned away, or that were never to be trained on
     flow: Flow | None = None  # where not all that was made is trained on
     seconds: Seconds = field(default_factory=Seconds)
 
@@ -218,7 +219,10 @@ class Planned:
             self._made(rows[i : i + alone], np.arange(i, i + alone, each) // each, buffer, seconds)
             for i in range(0, len(rows), alone)
         ]
-        return Round(joined(parts, self.sampler.decoder.policy.pad), 0, seconds=seconds)
+        made, schedule = joined(parts, self.sampler.decoder.policy.pad), self.schedule
+        # in a simulation all rows are of one length, which says nothing of completions that nobody made
+        flow = flow_of(schedule, phase, _count(made)) if schedule.apart else None
+        return Round(made, dropped_groups(schedule, phase), flow, seconds)
 
     def _made(self, rows: Ints, places: Ints, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
         """Some rows, as one batch; `places` of their groups."""

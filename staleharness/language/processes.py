@@ -91,4 +91,4 @@ class LanguageProcesses(Processes):
         for place, content in enumerate(contents):
             made = Completions(**torch.load(io.BytesIO(content), weights_only=True))
             parts.append(replace(made, group=made.group + place))
-        return Round(joined(parts, self.pad), 0, flow)
+        return Round(joined(parts, self.pad), flow.dropped.sequences // self.order.rows, flow)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..base.notes import NOTES
+from ..base.stopping import check
 from ..errors import UserError
 from .answers import find_extractor
 from .decoder import make_decoder
@@ -32,9 +33,15 @@ class Ready:
     remarks: list[str]  # what readers of the results must know
 
 
+def told(text: str) -> None:
+    """A note of how far the setting up has come, which is where it can be stopped."""
+    NOTES.info(text)
+    check(text)
+
+
 def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     """Of a spec whose paths are those of this machine (`task.located`)."""
-    source, remarks = task.weights(spec, NOTES.info)
+    source, remarks = task.weights(spec, told)
     policy = CausalLM(source, spec)
     settle(policy)
     form = find_prompt(spec.prompt_format or task.prompt_format)
@@ -44,7 +51,7 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     if spec.warm_start:
-        policy = CausalLM(str(taught(source, spec.model_digest, train, spec, NOTES.info)), spec)
+        policy = CausalLM(str(taught(source, spec.model_digest, train, spec, told)), spec)
         settle(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
     return Ready(policy, sampler, test, remarks)

@@ -34,7 +34,7 @@ class LanguageSpec(TokenSpec):
     )  # of a problem's worked solution; longer ones are left out; 0: none is
     warm_start: int = later(
         0, before=0
-    )  # optimiser steps of supervised learning on the training problems, before all
+    )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 

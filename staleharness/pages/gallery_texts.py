@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import __version__
+from ..base.invocation import invocation
 from ..figures.sheet import Sheet
 from .papers import Paper, experiments, read_paper
 from .report import PAGE
@@ -18,7 +19,10 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[st
     """The page of a paper; `sheets` holds the figures of it that are tables, by name. A table is preceded by what it
     was made from, as a picture carries it inside (`Shown.source`)."""
     lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}" if paper.link else paper.about, ""]
-    lines += [f"All figures again from the committed runs, without torch: `make figures PAPER={name}`.", ""]
+    lines += [
+        f"All figures again from the committed runs, without torch: `{invocation('figures', paper=name)}`.",
+        "",
+    ]
     for s in shown:
         e = s.figure.entry
         lines += [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
@@ -56,7 +60,7 @@ def index(out: Path) -> str:
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
-            else f"{paper.title} (`make figures PAPER={name}`)"
+            else f"{paper.title} (`{invocation('figures', paper=name)}`)"
         )
         lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
@@ -68,6 +72,13 @@ def index(out: Path) -> str:
             cell = f"[{word}]({place})" if there else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing_on(said)} |")
         lines.append("")
+    own = sorted(out.glob("*/README.md"))  # studies with a page of their own making
+    if own:
+        titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in own]
+        lines += ["## Studies of our own", ""]
+        lines += [
+            f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, own, strict=True)
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.invocation import invocation
 from ..base.text import plural
 from ..errors import UserError
 from ..statistics.claims.measured import Evidence
@@ -87,11 +88,11 @@ class Shown:
 
     @property
     def redraw(self) -> str:
-        return f"make figures PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+        return invocation("figures", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
 
     @property
     def rerun(self) -> str:
-        return f"make reproduce PAPER={self.figure.paper} FIG={self.figure.number or self.figure.name}"
+        return invocation("reproduce", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
 
     @property
     def source(self) -> str:

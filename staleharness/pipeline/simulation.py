@@ -107,7 +107,8 @@ class _Simulation:
         if batch:
             version, log, first = self.trainer.version, self.log, self.pipeline.group
             for group in batch:
-                log.step[group], log.fate[group] = version, FATES.index("trained")
+                log.step[group] = log.left[group] = version
+                log.fate[group] = FATES.index("trained")
             log.step_began.append(now)
             self.taken += len(batch)
             self.dropped_in_a_row = 0
@@ -139,6 +140,8 @@ class _Simulation:
             return
         self.log.step_ended.append(now)
         self.admission.trained = self.trainer.version
+        if self.pipeline.stop:
+            self.stop_stale(now)
         if self.trainer.version == self.warm:
             self.slots.account(now)
             self.since, self.before = now, dict(self.slots.seconds)
@@ -149,6 +152,14 @@ class _Simulation:
             self.trainer.enter("syncing", now)
         else:
             self.go_on(now)
+
+    def stop_stale(self, now: float) -> None:
+        """Give up what is under way and could not be trained on any more."""
+        for group in filter(self.finished.too_old, self.slots.under_way_groups()):
+            self.slots.stop(group, now)
+            self.finished.forgo(group)
+            self.log.stopped[group] = now
+            self.discard(group, "dropped_stale")
 
     def in_vain(self, name: str, now: float) -> None:
         """Count a failure. Raises `Starved` where there are only failures."""
@@ -169,6 +180,7 @@ class _Simulation:
     def discard(self, group: int, fate: Fate) -> None:
         """A group is dropped. Raises `Starved` where nothing but this happens any more."""
         self.log.fate[group] = FATES.index(fate)
+        self.log.left[group] = len(self.log.step_began)
         self.admission.give_back()
         self.dropped += 1
         if fate == "dropped_full":

@@ -8,6 +8,7 @@ import pandas as pd
 from ..trace import written
 from .lag import TRAINED
 from .log import FATES, Record
+from .schedule import ended, finished_in
 
 
 def trace_of(record: Record) -> pd.DataFrame:
@@ -23,6 +24,7 @@ def trace_of(record: Record) -> pd.DataFrame:
         "versions": np.split(record.stretch_version, first[1:]),
         "ends": np.split(record.stretch_end, first[1:]),
         "began_at": record.began, "made_at": record.made, "queued_at": record.queued, "trained_at": trained_at,
+        "finished_in": finished_in(ended(record), record.step_began), "left_in": record.left,
     })  # fmt: skip
     table.insert(3, "nth", table.groupby("actor").cumcount())
     place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began

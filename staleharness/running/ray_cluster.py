@@ -17,6 +17,9 @@ from .devices import usable_cores
 from .runner import Demand
 
 ADDRESS = "RAY_ADDRESS"
+LOOPBACK = (
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
+)
 ANSWER = 10.0  # seconds for a cluster to answer
 USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: three times those of one on Hopper
 STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words
@@ -74,15 +77,23 @@ def address_from_environment() -> str:
     return address
 
 
-def connect(demand: Demand) -> None:
-    """Connect this process to the cluster, or to one that is started here, for itself alone. Raises `UserError`."""
+def connect(demand: Demand) -> bool:
+    """Connect this process to the cluster, or to one that is started here, for itself alone; False where it was
+    connected already. Raises `UserError`."""
+    address = address_from_environment()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # or it warns of what it will do one day
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address == "local" or address.startswith(("127.", "localhost:", "[::1]:")):
+        os.environ.setdefault(LOOPBACK, "0")
     import ray
 
-    address = address_from_environment()
+    if ray.is_initialized():
+        return False
     options: dict[str, Any] = {}
     if address == "local":
         cores = max(usable_cores(), (demand.jobs or 0) * demand.threads)
-        options = {"num_cpus": cores, "object_store_memory": STORE, "_node_ip_address": "127.0.0.1"}
+        options = {"num_cpus": cores, "object_store_memory": STORE}
     elif address != "auto":
         _reach(address)
     try:
@@ -94,6 +105,7 @@ def connect(demand: Demand) -> None:
     except (OSError, RuntimeError, ValueError, TimeoutError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"RUNNER=ray: no cluster to be had ({ADDRESS}={address}): {line}") from error
+    return True
 
 
 def _reach(address: str) -> None:

@@ -21,6 +21,7 @@ from ..algorithm import ALGORITHMS
 from ..base.files import write_json
 from ..base.notes import show_notes
 from ..base.plugins import PATH_VARIABLE, source_file, source_hash
+from ..base.stopping import listen
 from ..errors import Changed, Interrupted
 from ..lag import file_hash, hashed, identity
 from ..store.store import Store, log_tail, shorten_log
@@ -35,13 +36,19 @@ MOST_TRACEBACK = 20_000  # and of its traceback in the log
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
     """Run `job`, tell of every phase, and end with `done`, `failed` or `interrupted`.
 
-    This is what a runner starts, in a process of its own. `asked_to_stop` is called after every phase: then the run
-    leaves a checkpoint and ends, as it does on SIGTERM. `tell` must not raise where nobody listens any more.
+    This is what a runner starts, in a process of its own. `asked_to_stop` is called after every phase, and now and then
+    before the first: then the run leaves a checkpoint and ends, as it does on SIGTERM. `tell` must not raise where
+    nobody listens any more.
     """
     told: list[int] = []
     for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+
+    def should_stop() -> bool:
+        return bool(told) or asked_to_stop()
+
+    listen(should_stop)
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
@@ -50,7 +57,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         _log_to(attempt / "log.txt")
         _set_up_torch(int(job.spec["threads"]))
         check_plugins(job)
-        path = run.execute(job, tell, lambda: bool(told) or asked_to_stop())
+        path = run.execute(job, tell, should_stop)
         tell({"event": "done", "path": str(path)})
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.files import user_path
 from ..base.parsing import build, parse_assignments, read_toml, split_list, whole_number
+from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
 SCALES = ("small", "paper")
@@ -67,6 +68,15 @@ def check_scale_name(scale: str) -> None:
         raise UserError(f"SCALE={scale!r} is unknown; {nearest(scale, SCALES)}")
 
 
+def study_file(text: str) -> Path:
+    """A path as typed; what is named `experiments/...` and is not here is looked for among the built-in studies.
+    Raises `UserError` where it cannot be a path."""
+    path = user_path(text)
+    if path.parts[:1] == ("experiments",) and not path.exists():
+        return builtin_folder("experiments").joinpath(*path.parts[1:])
+    return path
+
+
 def read_study(path: Path) -> Question:
     """A study's file. Raises `UserError` naming file, key and remedy."""
     return build(Question, _listed(read_toml(path)), f"spec file {path}")
@@ -93,7 +103,7 @@ def ask(
     scale: str = "small",
 ) -> Question:
     """Flags (as typed) over a study's file at a scale over defaults. Raises `UserError`."""
-    base = (Question() if spec_file is None else read_study(user_path(spec_file))).at(scale)
+    base = (Question() if spec_file is None else read_study(study_file(spec_file))).at(scale)
     asked = {f.name: getattr(base, f.name) for f in fields(Question)}
     if env is not None:
         asked["env"] = _named(env, "ENV")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from races import of_the_learner
+from races import but_assigned
 
 import staleharness as sh
 
@@ -32,7 +32,7 @@ def test_a_stored_trace_replays_its_run(tmp_path: Path) -> None:
     (second,) = (path for path in (tmp_path / "runs").iterdir() if path != first)
     ran, replayed = (pd.read_parquet(path / "metrics.parquet").to_dict("records") for path in (first, second))
     pd.testing.assert_frame_equal(
-        *(pd.DataFrame(of_the_learner(each)) for each in (ran, replayed)), check_exact=True
+        *(pd.DataFrame(but_assigned(each)) for each in (ran, replayed)), check_exact=True
     )
     again = json.loads((second / "run.json").read_text())
     assert again["scores"] == record["scores"] and not again["warnings"]

@@ -65,5 +65,5 @@ def test_a_short_probe_of_such_a_run_can_be_made() -> None:
 
 def test_a_warm_start_of_lag_that_is_planned_is_refused() -> None:
     spec = replace(SMALL, lag="areal[eta=1]", **WARM)
-    with pytest.raises(UserError, match="plans whole runs, and a warm start is for lag that is drawn"):
+    with pytest.raises(UserError, match="plans whole runs, and warm_phases is for lag that is drawn"):
         find_env(spec.env)[1].check(spec)

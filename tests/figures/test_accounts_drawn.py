@@ -90,7 +90,7 @@ def test_without_it_or_far_below_there_is_none(tmp_path: Path) -> None:
 
 
 def plane(root: Path) -> Results:
-    """Two capacities by two N, with a warm start of four phases of twelve."""
+    """Two capacities by two N, with a warm-up of four phases of twelve."""
     return Results.of([
         write_run(
             root, f"ppo_clip[epochs={epochs}]", seed, capacity=k, sampled=100.0 * epochs - 10.0 * k + seed,

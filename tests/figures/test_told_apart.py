@@ -35,7 +35,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Table]:
 
 def test_methods_stand_best_first_with_a_dot_per_run(found: tuple[Results, Table]) -> None:
     (ax,) = told_apart(*found).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["vaco", "a3po", "ppo_clip", "tis"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["VACO", "A-3PO", "PPO-clip", "TIS"]
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [len(line.get_xdata()) for line in dots] == [5] * 4  # those of K = 16 alone
     assert list(dots[0].get_xdata()) == pytest.approx(list(0.9 + NOISE[1]))
@@ -46,7 +46,7 @@ def test_what_a_test_tells_from_the_baseline_is_dark_and_named_in_bold(found: tu
     dark = [bar.get_alpha() > 0.5 for bar in ax.patches]
     assert dark == [True, False, True]  # vaco, a3po, tis; the baseline has no bar
     bold = {text.get_text(): text.get_fontweight() for text in ax.get_yticklabels()}
-    assert bold == {"vaco": "bold", "a3po": "normal", "ppo_clip": "normal", "tis": "bold"}
+    assert bold == {"VACO": "bold", "A-3PO": "normal", "PPO-clip": "normal", "TIS": "bold"}
     gaps = 0.3 + NOISE[1] - NOISE[0]
     bar = ax.patches[0]
     assert bar.get_x() + bar.get_width() / 2 == pytest.approx(np.mean(0.9 + NOISE[1]))
@@ -56,6 +56,14 @@ def test_what_a_test_tells_from_the_baseline_is_dark_and_named_in_bold(found: tu
 def test_the_second_line_says_how_many_pairs_are_told_apart(found: tuple[Results, Table]) -> None:
     said = " ".join(told_apart(*found)._suptitle.get_text().split())  # type: ignore[attr-defined]
     assert "5 of 6 pairs told apart" in said and "F = " in said and "Holm" in said and "n = 5" in said
+
+
+def test_what_stands_beside_is_compared_with_the_baseline_and_is_no_method(
+    found: tuple[Results, Table],
+) -> None:
+    figure = told_apart(*found, beside="vaco")
+    said = " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
+    assert "2 of 3 pairs told apart" in said and len(figure.axes[0].patches) == 3
 
 
 def test_another_baseline_or_capacity_must_be_there(found: tuple[Results, Table]) -> None:

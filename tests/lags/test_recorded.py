@@ -164,4 +164,8 @@ def test_the_header_says_what_a_trace_is(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     said = json.loads(pq.read_table(trace(tmp_path, rows())).schema.metadata[b"staleharness.trace"])
-    assert said["format"] == 2 and said["source"] == "actors" and list(said["columns"]) == list(rows())
+    assert (
+        said["format"] == 3
+        and said["source"] == "actors"
+        and list(said["columns"]) == [*rows(), "finished_in", "left_in"]
+    )

@@ -16,8 +16,13 @@ from .words import flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on."""
+`staleharness COMMAND --help` says what each command takes.
+
+exit codes:
+  0    all is well
+  1    some runs failed or are missing
+  2    a mistake in what was asked, one line on stderr
+  130  stopped by Ctrl-C; the same command goes on"""
 
 
 def of_all(commands: Mapping[str, type[Any]]) -> str:

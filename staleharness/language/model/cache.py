@@ -5,13 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from ...base.files import user_path
+from ...base.stopping import check
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
+PAUSE = 0.1  # seconds between two looks at whether another process is done
 
 
 def cache_folder() -> Path:
@@ -49,5 +53,15 @@ def no_progress_bar() -> Iterator[None]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        while not _taken(handle):
+            check(f"waiting for {path.stem}, which another process makes")
+            time.sleep(PAUSE)
         yield
+
+
+def _taken(handle: TextIO) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

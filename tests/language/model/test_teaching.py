@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from staleharness.errors import UserError
+from staleharness.base import stopping
+from staleharness.errors import Interrupted, UserError
+from staleharness.language.model.cache import made_once
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.teaching import teach
 from staleharness.language.problem import Problem
@@ -44,6 +46,38 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
     teach(actor, examples, 60, told.append)
     assert told[0] == f"warm start: step 1 of 60, loss {wanted:.2f}"
     assert float(told[-1].rsplit(" ", 1)[1]) < wanted - 0.01
+
+
+def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_cache: Path) -> None:
+    steps: list[int] = []
+
+    def asked() -> bool:
+        steps.append(len(steps))
+        return len(steps) == 2
+
+    stopping.listen(asked)
+    try:
+        with pytest.raises(Interrupted, match=r"before the first phase \(warm start: step 2 of 50"):
+            simulation_of(spec(warm_start=50))
+    finally:
+        stopping.listen(lambda: False)
+    assert not [
+        path for path in (own_cache / "taught").iterdir() if path.is_dir() and path.suffix != ".unfinished"
+    ]
+    simulation_of(spec(warm_start=3))  # what was left behind is in nobody's way
+
+
+def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> None:
+    def make(folder: Path) -> None:
+        with pytest.raises(Interrupted, match="waiting for it, which another process makes"):
+            made_once("kind", "it", make)  # a second hold of the lock, as another process would have
+        folder.mkdir()
+
+    stopping.listen(lambda: True)
+    try:
+        assert made_once("kind", "it", make).is_dir()
+    finally:
+        stopping.listen(lambda: False)
 
 
 def test_every_run_begins_with_the_same_weights_made_once(

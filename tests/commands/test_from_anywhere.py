@@ -1,0 +1,37 @@
+"""Published bundles and built-in studies are found from an empty folder, as where only a wheel is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Call = Callable[..., tuple[Any, str, str]]
+BUNDLE = "results/reference/quick_hopper"
+
+
+def test_a_published_bundle_is_unpacked_and_compared(call: Call) -> None:
+    code, text, _ = call("unpack", BUNDLE, "mine")
+    assert code == 0 and len(list(Path("mine/runs").iterdir())) == 21, text
+    code, text, _ = call("compare", BUNDLE, "mine", "--json")
+    assert code == 0 and json.loads(text)
+
+
+def test_advice_comes_from_a_published_bundle(call: Call) -> None:
+    code, _, error = call("advise", "--results", BUNDLE)
+    assert code == 2 and "it has no runs at K = 1" in error  # so it was read
+    code, _, error = call("advise", "--results", "results/reference/nothing")
+    assert code == 2 and "RESULTS=results/reference/nothing holds no results" in error
+
+
+def test_verify_reads_a_published_bundle(call: Call) -> None:
+    code, _, error = call("verify", BUNDLE, "--algo", "m2po")
+    assert code == 2 and f"{BUNDLE} holds no finished run that matches" in error
+
+
+def test_a_built_in_study_is_planned(call: Call) -> None:
+    code, text, _ = call("config", "experiments/vaco_delta.toml", "--diff", "experiments/vaco_rho_bar.toml")
+    assert code == 0 and "hyper.rho_bar: 1.0 -> 0.5" in text
+    code, text, _ = call("sweep", "--spec", "experiments/quick_hopper.toml", "--dry")
+    assert code == 0 and "21 of 21 runs to do" in text
