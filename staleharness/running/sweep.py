@@ -90,17 +90,15 @@ def sweep(
                     runner.kill(run_id)
             while waiting and (runner.queues or again.room(active)) and not interrupts.count:
                 run = waiting.pop(0)
-                if not runner.queues:
-                    begin(run)  # first: a runner may have to load what its workers share
                 active[run.run_id] = run
-                share, holder = (
-                    1,
-                    "",
-                )  # in a queue of its own a run may have several lives, each another holder
-                if not runner.queues:
+                if runner.queues:  # there it may have several lives, each of which is another holder
+                    queued.add(run.run_id)
+                    runner.start(_job(run, store, limits))
+                else:
+                    begin(run)  # first: a runner may have to load what its workers share
                     share = again.started(active, run.run_id)
                     holder = store.next_holder(run.run_id) if runner.shared else ""
-                runner.start(_job(run, store, limits, holder, share))
+                    runner.start(_job(run, store, limits, holder, share))
                 watch.heard(run.run_id)
             for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
@@ -161,7 +159,7 @@ def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
     return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
 
 
-def _job(run: PlannedRun, store: Store, limits: Limits, holder: str, share: int) -> Job:
+def _job(run: PlannedRun, store: Store, limits: Limits, holder: str = "", share: int = 1) -> Job:
     plugins = os.environ.get(PATH_VARIABLE, "")
     root = str(store.root.resolve())
     spec = run.spec.to_dict()

@@ -4,7 +4,8 @@
 
 Overhead: the same runs by a sweep, one at a time, and bare: the training loop alone, in a process that is forked from
 the same server, with nothing written, told or checkpointed. Loading the server is paid once a sweep and is a line of
-its own. Workers: the same sweep with one worker and with two. Both are by the clock, in turns, and want two idle cores: the
+its own.
+Workers: the same sweep with one worker and with two. Both are by the clock, in turns, and want two idle cores: the
 ratios of neighbouring turns are what counts.
 
 Scale: a grid of 10,000 runs of which 9,990 are stored, written here; processor seconds and peak memory of commands.
