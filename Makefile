@@ -13,11 +13,11 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
 SWITCHES = DRY LIST PROBE JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
-lower = $(shell printf '%s' '$(1)' | tr A-Z a-z)
+lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
 # `--env="$ARG_ENV"` for each value given, `--dry` for each switch that is on.
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
 	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out 0 no off false,$(value $v)),--$(call lower,$v)))
@@ -32,7 +32,9 @@ $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 .PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
+	for (i = 1; i <= n; i++) { if (at + 1 + length(words[i]) > 80) { printf "\n%18s", ""; at = 18 } \
+	printf " %s", words[i]; at += 1 + length(words[i]) } print "" }' Makefile
 
 # The sweep ------------------------------------------------------------------------------------------------------------
 
@@ -51,7 +53,7 @@ LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-pro
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= RUNNER= OUT= DRY=1 LIST=1 JSON=1
 	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL) $(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
 
 status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
@@ -65,7 +67,7 @@ figures: $(STAMP) ## the figures of a paper from published results, no training:
 reproduce: $(STAMP) ## what there is; with PAPER=vaco FIG=3 the runs and the figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry),:,$(if $(call given,PAPER),$(call LLM_FOR,experiments/"$$ARG_PAPER"_*.toml experiments/"$$ARG_PAPER".toml),:))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER SLURM DEVICE OUT DRY PROBE JSON)
+	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON)
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
@@ -150,10 +152,9 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages made from code and runs: methods, settings, lag models, leaderboard, corrections
+docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard, corrections
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
-	@$(PYTHON) docs/generate_corrections.py
 	@$(PYTHON) docs/lag_models.py
 
 lint: $(STAMP) ## style, layout and who imports whom

@@ -110,6 +110,8 @@ def sweep(
     out: str | Path = "results",
     jobs: int | None = None,
     runner: str = "local",
+    runs_per_gpu: int | None = None,
+    memory: str | None = None,
     slurm: str = "",
     progress: Told | None = None,
 ) -> Results:
@@ -119,7 +121,8 @@ def sweep(
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
     jobs: runs at a time, each a process of its own; one per core where it is not given.
-    runner: where they are carried out, `"local"` is this machine.
+    runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
+    runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
     progress: called with plain data when a run starts, after each of its phases and when it ends: {event, id,
         algorithm, env, capacity, seed, ...}, where event is `started`, `phase`, `done`, `failed` or `stopped`.
@@ -139,9 +142,9 @@ def sweep(
         env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
         device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
     )  # fmt: skip
-    place = runner_for(planned, _text(jobs), runner, slurm)
     store = Store(out)
     store.check()
+    place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm)
     listener = _Passed(progress)
     outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener))
     if outcome.interrupted:

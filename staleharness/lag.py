@@ -94,6 +94,9 @@ class LagModel(Options):
         False  # versions come from processes that really run at once; nobody is asked for any
     )
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
+    longest: ClassVar[str] = (
+        ""  # what is to be known where the buffer is too small for its longest lag, in words
+    )
 
     def assign(self, draw: Draw) -> Assignment:
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
@@ -242,7 +245,7 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
             f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform"
         )
     schedule = planned(model, model.identity, spec.demand)
-    schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}")
+    schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}", model.longest)
     return schedule
 
 

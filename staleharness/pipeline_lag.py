@@ -84,12 +84,14 @@ def rows_of(batches: float, demand: Demand) -> int:
     return max(1, round(batches * demand.groups)) * demand.rows
 
 
-def stale_rules(max_lag: int, on_stale: OnStale) -> dict[str, Any]:
+def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str, Any]:
     """What becomes of rows that are older than `max_lag`, −1: nothing. `withhold` lets none become so: none begins
-    before it can be trained in time, and the trainer waits for the oldest one."""
+    before it can be trained in time, and the trainer waits for the oldest one. `stop`: groups that are not to be
+    trained on are given up under way."""
     if max_lag < 0:
         return {}
     if on_stale == "withhold":
         return {"cap": float(max_lag), "order": "submitted"}
     kinds = {"drop_group": "drop", "drop_sample": "drop_row", "mask_tokens": "mask", "requeue": "recycle"}
-    return {"max_lag": max_lag, "stale": kinds[on_stale]}
+    stopped = {"stop": True} if stop and on_stale in ("drop_group", "requeue") else {}
+    return {"max_lag": max_lag, "stale": kinds[on_stale], **stopped}

@@ -120,15 +120,16 @@ class Schedule:
             versions[i], kept[i] = np.repeat(self.version[part], times), np.repeat(self.kept[part], times)
         return versions, kept
 
-    def check(self, demand: Demand, capacity: int, title: str) -> None:
-        """Raise `UserError` where a run cannot be made of it, or not with a buffer of `capacity` versions."""
+    def check(self, demand: Demand, capacity: int, title: str, longest: str = "") -> None:
+        """Raise `UserError` where a run cannot be made of it, or not with a buffer of `capacity` versions. `longest`:
+        what is to be known of the longest lag, in words."""
         for fault in (self._untold(), self._unasked(demand)):
             if fault is not None:
                 raise UserError(f"{title}: {fault}")
         if self.longest_lag >= capacity:
             raise UserError(
                 f"{title} has lags of up to {self.longest_lag} phases, and K={capacity} holds lags 0 to "
-                f"{capacity - 1}; give K={self.longest_lag + 1}"
+                f"{capacity - 1}; give K={self.longest_lag + 1}{longest and f' ({longest})'}"
             )
 
     def _untold(self) -> str | None:

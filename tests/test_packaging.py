@@ -21,7 +21,8 @@ PYTHONS = ("3.11", "3.12", "3.13")
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
 NAMES = re.findall(
     r"\w+",
-    "ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA",
+    "ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE"
+    " N MODEL DATA",
 )
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -70,7 +71,7 @@ def test_plain_make_lists_every_target():
 def test_a_make_variable_is_the_flag_of_the_same_name(program):
     assert program("sweep", "ENV=Hopper", "K=8")[0] == ["sweep", "--env=Hopper", "--k=8"]
     argv, _ = program("sweep", *(f"{name}={name.title()}" for name in NAMES))
-    assert argv == ["sweep", *(f"--{name.lower()}={name.title()}" for name in NAMES)]
+    assert argv == ["sweep", *(f"--{name.lower().replace('_', '-')}={name.title()}" for name in NAMES)]
 
 
 @needs_make
@@ -278,3 +279,9 @@ def test_uv_is_given_the_pins_that_change_training_curves() -> None:
     assert asked.keys() == {"torch", "mujoco"}
     for python in PYTHONS:
         assert asked.items() <= pins(python).items()
+
+
+@needs_make
+def test_the_list_of_targets_fits_80_columns() -> None:
+    lines = make("help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
 import platform
+import resource
 import subprocess
+import sys
 from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
@@ -51,6 +54,30 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def memory() -> int:
+    """Bytes of main memory that this machine has, or that its processes may take together."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(Path(limit).read_text()))
+    return min(sizes)
+
+
+def memory_kills() -> int:
+    """How often the kernel has ended a process of this machine for want of memory; 0 where it does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def peak_memory() -> int:
+    """Bytes of main memory that this process has taken at most."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

@@ -100,12 +100,12 @@ def summaries() -> dict[str, str]:
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
     from .shared.help import docstrings
-    from .shared.words import verbs
+    from .shared.words import flag_of, verbs
 
     def of(command: type[Any]) -> dict[str, str]:
         meant = docstrings(command)
         known = [f.name for f in fields(command) if f.default is not MISSING]
-        return {f"--{name}": _short(meant.get(name)) for name in known} | {"--help": "what there is"}
+        return {flag_of(name): _short(meant.get(name)) for name in known} | {"--help": "what there is"}
 
     return {name: of(verb.command) for name, verb in verbs().items()}
 

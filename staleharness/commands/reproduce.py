@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .shared.arguments import SWITCH, Shown, value
+from .shared.arguments import SWITCH, Room, Shown, value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..running.plan import Plan
+    from ..running.plan import Plan, PlannedRun
     from ..store.store import Store
 
 
@@ -27,7 +27,7 @@ ASKED: tuple[dict[str, str | bool], ...] = (
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Room):
     """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them. Without a
     paper and a figure: list what there is, and what it takes."""
 
@@ -37,12 +37,6 @@ class Command:
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, value("small|paper", "small")] = "small"
     """How big: hours of two cores, or what the paper ran."""
-    jobs: Annotated[str | None, value("N", "one per core")] = None
-    """Runs at a time."""
-    runner: Annotated[str, value("NAME", "local")] = "local"
-    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
-    slurm: Annotated[str, value("OPTIONS", "")] = ""
-    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live."""
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
@@ -62,11 +56,10 @@ def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
-    from ..running.execution import runner_for
     from ..store.bundle import bundle_path
     from ..store.store import Store
     from ..store.study import check_scale_name
-    from .shared.execute import execute
+    from .shared.execute import execute, runner_of
 
     check_scale_name(command.scale)
     if command.paper is None and command.fig is None:
@@ -88,8 +81,8 @@ def handle(command: Command) -> int:
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
     for _, planned, store in plans:
-        runner_for(planned, command.jobs, command.runner, command.slurm)  # before anything is written
         store.check()
+        runner_of(command, planned, store)  # before anything is written
     if command.dry or command.probe:
         _say(command, plans, out)
         return 0
@@ -105,8 +98,7 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            runner = runner_for(planned, command.jobs, command.runner, command.slurm)
-            code = max(code, execute(shown, planned, store, runner))
+            code = max(code, execute(shown, planned, store, runner_of(command, planned, store)))
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
@@ -166,10 +158,29 @@ def _others(store: Store, out: Path) -> list[Store]:
     return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
 
 
+def _grouped(runs: Sequence[PlannedRun]) -> list[str]:
+    """A line per algorithm and set of seeds: `  vaco: K=1 HalfCheetah-v5, K=16 HalfCheetah-v5; seeds 0, 1`."""
+    seeds: dict[tuple[str, int, str], list[int]] = {}
+    for run in runs:
+        seeds.setdefault((run.label, run.spec.capacity, run.spec.env), []).append(run.spec.seed)
+    cells: dict[tuple[str, tuple[int, ...]], dict[int, list[str]]] = {}
+    for (label, k, env), held in seeds.items():
+        cells.setdefault((label, tuple(sorted(held))), {}).setdefault(k, []).append(env)
+    lines = []
+    for (label, numbers), at in cells.items():
+        places = "; ".join(f"K={k} on {', '.join(sorted(envs))}" for k, envs in sorted(at.items()))
+        if len({tuple(sorted(envs)) for envs in at.values()}) == 1:
+            places = f"K={','.join(map(str, sorted(at)))} on {', '.join(sorted(next(iter(at.values()))))}"
+        said = f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(map(str, numbers))}"
+        lines.append(f"  {label}: {places}; {said}")
+    return lines
+
+
 def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
     """What there is to run, study by study, and how long it takes."""
     from ..running.estimate import estimate
-    from ..running.execution import runner_for, stored_of
+    from ..running.execution import stored_of
+    from .shared.execute import runner_of
 
     said = []
     shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
@@ -182,13 +193,22 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
             if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
-        jobs = runner_for(planned, command.jobs, command.runner, command.slurm).capacity
+        jobs = runner_of(command, planned, store).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
             "seconds": guess.seconds, "bytes": guess.bytes,
+            "missing": [
+                {
+                    "id": run.run_id, "algorithm": run.label, "env": run.spec.env, "K": run.spec.capacity,
+                    "seed": run.spec.seed,
+                }
+                for run in missing
+            ],
         })  # fmt: skip
         line = f"{study} ({command.scale}): {len(missing)} of {len(planned.runs)} runs to do; {guess.text}"
         print(line, file=sys.stderr if command.json else sys.stdout)
+        if not command.json:
+            print("\n".join(_grouped(missing)), end="\n" if missing else "")
     if command.json:
         print(json.dumps({"dry": True, "studies": said}, sort_keys=True))

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from .shared.arguments import SWITCH, Grid, Shown, value
+from .shared.arguments import SWITCH, Grid, Room, Shown
 
 if TYPE_CHECKING:
     from ..running.plan import Plan
@@ -15,15 +15,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Command(Shown, Grid):
+class Command(Shown, Room, Grid):
     """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
 
-    jobs: Annotated[str | None, value("N", "one per core")] = None
-    """Runs at a time."""
-    runner: Annotated[str, value("NAME", "local")] = "local"
-    """Where they are carried out: on this machine (local), as an array of a cluster's jobs (slurm)."""
-    slurm: Annotated[str, value("OPTIONS", "")] = ""
-    """With --runner slurm: options of sbatch, as in '--partition=gpu --time=4:00:00 --mem=8G'."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
     list: Annotated[bool, SWITCH] = False
@@ -33,20 +27,19 @@ class Command(Shown, Grid):
 
 
 def handle(command: Command) -> int:
-    from ..running.execution import runner_for
     from ..statistics.normalise import check_scale
     from ..store.store import Store
     from ..task import find_env
-    from .shared.execute import execute, planned_of
+    from .shared.execute import execute, planned_of, runner_of
     from .shared.present import check_shown
 
     check_shown(command)
     planned = planned_of(command)
     score = find_env(planned.envs[0])[1].score if command.score == "auto" else command.score
     check_scale(command.normalise, score, planned.envs, planned.labels, planned.capacities)
-    runner = runner_for(planned, command.jobs, command.runner, command.slurm)
     store = Store(command.out)
     store.check()
+    runner = runner_of(command, planned, store)
     if command.dry or command.list or command.probe:
         return _dry(command, planned, store, runner.capacity)
     return execute(command, planned, store, runner)

@@ -63,7 +63,7 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)
-        outcome, made = carry_out(plan, store, runner_for(plan, command.jobs), watch)
+        outcome, made = carry_out(plan, store, runner_for(plan, store, command.jobs), watch)
         there = {run.id: run for run in made}
         verdicts: list[Verdict] = []
         for run in runs:

@@ -21,6 +21,7 @@ from .canvas import FAINT, PAGE, columns_for, panels, shown
 from .marks import dots, highest_first, named_rows
 from .palette import Style, styles
 from .registry import FIGURES
+from .risk_table import lags_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +35,8 @@ def budgets(
     beside: Mapping[str, Results] | None = None,
 ) -> Figure:  # fmt: skip
     """The share kept at capacity k of each method, a panel per study and environment: a dot per seed, its score at k
-    over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError` where
-    there is nothing to show."""
+    over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
+    where there is nothing to show."""
     studies = [results, *(beside or {}).values()]
     found = {
         (env, i): shares
@@ -53,20 +54,23 @@ def budgets(
         label: Style(s.index, s.colour, s.marker, s.dashes, display(label))
         for label, s in highest_first(styles(names), means).items()
     }
+    ns = sorted({len(values) for shares in found.values() for values in shares.values()})
+    span = " to ".join(map(str, dict.fromkeys((ns[0], ns[-1]))))
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
-        f"score over the mean at K = 1); black: mean, bars: {table.settings['level']:.0%} interval (Student's, of "
-        f"{FEWEST} seeds or more); in the headings: phases × gradient steps of a phase, and mean lag in gradient steps"
+        f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
+        f"(Student's, of {FEWEST} seeds or more); in the headings: phases × gradient steps of a phase, and mean lag in "
+        "gradient steps"
     )
     columns = columns_for(width, min(3, len(places)))
     with panels(
         "The budget side by side", subtitle, [0] * len(places), table=table, columns=columns,
         height=0.62 + 0.19 * len(names), width=width,
     ) as (figure, axes):  # fmt: skip
-        span = [x for shares in found.values() for values in shares.values() for x in values]
+        every = [x for shares in found.values() for values in shares.values() for x in values]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
             _panel(ax, studies[study], env, found[env, study], looks, k, width)
-            ax.set_xlim(min(0.0, *span) - 0.05, max(1.0, *span) + 0.05)
+            ax.set_xlim(min(0.0, *every) - 0.05, max(1.0, *every) + 0.05)
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
     return figure
@@ -103,7 +107,8 @@ def _panel(
     ax.xaxis.set_major_locator(MaxNLocator(4))
     n = sorted({len(values) for values in shares.values()})
     runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
-    lag = np.mean([float(run.record["summary"]["gradient_lag_mean"]) for run in runs])
-    phases, steps = runs[0].record["phases"], int(runs[0].spec["epochs"]) * int(runs[0].spec["minibatches"])
+    lag = next(lag for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k)
+    phases = int(runs[0].record["phases"])
+    steps = int(runs[0].record["gradient_steps"]) // phases
     seeds = f"n = {n[0]}" if len(n) == 1 else f"n = {n[0]} to {n[-1]}"
     ax.set_title(f"{shown(env)}, {seeds}\n{phases} × {steps}, lag {lag:,.0f}", loc="left")

@@ -81,7 +81,7 @@ def band(table: Table) -> str:
 def spread(table: Table) -> str:
     """What the band around a mean of a diagnostic is."""
     if has_few(table):
-        return "band: range of the runs"
+        return "band: range of the runs (too few for an interval)"
     return f"band: {table.settings['level']:.0%} pointwise interval (Student's)"
 
 

@@ -25,6 +25,8 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     values = option_values(results, option)
     cells: dict[tuple[float, int], list[StoredRun]] = {}
     for run in sorted(results, key=lambda run: run.seed):
+        if run.label not in values:
+            continue
         cells.setdefault((float(values[run.label]), full_lag(run)), []).append(run)
     rates = sorted({rate for rate, _ in cells}, reverse=True)
     lags = sorted({lag for _, lag in cells})
@@ -54,8 +56,9 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         ),
     ]  # fmt: skip
     about = (
-        f"mean over seeds ({seeds(results.grid)}); below it the {table.settings['unit']} at which the reward of each "
-        f"run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the buffer is full"
+        f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
+        f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the "
+        "buffer is full"
     )
     return Sheet("Learning rate and lag", [about, made(table)], blocks, table.draft)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -108,10 +109,21 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
             groups.setdefault(np.round(heights, 9).tobytes(), []).append(look.name)
     same = [" = ".join(names) for names in groups.values() if len(names) > 1]
     if same:
-        ax.text(
-            0.98, 0.03, "\n".join(same), transform=ax.transAxes, ha="right", va="bottom", fontsize=5.5, color=FAINT,
+        high = _begins_high(ax)
+        lines = [line for text in same for line in textwrap.wrap(text, 26)]
+        note = ax.text(
+            0.02, 0.03 if high else 0.97, "\n".join(lines), transform=ax.transAxes, ha="left",
+            va="bottom" if high else "top", fontsize=5.5, color=FAINT,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
         )  # fmt: skip
+        note.set_in_layout(False)
+
+
+def _begins_high(ax: Axes) -> bool:
+    """Whether the lines of a panel begin in its upper half, where a note would hide them."""
+    low, high = ax.get_ylim()
+    begin = [float(y[0]) for line in ax.lines if len(y := np.asarray(line.get_ydata(), np.float64)) > 2]
+    return bool(begin) and ax.get_yscale() == "linear" and sum(begin) / len(begin) > (low + high) / 2
 
 
 def named_rows(

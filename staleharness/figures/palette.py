@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.colors import to_hex, to_rgb
-
 # Colours of Okabe and Ito (2008), told apart with any colour vision; not their yellow, too pale on white.
 OWN = {
     "ppo_clip": ("#222222", "o"),
@@ -47,20 +45,23 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """Label -> style. A known algorithm has a colour of its own, wherever and beside whomever it appears.
 
     Variants (`vaco[delta=0.1]`) and other algorithms follow in order of name; the first variant of a known
-    one takes its colour if the plain one is absent. More than there are colours: again from the first,
-    dashed.
+    one takes its colour if the plain one is absent. After `OTHERS` come the colours of known ones that are
+    absent; more than there are colours: again from the first, dashed.
     """
+    names = sorted(set(labels))
+    known = {label.split("[")[0] for label in names}
+    spare = [*OTHERS, *(look for name, look in OWN.items() if name not in known)]
     out: dict[str, Style] = {}
     taken: set[str] = set()
     others = 0
-    for index, label in enumerate(sorted(set(labels))):
+    for index, label in enumerate(names):
         base = label.split("[")[0]
         if base in OWN and base not in taken:
             taken.add(base)
             out[label] = Style(index, *OWN[base], DASHES[0])
         else:
-            colour, marker = OTHERS[others % len(OTHERS)]
-            out[label] = Style(index, colour, marker, DASHES[others // len(OTHERS) % len(DASHES)])
+            colour, marker = spare[others % len(spare)]
+            out[label] = Style(index, colour, marker, DASHES[others // len(spare) % len(DASHES)])
             others += 1
     return out
 
@@ -68,11 +69,10 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 def in_order(values: Mapping[str, Any]) -> dict[str, Style]:
     """Label -> style, of labels that are the values of one option: sorted by value, from light to dark."""
     labels = sorted(values, key=lambda label: (isinstance(values[label], str), values[label]))
-    low, high = (to_rgb(colour) for colour in LIGHT_TO_DARK)
+    low, high = ([int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in LIGHT_TO_DARK)
     out = {}
     for at, label in enumerate(labels):
         part = at / max(1, len(labels) - 1)
-        red, green, blue = (a + part * (b - a) for a, b in zip(low, high, strict=True))
-        colour = to_hex((red, green, blue))
+        colour = "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
         out[label] = Style(at, colour, MARKERS[at % len(MARKERS)], DASHES[0])
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from staleharness.lag import LAGS
 from staleharness.pipeline_lag import PipelineLag
@@ -15,15 +15,18 @@ from staleharness.schedule import Demand
 class AReaL(PipelineLag):
     """Admission by a bound on staleness; rows under way take new weights.
 
-    A group may begin while fewer than (version + 1 + eta) batches have begun: `max_head_offpolicyness`. Where this
-    binds, eta is the mean lag; single rows are older.
+    A group may begin while fewer than (version + 1 + eta) batches have begun: `max_head_offpolicyness`. That bounds
+    how much is under way or waiting, and so the mean lag: where it binds, the mean is eta. It bounds no single row: one
+    that takes long is passed by others, and is older by as many versions as they make. K has to hold the oldest.
 
     Leaves out: rebuilding the cache of a row that takes new weights, and `should_accept_fn`.
     """
 
     paper = "AReaL, arXiv 2505.24298; inclusionAI/AReaL, 2026-05"
 
-    eta: float = 4.0  # versions
+    longest: ClassVar[str] = "eta bounds the mean lag; a slow row is passed by others, and older"
+
+    eta: float = 4.0  # versions, of the mean lag
     interruptible: bool = True  # rows under way take new weights
 
     def __post_init__(self) -> None:

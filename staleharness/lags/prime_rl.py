@@ -16,10 +16,11 @@ class PrimeRL(PipelineLag):
     """A gate on batches that are finished ahead, and a bound on the age of a group.
 
     No group begins while `target_lag` batches are finished beyond the one that trains; rows under way take new
-    weights, and a group that is more than `max_off_policy_steps` old when it would be trained is dropped.
+    weights, and a group that is more than `max_off_policy_steps` old is dropped: stopped in its middle as soon as it
+    is, or when it would be trained.
 
-    Leaves out: that rows which have become too old are stopped before they are finished (they hold their slots
-    here), and the hold on shipping a batch, which the trainer's own pace amounts to.
+    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. In a run, the row of a group that
+    was stopped is made to its end, and not trained on.
     """
 
     paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"
@@ -36,4 +37,4 @@ class PrimeRL(PipelineLag):
     def rules(self, demand: Demand) -> dict[str, Any]:
         gate = {"cap": float(self.target_lag), "cap_counts": "finished", "in_flight": "switch"}
         withheld = {"cap_counts": "begun"} if self.on_stale == "withhold" else {}
-        return gate | stale_rules(self.max_off_policy_steps, self.on_stale) | withheld
+        return gate | stale_rules(self.max_off_policy_steps, self.on_stale, stop=True) | withheld

@@ -16,10 +16,10 @@ class RollFlash(PipelineLag):
     """A ratio of rows under way to those of a batch, and a bound on the version that began a row.
 
     At most (1 + async_generation_ratio) batches are under way or waiting, and the batch of step n has only
-    groups that version n − async_generation_ratio or a later one began; rows under way take new weights.
+    groups that version n − async_generation_ratio or a later one began; rows under way take new weights, and what has
+    become too old is aborted.
 
-    Leaves out: that what has become too old is aborted before it is finished (it holds its slot here), and queues
-    by expected length.
+    Leaves out: queues by expected length. In a run, a row that was aborted is made to its end, and not trained on.
     """
 
     paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL, 2026-08"
@@ -33,4 +33,4 @@ class RollFlash(PipelineLag):
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         gate = {"cap": self.async_generation_ratio, "in_flight": "switch"}
-        return gate | stale_rules(int(self.async_generation_ratio), self.on_stale)
+        return gate | stale_rules(int(self.async_generation_ratio), self.on_stale, stop=True)

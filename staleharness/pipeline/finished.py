@@ -63,6 +63,11 @@ class Finished:
             self._ready.append(group)
         return True
 
+    def forgo(self, group: int) -> None:
+        """A group will never be put here."""
+        if self.in_order:
+            self._step_over(group)
+
     def take(self) -> list[int]:
         """The groups of one batch, or none where there are not enough that may be trained on."""
         batch = self._batch
@@ -70,7 +75,7 @@ class Finished:
             while len(batch) < self.needed and (group := self._next()) is not None:
                 batch.append(group)
             # Versions may have moved on since a group was set aside.
-            stale = [group for group in batch if self._too_old(group)]
+            stale = [group for group in batch if self.too_old(group)]
             for group in stale:
                 batch.remove(group)
                 self.discard(group, "dropped_stale")
@@ -107,5 +112,6 @@ class Finished:
             self._passed.remove(self._head)
             self._head += 1
 
-    def _too_old(self, group: int) -> bool:
+    def too_old(self, group: int) -> bool:
+        """Whether a group may not be trained on any more."""
         return self.max_lag is not None and self.lag_of(group) > self.max_lag

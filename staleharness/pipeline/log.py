@@ -27,7 +27,7 @@ class Log:
         self.made = array("d")
         # One entry per group.
         self.fate, self.step, self.queued = array("b"), array("q"), array("d")
-        self.left = array("q")
+        self.left, self.stopped = array("q"), array("d")
         # Where weights changed inside a row: (row, decisions made before, version after).
         self.changes: list[tuple[int, int, int]] = []
         # One entry per step: begin, end, and rows that were under way or queued when its version came into being.
@@ -39,6 +39,7 @@ class Log:
         self.fate.append(0)
         self.step.append(-1)
         self.left.append(-1)
+        self.stopped.append(float("nan"))
         self.queued.append(float("nan"))
 
     def begin(self, slot: int, now: float, version: int) -> None:
@@ -68,6 +69,7 @@ class Record:
     fate: Ints  # an index of FATES
     step: Ints  # that trained it, which is the version it was trained at; -1: none
     left: Ints  # the step at whose beginning it had left the queue, trained or dropped; -1: none
+    stopped: Floats  # when its group was given up
     tokens: Ints  # decisions of the whole row
     done: Ints  # of these, made so far
     # [m], ordered by row
@@ -114,7 +116,7 @@ def record_of(
     return Record(
         pipeline, seed, seconds, warm,
         np.asarray(log.slot, np.int64), np.asarray(log.began), made, queued[of], fate[of], step[of],
-        np.asarray(log.left, np.int64)[of], length, done,
+        np.asarray(log.left, np.int64)[of], np.asarray(log.stopped)[of], length, done,
         row, version, end,
         np.asarray(log.step_began), np.asarray(log.step_ended), np.asarray(log.under_way, np.int64),
         tuple(spans), dict(slot_seconds), since, lost,

@@ -23,7 +23,7 @@ def schedule_of(record: Record) -> Schedule:
     stretches = record.stretch_row < groups * size
     row = record.stretch_row[stretches]
     began = record.began[rows].reshape(groups, size).min(1)
-    made = record.made[rows].reshape(groups, size).max(1)  # NaN: not yet
+    made = ended(record)[: groups * size : size]  # NaN: not yet
     actor, nth = _actors(began, np.where(np.isnan(made), np.inf, made))
     phase = np.where(record.fate == TRAINED, record.step, NEVER)[rows]
     return Schedule(
@@ -40,6 +40,13 @@ def schedule_of(record: Record) -> Schedule:
         finished=np.repeat(finished_in(made, record.step_began), size),
         left=record.left[rows],
     )
+
+
+def ended(record: Record) -> Floats:
+    """[n], when each row's group was made or given up; NaN: not yet."""
+    n, size = len(record.slot), record.pipeline.group
+    made = np.array([record.made[i : i + size].max() for i in range(0, n, size)]).repeat(size)[:n]
+    return np.where(np.isnan(record.stopped), made, record.stopped)
 
 
 def finished_in(made: Floats, taken: Floats) -> Ints:

@@ -43,6 +43,7 @@ class Pipeline:
     stale: Literal["drop", "recycle", "drop_row", "mask"] = (
         "drop"  # group, group made again, row, or decisions
     )
+    stop: bool = False  # groups under way that have become older than max_lag are given up at once
     # The trainer
     batch: int = 64  # rows
     train_seconds: float = 15.0  # a step
@@ -87,6 +88,8 @@ class Pipeline:
             raise UserError(f"full={self.full} needs a capacity")
         if self.window > 1 and self.order != "window":
             raise UserError(f"window={self.window} needs order=window, not {self.order}")
+        if self.stop and (self.max_lag is None or self.stale not in ("drop", "recycle")):
+            raise UserError("stop=true needs a max_lag, and stale=drop or recycle")
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")

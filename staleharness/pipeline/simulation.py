@@ -140,6 +140,8 @@ class _Simulation:
             return
         self.log.step_ended.append(now)
         self.admission.trained = self.trainer.version
+        if self.pipeline.stop:
+            self.stop_stale(now)
         if self.trainer.version == self.warm:
             self.slots.account(now)
             self.since, self.before = now, dict(self.slots.seconds)
@@ -150,6 +152,14 @@ class _Simulation:
             self.trainer.enter("syncing", now)
         else:
             self.go_on(now)
+
+    def stop_stale(self, now: float) -> None:
+        """Give up what is under way and could not be trained on any more."""
+        for group in filter(self.finished.too_old, self.slots.under_way_groups()):
+            self.slots.stop(group, now)
+            self.finished.forgo(group)
+            self.log.stopped[group] = now
+            self.discard(group, "dropped_stale")
 
     def in_vain(self, name: str, now: float) -> None:
         """Count a failure. Raises `Starved` where there are only failures."""

@@ -47,6 +47,7 @@ class Slots:
         self.blocked: set[int] = set()  # slots whose group finds no room in the queue
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
+        self.stopped: dict[int, int] = {}  # row that was given up -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
         self.now = 0.0  # when a row finished last
         self._since = 0.0
@@ -156,6 +157,26 @@ class Slots:
         self.down.update(slots)
         self.free = deque(slot for slot in self.free if slot not in slots)
 
+    def under_way_groups(self) -> list[int]:
+        """Groups with rows under way, all of whose rows have begun, in the order in which they began."""
+        rows = [self.row[slot] for _, slot in self.rows] + [row for row, _ in self.again]
+        beginning = len(self.log.slot) // self.group
+        return sorted({group for row in rows if (group := row // self.group) < beginning})
+
+    def stop(self, group: int, now: float) -> None:
+        """Give up the rows of a group that are under way; their slots are free."""
+        self.account(now)
+        clock = (now if self.paused_at is None else self.paused_at) - self.offset
+        gone = [entry for entry in self.rows if self.row[entry[1]] // self.group == group]
+        self.rows[:] = [entry for entry in self.rows if self.row[entry[1]] // self.group != group]
+        heapify(self.rows)
+        for finish, slot in sorted(gone):
+            row = self.row[slot]
+            self.stopped[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
+            self._leave(slot)
+        self.stopped |= {row: done for row, done in self.again if row // self.group == group}
+        self.again = deque(entry for entry in self.again if entry[0] // self.group != group)
+
     def restart(self, slots: range, now: float) -> None:
         """The worker is back."""
         self.account(now)
@@ -170,11 +191,11 @@ class Slots:
         self._leave(slot)
 
     def under_way(self, now: float) -> dict[int, int]:
-        """Row -> decisions made so far, of each row that is under way."""
+        """Row -> decisions made so far, of each row that is under way or was given up."""
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
         found = {self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0))
                  for f, s in self.rows}  # fmt: skip
-        return found | dict(self.again)
+        return found | dict(self.again) | self.stopped
 
     def _done(self, row: int, left: float) -> int:
         """Decisions of a row that are made when it will take `left` seconds more."""

@@ -8,15 +8,13 @@ import pandas as pd
 from ..trace import written
 from .lag import TRAINED
 from .log import FATES, Record
-from .schedule import finished_in
+from .schedule import ended, finished_in
 
 
 def trace_of(record: Record) -> pd.DataFrame:
     """One line per row that began, in order."""
     n = len(record.slot)
     first = np.searchsorted(record.stretch_row, np.arange(n))
-    size = record.pipeline.group
-    whole = np.array([record.made[i : i + size].max() for i in range(0, n, size)]).repeat(size)[:n]
     trained_at = np.full(n, np.nan)
     trained = record.fate == TRAINED
     trained_at[trained] = record.step_began[record.step[trained]]
@@ -26,7 +24,7 @@ def trace_of(record: Record) -> pd.DataFrame:
         "versions": np.split(record.stretch_version, first[1:]),
         "ends": np.split(record.stretch_end, first[1:]),
         "began_at": record.began, "made_at": record.made, "queued_at": record.queued, "trained_at": trained_at,
-        "finished_in": finished_in(whole, record.step_began), "left_in": record.left,
+        "finished_in": finished_in(ended(record), record.step_began), "left_in": record.left,
     })  # fmt: skip
     table.insert(3, "nth", table.groupby("actor").cumcount())
     place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began

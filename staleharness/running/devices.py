@@ -7,10 +7,21 @@ import re
 
 from ..errors import UserError
 
+GPUS = "CUDA_VISIBLE_DEVICES"
+
 
 def usable_cores() -> int:
     """Cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_gpus() -> list[str]:
+    """The GPUs this process may run on, by the names that `GPUS` takes."""
+    if (said := os.environ.get(GPUS)) is not None:
+        return [name.strip() for name in said.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 def check_device(device: str) -> None:

@@ -6,36 +6,34 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from ..base.parsing import whole_number
 from ..base.processes import nothing_of_main
 from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
+from .demand import demand, measured
 from .limits import from_environment
 from .plan import Plan, PlannedRun
-from .runner import Demand, Runner, make_runner
+from .runner import Runner, make_runner
 from .sweep import Listener, Outcome, sweep
 
-MOST_JOBS = 1024
 
-
-def runner_for(planned: Plan, jobs: str | None = None, runner: str = "local", slurm: str = "") -> Runner:
-    """Who carries the runs out, how many at a time: JOBS, RUNNER and SLURM as typed. Starts nothing. Raises
-    `UserError`."""
-    spec = planned.runs[0].spec
+def runner_for(
+    planned: Plan,
+    store: Store,
+    jobs: str | None = None,
+    runner: str = "local",
+    runs_per_gpu: str | None = None,
+    memory: str | None = None,
+    slurm: str = "",
+) -> Runner:
+    """Who carries the runs out, how many at a time: JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed. Starts
+    nothing. Raises `UserError`."""
+    spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
     if slurm and runner != "slurm":
         raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
-    return make_runner(
-        runner, Demand(jobs if jobs is None else _jobs(jobs), spec.threads, spec.device, slurm)
-    )
-
-
-def _jobs(given: str) -> int:
-    jobs = whole_number(given, "JOBS")
-    if jobs < 1:
-        raise UserError(f"JOBS={jobs} must be at least 1")
-    if jobs > MOST_JOBS:
-        raise UserError(f"JOBS={jobs} is more than {MOST_JOBS}")
-    return jobs
+    asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
+    if memory is None and runner != "local":
+        asked = replace(asked, memory=measured(spec, store))
+    return make_runner(runner, asked)
 
 
 def carry_out(

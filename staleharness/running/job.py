@@ -17,3 +17,5 @@ class Job:
     folder: str = ""  # where the user stood: relative paths in the spec begin there
     plugins: str = ""  # `$STALEHARNESS_PLUGINS`: where the sweep found its plugins
     checkpoint_seconds: float = 30.0  # between two checkpoints
+    holder: str = ""  # `Store.next_holder`, where workers on several machines share the results folder
+    share: int = 1  # of the room for that many runs: more where a run has run out of memory beside others

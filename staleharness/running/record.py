@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import whole, write_json
+from ..base.machine import peak_memory
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
@@ -66,6 +67,7 @@ def conclude(
         "gradient_steps": simulation.gradient_steps,
         "evaluation_steps": simulation.evaluation_steps,
         "seconds": {"total": sum(seconds[part] for part in PARTS), **seconds},
+        "peak_memory": peak_memory(),
         "date": datetime.date.today().isoformat(),
     }
     write_json(attempt / "run.json", record)

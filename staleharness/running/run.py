@@ -22,6 +22,7 @@ from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job
 from .record import conclude
+from .takeover import holding, take_over
 
 Progress = Callable[[dict[str, Any]], None]
 TOLD = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
@@ -36,10 +37,11 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
     """
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
-    store = Store(job.root)
+    store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
-    with only_writer(attempt):
+    with holding(store, job.run_id) if job.holder else only_writer(attempt) as lease:
         forget_torn(attempt)
+        take_over(store, job.run_id)
         if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
             shutil.rmtree(attempt)
             return store.run_dir(job.run_id)
@@ -56,7 +58,8 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
                     NOTES.warning("warning: %s", line)
             with opened(attempt, job.run_id) as logs:
                 save = functools.partial(logs.checkpoint, simulation, made_with)
-                scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, should_stop)
+                asked = (lambda: should_stop() or lease.lost) if lease else should_stop
+                scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, asked)
             for name, content in simulation.beside().items():
                 write_bytes(attempt / name, content)
         conclude(attempt, job, family, simulation, scores, made_with)

@@ -18,6 +18,8 @@ from ..errors import UserError, nearest, shortened
 from . import runners
 from .job import Job
 
+OUT_OF_MEMORY = "want of memory"  # begins `Ended.how` of a worker that was ended for it
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -27,6 +29,8 @@ class Demand:
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
     slurm: str = ""  # options of sbatch, as typed; for the runner of that name
+    runs_per_gpu: int | None = None  # that share one; None: whatever the runner takes for granted
+    memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Ended:
     word: (
         dict[str, Any] | None
     )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
-    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `node lost`
+    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
+    lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
     kind: str = "Killed"  # the class of the failure that this is then
 
 
@@ -68,7 +73,11 @@ class Runner(Protocol):
     A runner with a queue of its own gives `Queued` while a job waits there, and `Began` when it no longer does.
     """
 
-    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell
+    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
+    neighbours: int  # of these, the most that share one machine, and its memory
+    shared: (
+        bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
+    )
     queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
 
     def open(self, modules: Sequence[str], root: Path) -> None:

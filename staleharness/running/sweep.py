@@ -11,14 +11,16 @@ from typing import Any, Protocol
 from ..base.files import write_json
 from ..base.notes import NOTES
 from ..base.plugins import PATH_VARIABLE
+from ..errors import UserError
 from ..store.store import Store, log_tail
 from ..task import find_env
+from .again import Again
 from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import Ended, Progress, Queued, Runner, make_runner
-from .watch import Watch
+from .runner import OUT_OF_MEMORY, Ended, Progress, Queued, Runner, make_runner
+from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
 
@@ -62,17 +64,19 @@ def sweep(
     active: dict[str, PlannedRun] = {}
     queued: set[str] = set()  # those of them that wait for their turn where the runner has put them
     begun: set[str] = set()
-    watch = Watch(limits.stall)
+    watch, again = Watch(limits.stall), Again(runner)
 
     def begin(run: PlannedRun) -> None:
         if run.run_id not in begun:
             begun.add(run.run_id)
             listener.started(run)
 
-    with store.locked(), counted() as interrupts, contextlib.closing(runner):
+    with store.locked(runner.shared) as lease, counted() as interrupts, contextlib.closing(runner):
         runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:
+            if lease is not None and lease.lost:
+                raise UserError(f"another sweep has taken OUT={store.root} over; look at what it does")
             if interrupts.count and not outcome.interrupted:
                 outcome.interrupted = True
                 waiting.clear()
@@ -82,12 +86,19 @@ def sweep(
             if interrupts.count > 1:
                 for run_id in active:
                     runner.kill(run_id)
-            while waiting and (runner.queues or len(active) < runner.capacity) and not interrupts.count:
+            while waiting and (runner.queues or again.room(active)) and not interrupts.count:
                 run = waiting.pop(0)
                 if not runner.queues:
                     begin(run)  # first: a runner may have to load what its workers share
-                runner.start(_job(run, store, limits))
                 active[run.run_id] = run
+                share, holder = (
+                    1,
+                    "",
+                )  # in a queue of its own a run may have several lives, each another holder
+                if not runner.queues:
+                    share = again.started(active, run.run_id)
+                    holder = store.next_holder(run.run_id) if runner.shared else ""
+                runner.start(_job(run, store, limits, holder, share))
                 watch.heard(run.run_id)
             for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
@@ -98,17 +109,21 @@ def sweep(
                     queued.add(run.run_id)
                     continue
                 queued.discard(run.run_id)
-                if isinstance(event, Ended):
-                    del active[run.run_id]
-                    silent = outcome.interrupted and event.word is None
-                    stopped = silent or interrupts.count > 1
-                    how = _settle(run, watch.why(event), store, outcome, stopped)
-                    if how["event"] == "interrupted" and run.run_id not in begun:
-                        continue  # it has waited to the last
-                begin(run)
-                if isinstance(event, Progress):
-                    listener.phase(run, event.content)
-                elif isinstance(event, Ended):
+                if not isinstance(event, Ended):
+                    begin(run)
+                    if isinstance(event, Progress):
+                        listener.phase(run, event.content)
+                    continue
+                del active[run.run_id]
+                ended = watch.why(event)
+                more = not outcome.interrupted and not runner.queues
+                if more and _unfinished(run, ended, store) and again.gets(ended):
+                    waiting.insert(0, run)
+                    continue
+                silent = outcome.interrupted and ended.word is None
+                how = _settle(run, ended, store, outcome, stopped=silent or interrupts.count > 1)
+                if how["event"] != "interrupted" or run.run_id in begun:  # or else it has waited to the last
+                    begin(run)
                     listener.ended(run, how)
     return outcome
 
@@ -119,6 +134,7 @@ def _missing(
     """The outcome so far, and the runs that are to be made; what is in their place and does not count is put aside."""
     outcome, waiting = Outcome(), []
     done = {run.id for run in store.read_all(run.run_id for run in runs)} if done is None else done
+    store.clear_attempts(done)
     for run in runs:
         if run.run_id in done:
             outcome.skipped.append(run.run_id)
@@ -128,10 +144,15 @@ def _missing(
     return outcome, waiting
 
 
-def _job(run: PlannedRun, store: Store, limits: Limits) -> Job:
+def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
+    return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
+
+
+def _job(run: PlannedRun, store: Store, limits: Limits, holder: str, share: int) -> Job:
     plugins = os.environ.get(PATH_VARIABLE, "")
     root = str(store.root.resolve())
-    return Job(run.run_id, run.label, run.spec.to_dict(), root, os.getcwd(), plugins, limits.checkpoint)
+    spec = run.spec.to_dict()
+    return Job(run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share)
 
 
 def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopped: bool) -> dict[str, Any]:
@@ -140,6 +161,7 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
     if store.is_done(run.run_id):  # the file system is the truth, also when the last word was lost
         if word is not None and word["event"] == "failed":
             NOTES.warning("run %s is stored, and yet: %s: %s", run.run_id, word["class"], word["message"])
+        store.clear_attempts([run.run_id])
         outcome.done.append(run.run_id)
         return {"event": "done"}
     if stopped or (word is not None and word["event"] == "interrupted"):
@@ -152,11 +174,12 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
 
 def _silent_death(run: PlannedRun, ended: Ended, store: Store) -> dict[str, Any]:
     """The failure of a worker that ended without a word (killed, out of memory, a crash in C)."""
-    attempt = store.attempt_dir(run.run_id)
-    message = f"the worker ended by {ended.how}"
-    failure = {"class": ended.kind, "message": message, "log_tail": log_tail(attempt)}
+    attempt = store.latest_attempt(run.run_id)
+    classes = {STALLED: "Stalled", OUT_OF_MEMORY: "OOM"}
+    kind = next((kind for said, kind in classes.items() if ended.how.startswith(said)), ended.kind)
+    failure = {"class": kind, "message": f"the worker ended by {ended.how}", "log_tail": log_tail(attempt)}
     with contextlib.suppress(OSError):
-        store.open_attempt(run.run_id)
+        store.open_attempt(run.run_id, attempt)
         if not (attempt / "job.json").is_file():  # `status` reads what was asked from it
             asked = {"label": run.label, "phases": run.spec.phases, "spec": run.spec.to_dict()}
             write_json(attempt / "job.json", asked)

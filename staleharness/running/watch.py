@@ -11,6 +11,8 @@ from ..base.text import duration
 from .plan import PlannedRun
 from .runner import Ended
 
+STALLED = "a stall"  # begins `Ended.how`
+
 
 class Watch:
     """`patience` seconds without a phase are a stall. Only what this process hears counts, by a clock that nobody can

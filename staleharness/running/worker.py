@@ -50,9 +50,10 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
 
     listen(should_stop)
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
-    attempt = Store(job.root).attempt_dir(job.run_id)
+    store = Store(job.root, job.holder)
+    attempt = store.attempt_dir(job.run_id)
     try:
-        Store(job.root).open_attempt(job.run_id)
+        store.open_attempt(job.run_id)
         _log_to(attempt / "log.txt")
         _set_up_torch(int(job.spec["threads"]))
         check_plugins(job)

@@ -11,14 +11,15 @@ from typing import Any
 from ..base.files import try_lock
 from ..base.notes import NOTES
 from ..base.text import printable
-from .record import is_id
+from .attempts import LEASE, attempts_in
+from .lease import seems_living
 from .store import Store
 
 
 def status(store: Store) -> dict[str, Any]:
     """{"runs": [{id, label, env, capacity, seed, state, phase, phases, ...}], "counts": {...}}.
 
-    state: done | running (its process holds the lock) | stopped (goes on from its checkpoint) | failed.
+    state: done | running (its process holds the lock, or the lease) | stopped (goes on from its checkpoint) | failed.
     """
     rows = []
     for run in store.read_all():
@@ -26,11 +27,10 @@ def status(store: Store) -> dict[str, Any]:
         row = _row(run.id, run.record["label"], spec, "done", phases, phases)
         rows.append({**row, "seconds": run.record["seconds"]["total"]})
     attempts = store.root / "attempts"
-    for path in sorted(attempts.iterdir()) if attempts.is_dir() else []:
-        if not is_id(path.name):
-            continue
+    latest = {attempt.run_id: path for attempt, path in sorted(attempts_in(attempts))}
+    for run_id, path in sorted(latest.items()):
         try:
-            rows.append(_attempt(store, path))
+            rows.append(_attempt(store, run_id, path))
         except (OSError, ValueError, TypeError, KeyError) as error:
             if path.is_dir() and (path / "job.json").exists():  # or else it is published, or begun, right now
                 NOTES.warning(
@@ -50,14 +50,15 @@ def _row(
     return {"id": run_id, "label": label, **place, "state": state, "phase": phase, "phases": phases}
 
 
-def _attempt(store: Store, path: Path) -> dict[str, Any]:
+def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     job = json.loads((path / "job.json").read_text())
     spec = job["spec"]
     log = path / "metrics.jsonl"
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0
-    failure = store.failure(path.name)
-    state = "running" if _held(path / ".lock") else "failed" if failure else "stopped"
-    row = _row(path.name, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
+    failure = store.failure(run_id)
+    held = _held(path / ".lock") or seems_living(path / LEASE)
+    state = "running" if held else "failed" if failure else "stopped"
+    row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     return {**row, "failure": failure} if state == "failed" else row
 
 

@@ -7,7 +7,8 @@
     timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
     job.json, log.txt         what was asked, and what the run printed
     manifest.json             sha256 of each file above but the log
-<root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json
+<root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json; where machines share the
+                              folder it is called <id>.<holder>, and each that works on the run has its own
 <root>/reports/<name>/        index.html, figures, tables
 
 Published results are packed (`packed.py`): the same runs in few files, to be read and not added to.
@@ -20,17 +21,20 @@ import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..base.files import forget_torn, put_aside, sync, try_lock, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
+from . import lease
+from .attempts import attempts_in, holder_name, plain
+from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
 from .record import FORMAT, is_id
-from .stored_run import RESULTS, TRACE, StoredRun, read_intact, seal
+from .stored_run import StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
@@ -40,16 +44,39 @@ MARKER = "staleharness.json"
 class Store:
     """The results folder. Creating it is the only thing `open_for_writing` writes."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, holder: str = "") -> None:
+        """holder: who works on runs here, of `next_holder`, where other machines may work on the same ones."""
         if not str(root):
             raise UserError("OUT is empty; give a folder for results")
         self.root = user_path(str(root))
+        self.holder = holder
 
     def run_dir(self, run_id: str) -> Path:
         return self._place("runs", run_id)
 
     def attempt_dir(self, run_id: str) -> Path:
-        return self._place("attempts", run_id)
+        """Where whoever works on the run writes."""
+        plain = self._place("attempts", run_id)
+        return plain.with_name(f"{run_id}.{self.holder}") if self.holder else plain
+
+    def attempts(self, run_id: str) -> list[Path]:
+        """The folders of all who have worked on the run, the latest last."""
+        return [path for _, path in sorted(attempts_in(self.root / "attempts", run_id))]
+
+    def latest_attempt(self, run_id: str) -> Path:
+        """The folder in which the end of an unfinished run can be read."""
+        return next(reversed(self.attempts(run_id)), self.attempt_dir(run_id))
+
+    def clear_attempts(self, run_ids: Collection[str]) -> None:
+        """Remove what others have left of runs that are finished. Who still works on one finds that it is over."""
+        for attempt, path in attempts_in(self.root / "attempts"):
+            if attempt.run_id in run_ids:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def next_holder(self, run_id: str) -> str:
+        """A name for whoever works on the run next: later than all before it, and nobody else's."""
+        numbers = [attempt.number for attempt, _ in attempts_in(self.root / "attempts", run_id)]
+        return holder_name(1 + max(numbers, default=0))
 
     def _place(self, folder: str, run_id: str) -> Path:
         if not is_id(run_id):
@@ -116,21 +143,29 @@ class Store:
             raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder for one sweep. The kernel releases the lock however the holder dies."""
-        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT)
+    def locked(self, shared: bool = False) -> Iterator[Lease | None]:
+        """Hold the folder for one sweep. The kernel releases the lock however the holder dies.
+
+        shared: other machines may want the folder, too; then a lease is held as well, and a file system without locks
+        is no trouble. It ends with its holder, or seconds later.
+        """
+        handle, path = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT), self.root / ".lease"
         try:
-            if not try_lock(handle):
-                holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
-                raise UserError(
-                    f"another sweep (process {holder}) is writing to OUT={self.root}; wait for it or give another OUT"
-                )
+            if not _locked(handle, shared):
+                raise self._in_use(os.read(handle, 64).decode(errors="replace").strip() or "unknown")
+            if lease.living(path):
+                raise self._in_use("{pid} on {host}".format(**lease.read(path)))
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
             forget_torn(self.root)
-            yield
+            with lease.held(path) if shared else contextlib.nullcontext() as holding:
+                yield holding
         finally:
             os.close(handle)
+
+    def _in_use(self, whom: str) -> UserError:
+        text = "another sweep (process {}) is writing to OUT={}; wait for it or give another OUT"
+        return UserError(text.format(whom, self.root))
 
     def is_done(self, run_id: str) -> bool:
         """Whether there is a finished run that counts."""
@@ -149,11 +184,11 @@ class Store:
         put_aside(path, self.root / "damaged")
         return True
 
-    def open_attempt(self, run_id: str) -> Path:
-        """The folder of an attempt, made where it is absent. Where something in it, or in its place, is no plain file
-        or folder, all of it goes to `damaged/<id>`: nothing is ever written through a link."""
-        attempt = self.attempt_dir(run_id)
-        if os.path.lexists(attempt) and not _plain(attempt):
+    def open_attempt(self, run_id: str, path: Path | None = None) -> Path:
+        """The folder of an attempt, this holder's or the one given, made where it is absent. Where something in it, or
+        in its place, is no plain file or folder, all of it goes to `damaged`: nothing is written through a link."""
+        attempt = path or self.attempt_dir(run_id)
+        if os.path.lexists(attempt) and not plain(attempt):
             put_aside(attempt, self.root / "damaged")
         attempt.mkdir(parents=True, exist_ok=True)
         return attempt
@@ -206,7 +241,7 @@ class Store:
 
     def failure(self, run_id: str) -> dict[str, Any] | None:
         """`failure.json` of an attempt: {class, message, log_tail}, or None."""
-        path = self.attempt_dir(run_id) / "failure.json"
+        path = self.latest_attempt(run_id) / "failure.json"
         try:
             said = json.loads(path.read_text()) if path.is_file() else None
         except (OSError, ValueError):
@@ -219,7 +254,7 @@ class Store:
 
     def sealed(self, run_id: str) -> bool:
         """Whether the attempt is a finished run, which has only to be published."""
-        return isinstance(read_intact(self.attempt_dir(run_id)), StoredRun)
+        return isinstance(read_intact(self.attempt_dir(run_id), run_id), StoredRun)
 
     def take(self, run_id: str, fill: Callable[[Path], None]) -> None:
         """Add a finished run that is not made here: `fill` writes its files into a folder. It is there whole or not
@@ -244,7 +279,13 @@ class Store:
         if not self.sealed(run_id):
             shorten_log(attempt / "log.txt")
             seal(attempt)
-        for pattern in ("checkpoint*", ".*", "failure.json", "*.jsonl"):  # the logs live on as tables
+        for pattern in (
+            "checkpoint*",
+            ".*",
+            "failure.json",
+            "lease.json",
+            "*.jsonl",
+        ):  # the logs live on as tables
             for leftover in filter(Path.is_file, attempt.glob(pattern)):
                 leftover.unlink()
         try:
@@ -273,29 +314,24 @@ class Store:
         )
 
 
-def _plain(attempt: Path) -> bool:
-    """Whether this is a folder, and what the harness writes in it are files."""
-    ours = (
-        ".lock",
-        *RESULTS,
-        TRACE,
-        "manifest.json",
-        "failure.json",
-        "log.txt",
-        "metrics.jsonl",
-        "timing.jsonl",
-    )
-    there = [path for name in ours if os.path.lexists(path := attempt / name)]
-    there += attempt.glob("checkpoint-*")
-    return (
-        attempt.is_dir()
-        and not any(p.is_symlink() or not p.is_file() for p in there)
-        and not attempt.is_symlink()
-    )
+def _locked(handle: int, shared: bool) -> bool:
+    try:
+        return try_lock(handle)
+    except UserError:
+        if shared:
+            return True
+        raise
 
 
 def _only_reference(root: Path) -> bool:
     """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
-    what `reproduce` made and its README, and is ours all the same."""
+    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
+    as of OUT=results/mine."""
     torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
-    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn
+    inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
+    return {p.name for p in root.iterdir()} <= {
+        "reference",
+        "reproduced",
+        "README.md",
+        ".gitkeep",
+    } | torn | inside

@@ -1,67 +1,185 @@
-"""The study of real lag: what it fits to a trace, and how it sums up."""
+"""The study of real lag: what it fits to a trace, what it tests, and what it says of it."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from places import ROOT
+from scipy import stats
 
 from staleharness.lag import read_lag
 from staleharness.store.stored_run import StoredRun
 from staleharness.trace import written
 
+MODULES = "fit design collect compare figure page".split()
+
 
 @pytest.fixture(scope="module")
-def study() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("real_lag", ROOT / "experiments" / "real_lag.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["real_lag"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def study() -> Iterator[SimpleNamespace]:
+    """The modules of `experiments/real_lag`, which is run as a folder and is no package."""
+    folder = str(ROOT / "experiments" / "real_lag")
+    sys.path.insert(0, folder)
+    try:
+        yield SimpleNamespace(**{name: __import__(name) for name in MODULES})
+    finally:
+        sys.path.remove(folder)
+        for name in MODULES:
+            del sys.modules[name]
 
 
-def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(study: ModuleType, tmp_path: Path) -> None:
-    """Steps of two seconds; groups that take one second or three, four of them a batch, of two rows each."""
+def trace(path: Path) -> Path:
+    """Steps of two seconds, of which training takes one and a half; groups that take one second or three, four of them
+    a batch, of two rows each."""
     lines = [(phase, place) for phase in range(5) for place in range(4) for _ in range(2)]
     took = [1.0 if place % 2 else 3.0 for _, place in lines]
     rows = pd.DataFrame([
         {
             "row": i, "group": i // 2, "actor": place, "nth": phase, "fate": "trained", "phase": phase, "place": place,
-            "versions": [phase], "ends": [8], "began_at": 2.0 * phase, "made_at": 2.0 * phase + took[i],
-            "queued_at": 2.0 * phase + took[i], "trained_at": 2.0 * phase,
+            "versions": [phase], "ends": [8], "began_at": 2.0 * phase - took[i], "made_at": 2.0 * phase,
+            "queued_at": 2.0 * phase, "trained_at": 2.0 * phase,
         }
         for i, (phase, place) in enumerate(lines)
     ])  # fmt: skip
-    path = tmp_path / "t.parquet"
-    path.write_bytes(written(rows, {"source": "actors", "decisions": 8, "fetch": 0}))
-    model: Any = read_lag(study.fitted(study.Cell("Hopper", "spo", "a few slow", 0), path))
-    assert (model.capacity, model.max_lag, model.slots) == (2.0, 15, 2.0)
-    assert model.row_time == pytest.approx(1.0)
+    said = {"source": "actors", "decisions": 8, "fetch": 0, "published_at": [2.0 * p + 1.5 for p in range(4)]}
+    path.write_bytes(written(rows, said))
+    return path
+
+
+def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(
+    study: SimpleNamespace, tmp_path: Path
+) -> None:
+    model: Any = read_lag(study.fit.fitted(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16))
+    assert (model.capacity, model.max_lag, model.slots) == (3.0, 15, 2.0)
+    assert model.row_time == pytest.approx(2.0 / 1.5, rel=1e-3)
     assert model.cv == pytest.approx(np.std([1, 3] * 10, ddof=1) / 2, abs=1e-3)
 
 
-def test_lags_and_scores_stand_side_by_side(study: ModuleType, tmp_path: Path) -> None:
-    def stored(score: float, lags: dict[str, int]) -> StoredRun:
-        return StoredRun(tmp_path, {"scores": {"sampled": {"mean": score}}, "lag_histogram": lags}, "")
+def stored(lags: dict[str, int], phases: int = 40) -> StoredRun:
+    return StoredRun(Path(), {"lag_histogram": lags, "phases": phases}, "")
 
-    found = {}
-    for seed, score in enumerate((1.0, 3.0)):
-        for load in study.LOADS:
-            cell = study.Cell("Hopper", "spo", load, seed)
-            for i, way in enumerate(study.WAYS):
-                found[cell, way] = stored(score + i, {"0": 1, str(1 + seed): 3})
-    summary = study.summarised(found)
-    assert [row["way"] for row in summary[:4]] == list(study.WAYS) and len(summary) == 4 * len(study.LOADS)
-    first = summary[0]
-    assert first["score"] == 2.0 and first["mean_lag"] == pytest.approx((0.75 + 1.5) / 2)
-    assert first["histogram"] == pytest.approx([0.25, 0.375, 0.375])
-    assert first["interval"] == [1.0, 3.0]
-    study.draw(summary, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+def test_the_buffer_of_equal_mean_is_the_nearest_one_filling_up_included(study: SimpleNamespace) -> None:
+    """Against the mean of versions drawn in each phase, told one by one."""
+    for capacity in (1, 2, 5, 40):
+        means = [np.mean([phase - v for v in range(40) if 0 <= phase - v < capacity]) for phase in range(40)]
+        assert study.fit.uniform_mean(capacity, 40) == pytest.approx(np.mean(means))
+        share = np.mean(means) / 39
+        lags = {"0": round(1e6 * (1 - share)), "39": round(1e6 * share)}
+        assert study.fit.equal_mean(stored(lags)) == capacity
+    assert study.fit.mean_lag(stored({"0": 1, "3": 3})) == 2.25
+    assert study.fit.histogram(stored({"2": 1, "0": 3})) == [0.75, 0.0, 0.25]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_intervals_and_margins_are_students(study: SimpleNamespace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = rng.normal(0.1 * seed, 1, (2, 7))
+    found = study.compare.difference(one - other)
+    paired = stats.ttest_rel(one, other)
+    for said, level in ((found.wide, 0.95), (found.narrow, 0.90)):
+        assert said == pytest.approx(tuple(paired.confidence_interval(level)))
+    assert found.different == (paired.pvalue < 0.05)
+    # Two one-sided tests at 5 % hold for the smallest margin, and for none below it.
+    for factor, holds in ((1.001, True), (0.999, False)):
+        bound = factor * found.margin
+        above = stats.ttest_rel(one + bound, other, alternative="greater").pvalue
+        below = stats.ttest_rel(one - bound, other, alternative="less").pvalue
+        assert bool(max(above, below) < 0.05) is holds
+    assert study.compare.difference([1.0]) is None and study.compare.interval([1.0]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_distance_of_histograms_is_wassersteins(study: SimpleNamespace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(6))
+    expected = stats.wasserstein_distance(range(3), range(6), a, b)
+    assert study.compare.distance(a.tolist(), b.tolist()) == pytest.approx(expected)
+    assert study.compare.distance(b.tolist(), a.tolist()) == pytest.approx(expected)
+
+
+SHIFT = {"recorded": 0.0, "same seed": 0.0, "fresh seed": 0.01, "pipeline": -0.5, "uniform": 0.02}
+
+
+@pytest.fixture(scope="module")
+def frame(study: SimpleNamespace) -> pd.DataFrame:
+    """Learning gains 100 without lag and 80 with it; a pipeline that costs half of the gain more; seeds differ by much,
+    and all runs of a seed alike."""
+    rows = []
+    noise = np.random.default_rng(0).normal(0, 1, 1000).tolist()
+    for seed, method in product(range(4), study.design.METHODS):
+        base = {"task": "Hopper", "method": method, "seed": seed, "untrained": 20.0, "capacity": 3, "id": ""}
+        plain = {"load": "", "way": "on-policy", "mean_lag": 0.0, "lags": [1.0], "bits": False}
+        rows.append(base | plain | {"score": 120.0 + noise.pop(), "area": 0.0})
+        for load, way in product(study.design.HOPPER.loads, study.design.WAYS):
+            score = 100.0 + 100 * SHIFT[way] + 0.3 * noise.pop()
+            lags = [0.0, 1.0] if way in ("recorded", "same seed", "fresh seed") else [0.5, 0.0, 0.5]
+            rows.append(base | {"load": load, "way": way, "score": score, "area": 0.0, "mean_lag": 1.0,
+                                "lags": lags, "bits": way == "same seed"})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_a_pair_is_a_seed_and_words_follow_from_the_tests(
+    study: SimpleNamespace, frame: pd.DataFrame
+) -> None:
+    found = {(load, a, b): d for _, load, a, b, d in study.compare.comparisons(frame)}
+    gain = frame.loc[frame["way"] == "on-policy", "score"].mean() - 20.0
+    one, other = (
+        frame[(frame["way"] == w) & (frame["load"] == "full queue")] for w in ("pipeline", "recorded")
+    )
+    by_seed = one.groupby("seed")["score"].mean() - other.groupby("seed")["score"].mean()
+    d = found["full queue", "pipeline", "recorded"]
+    assert d.n == 4 and d.mean == pytest.approx(by_seed.mean() / gain)
+    assert d.words == "lower"
+    assert found["all", "fresh seed", "recorded"].equivalent
+    assert found["all", "recorded", "on-policy"].words == "lower"
+    assert "the same within the margin" in found["few actors", "uniform", "fresh seed"].words or found[
+        "few actors", "uniform", "fresh seed"
+    ].words.endswith("by less than the margin")
+    short = study.compare.difference([0.3, -0.4, 0.1])
+    assert short.words == "cannot tell"
+
+
+def test_lags_are_compared_cell_by_cell(study: SimpleNamespace, frame: pd.DataFrame) -> None:
+    found = study.compare.lags(frame).set_index(["load", "way"])
+    assert found.loc[("full queue", "uniform"), "distance"] == pytest.approx(1.0)
+    assert found.loc[("full queue", "fresh seed"), "distance"] == 0.0
+    assert found.loc[("full queue", "uniform"), "histogram"] == [0.5, 0.0, 0.5]
+
+
+def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) -> None:
+    said = study.page.page(frame, (study.design.HOPPER,), 4)
+    assert f"{len(frame)} of {len(frame)} runs" in said
+    assert "36 of 36 runs had the recorded metrics bit for bit" in said
+    assert "| Hopper | full queue | fitted pipeline − recorded | -50%" in said
+    assert (
+        "**fitted pipeline against recorded** (the fitted pipeline in place of the real one): lower: all 3 loads"
+        in said
+    )
+    assert "the rest still to be made" in study.page.page(frame, (study.design.HOPPER,), 5)
+    for draw in (study.figure.draw_lags, study.figure.draw_scores):
+        wide, narrow = draw(frame), draw(frame, 3.5)
+        assert wide.startswith(b"\x89PNG") and draw(frame) == wide != narrow
+
+
+def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
+    found = study.collect.Found.below(ROOT / "results" / "reference" / "real_lag")
+    there = {run_id for run_id, run in found.runs.items() if run.seed in (0, study.design.FRESH)}
+    frame = study.collect.table(found, study.design.cells(study.design.SCALES["small"], range(1)))
+    assert set(frame["id"]) == there
+    replays = frame[frame["way"] == "same seed"]
+    assert len(replays) > 0 and replays["bits"].all(), "every replay with its own seed is the recorded run"
+
+
+def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
+    cells = study.design.cells(study.design.SCALES["small"], range(5))
+    assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recorded().run_id for cell in cells}) == len(cells)
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells), "seed by seed"
+    assert len({cell.on_policy().run_id for cell in cells}) == 2 * 3 * 5

@@ -74,6 +74,15 @@ def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
             object.__new__(verb.command).anything = 1
 
 
+@pytest.mark.parametrize("verb", ["", *words.ORDER])
+def test_help_fits_80_columns(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(monkeypatch, capsys, *([verb] if verb else []), "--help")
+    assert code == 0 and max(map(len, out.splitlines())) <= 80
+
+
 def test_a_new_verb_is_one_file(
     hello: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

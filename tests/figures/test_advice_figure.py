@@ -74,7 +74,7 @@ def test_the_share_kept_can_be_asked_for_by_name(runs: Results) -> None:
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
     for ax in figure.axes:
         assert any(list(line.get_ydata()) == [0.8, 0.8] for line in ax.lines)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["spo", "vaco"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["SPO", "VACO"]
 
 
 def test_a_picture_says_what_it_has_no_answer_for(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_slowdowns_have_a_row_each_and_a_triangle_where_a_score_is_not_reached(t
                 write_run(tmp_path, label, seed, capacity=k, curve=heights, phases=8, sampled=heights[-1])
     found = load(tmp_path)
     (ax,) = draw("slowdown", found, found.table(reps=50, engine="quick")).axes
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["spo", "vaco"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["VACO", "SPO"]  # the least slowed first
     points = {line.get_ydata()[0]: line for line in ax.lines if line.get_marker() not in ("None", None)}
-    spo, vaco = points[0], points[1]
+    vaco, spo = points[0], points[1]
     assert spo.get_marker() == ">" and vaco.get_marker() != ">"
     assert vaco.get_xdata()[0] == pytest.approx(1 / 0.6)
     with pytest.raises(UserError, match="no slowdown at K=64 can be read"):

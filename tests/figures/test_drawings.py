@@ -102,7 +102,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
 
 def test_the_end_of_a_metric_is_the_mean_of_its_last_phases_run_by_run(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), seeds=2, phases=20)
-    row = over_training._end_row(grid(runs), "vaco", 8, "tv_end", 0.1)
+    row = over_training._end_row(grid(runs), "vaco", 8, "tv_end", (0.9, 1.0), 0)
     expected = np.mean([r.metrics()["tv_end"].iloc[-2:].mean() for r in runs])
     assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
 
@@ -115,7 +115,7 @@ def test_who_does_not_measure_a_metric_is_not_in_its_figure(tmp_path: Path) -> N
         Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1
     )
     (box,) = figure.legends
-    assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+    assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
 
 def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
@@ -193,7 +193,7 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
     options["rows"] = {"w": ["weight_max"]}
     (box,) = rows.rows_over_training(Results.of(runs), quick(runs), **options).legends
-    assert [t.get_text() for t in box.get_texts()] == ["vaco"]
+    assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
 
 def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
@@ -232,11 +232,11 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     table = quick(runs)
     table.settings["names"] = {"spo": "quadratic pull"}
-    assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", ""}
+    assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", "VACO"}
     (ax,) = curves.learning_curves(Results.of(runs), table).axes
-    assert {t.get_text() for t in ax.texts} == {"quadratic pull", "vaco"}
+    assert {t.get_text() for t in ax.texts} == {"quadratic pull", "VACO"}
     (box,) = over_training.score_and_area(Results.of(runs), table).legends
-    assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "vaco"]
+    assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "VACO"]
 
 
 # --- ablations
@@ -287,7 +287,7 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
         )
         assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
     (box,) = figure.legends
-    assert [t.get_text() for t in box.get_texts()] == ["seq_is", "tis"]
+    assert [t.get_text() for t in box.get_texts()] == ["sequence IS", "TIS"]
 
 
 # --- scores as they are

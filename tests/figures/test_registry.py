@@ -34,7 +34,7 @@ def test_every_figure_that_a_file_registers_is_found() -> None:
     written = [
         name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())
     ]
-    assert sorted(written) == list(FIGURES) and len(written) == 22
+    assert sorted(written) == list(FIGURES) and len(written) == 23
 
 
 def test_every_table_that_a_file_registers_is_found() -> None:
@@ -42,7 +42,7 @@ def test_every_table_that_a_file_registers_is_found() -> None:
     written = [
         name for file in files for name in re.findall(r'SHEETS\.register\(\s*"(\w+)"', file.read_text())
     ]
-    assert sorted(written) == list(registry.SHEETS) and len(written) == 4
+    assert sorted(written) == list(registry.SHEETS) and len(written) == 5
 
 
 def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
@@ -96,14 +96,14 @@ def test_a_learning_curve_in_an_axis_is_that_of_the_whole_figure(results: Result
     (drawn,) = [panel for panel in whole.axes if panel.get_title("left") == "B-v1, K = 4"]
     assert heights(ax) == heights(drawn) and ax.get_title("left") == "B-v1, K = 4"
     assert ax.get_ylabel() == "return" and ax.get_xlabel() == table.settings["unit"]
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
 
 
 def test_the_score_against_capacity_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
     ax = Figure().subplots()
     draw_panel("score_against_capacity", results, ax, table)
     assert heights(ax) == heights(draw("score_against_capacity", results, table).axes[0])
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["spo", "vaco"]
+    assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
 
 
 def test_a_lag_histogram_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,6 +17,7 @@ from staleharness.figures import phase_diagram, risk_table, score_and_time
 from staleharness.figures.drawings import draw, sheet
 from staleharness.figures.sheet import Block, Entry, Sheet, colour
 from staleharness.statistics import aggregate as stats
+from staleharness.statistics import retained
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 from staleharness.store.cells import grid
@@ -26,7 +27,7 @@ from staleharness.store.stored_run import StoredRun
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(risk_table, "REPS", 200)
+    monkeypatch.setattr(retained, "REPS", 200)
 
 
 def quick(runs: list[StoredRun]) -> Table:
@@ -140,12 +141,12 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
     interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
     absent = Entry("–")
     assert list(score.columns) == ["K = 1", "K = 4"]
-    assert score.rows == [("a3po", [Entry("0.600", interval), absent]), ("spo", [absent, Entry("0.250")])]
+    assert score.rows == [("A-3PO", [Entry("0.600", interval), absent]), ("SPO", [absent, Entry("0.250")])]
     assert time.rows == [
-        ("a3po", [Entry("2.00", "(1.50 to 2.50)"), absent]),
-        ("spo", [absent, Entry("0.07")]),
+        ("A-3PO", [Entry("2.00", "(1.50 to 2.50)"), absent]),
+        ("SPO", [absent, Entry("0.07")]),
     ]
-    assert share.rows == [("a3po", [Entry("8.0", "(6.0 to 10.0)"), absent]), ("spo", [absent, Entry("0.0")])]
+    assert share.rows == [("A-3PO", [Entry("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, Entry("0.0")])]
     assert [block.title for block in made_of.blocks] == [
         "final greedy accuracy", "training time, minutes", "of it in the proximal step, %",
     ]  # fmt: skip
@@ -171,7 +172,7 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
                 )
     runs = read(tmp_path)
     (block,) = phase_diagram.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").blocks
-    assert block.title == "spo" and list(block.columns) == ["K = 1", "K = 4"]
+    assert block.title == "SPO" and list(block.columns) == ["K = 1", "K = 4"]
     assert [(name, [entry.bold for entry in row]) for name, row in block.rows] == [
         ("0.1", [True, False]), ("0.01", [False, True]),
     ]  # fmt: skip
@@ -185,21 +186,21 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
 
 
 def test_the_share_kept_is_measured_from_a_random_policy() -> None:
-    assert risk_table.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+    assert retained.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
 
 
 def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
-    zero = risk_table.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    zero = retained.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
     for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
         for seed, share in enumerate(shares):
             write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
             write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
     found = grid(read(tmp_path))
-    kept = risk_table.retained(found, "vaco", 4, "sampled")
+    kept = retained.retained(found, "vaco", 4, "sampled")
     assert kept is not None and kept.share == pytest.approx(0.4)
     assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
-    assert risk_table.retained(found, "vaco", 1, "sampled") == risk_table.Kept(pytest.approx(1.0), None, None)
-    assert risk_table.retained(found, "vaco", 16, "sampled") is None
+    assert retained.retained(found, "vaco", 1, "sampled") == retained.Kept(pytest.approx(1.0), None, None)
+    assert retained.retained(found, "vaco", 16, "sampled") is None
 
 
 def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
@@ -207,16 +208,34 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
-    assert risk_table.retained(grid(runs), "spo", 4, "sampled") is None
+    assert retained.retained(grid(runs), "spo", 4, "sampled") is None
     (block,) = risk_table.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
-    unmeasured = ["not measured"] * 2
-    assert said == [["–", "–", *unmeasured], ["100%", "100%", *unmeasured]]
-    assert list(block.columns) == ["0–1: K = 1", "2–5: K = 4", "6–20: –", "20+: –"]
+    unmeasured = ["not measured"] * 3
+    assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
+    assert said == [["100%", "100%", *unmeasured], ["–", "–", *unmeasured]]
+    assert list(block.columns) == [
+        "0–1: 0 steps (K = 1)", "0–1: 1 steps (K = 4)", "2–5: –", "6–20: –", "20+: –",
+    ]  # fmt: skip
 
 
-def test_the_bands_of_the_lesson_hold_each_capacity_once() -> None:
-    ks = [1, 2, 4, 5, 6, 16, 20, 21, 64]
-    assert sorted(k for band in risk_table.bands_of(ks).values() for k in band) == ks
-    assert [risk_table.band_name(band) for band in risk_table.BANDS] == ["0–1", "2–5", "6–20", "20+"]
-    assert risk_table.bands_of([1])[21, math.inf] == []
+def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
+    names = [risk_table.band_name(risk_table.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
+    assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
+
+
+def test_methods_may_share_the_runs_without_lag(tmp_path: Path) -> None:
+    """On tokens, where the lag stands in the label, and accuracies are counted from 0."""
+    for label, lag, score in (
+        ("ppo_clip[lag=fixed:0]", 0, 0.8), ("ppo_clip[lag=fixed:4]", 4, 0.6), ("tis[lag=fixed:4]", 4, 0.2),
+    ):  # fmt: skip
+        for seed in (0, 1):
+            settings = {"lag": f"fixed:{lag}", "hyper": {}}
+            own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}
+            write_run(tmp_path, label, seed, env="word-problems", capacity=5, sampled=score, **own)
+    runs = read(tmp_path)
+    (block,) = risk_table.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
+    rows = {name: [entry.value for entry in entries] for name, entries in block.rows}
+    assert sorted(rows) == ["PPO-clip", "TIS"]
+    assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
+    assert "25%" in rows["TIS"] and "100%" not in rows["TIS"]

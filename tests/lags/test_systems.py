@@ -126,6 +126,33 @@ def test_a_bound_of_prime_rl_that_no_row_reaches_does_nothing() -> None:
     assert [plan.ledger["rows"]["dropped_stale"] > 0 for plan in plans.values()] == [True, True, False, False]
 
 
+@pytest.mark.parametrize("text", ["prime_rl[max_off_policy_steps=2,slots=3.0,cv=1.5]",
+                                  "roll_flash[cv=1.5,row_time=2.0]"])  # fmt: skip
+def test_what_becomes_too_old_under_way_is_stopped(text: str) -> None:
+    """So a dropped row costs fewer decisions than a whole one, and none is older than the bound at its last one."""
+    plan = planned(text)
+    dropped, whole = plan.ledger["rows"]["dropped_stale"], LONG.length
+    assert 0 < plan.ledger["decisions"]["dropped_stale"] < dropped * whole
+    ends = plan.end[plan.first[1:] - 1]
+    cut = (plan.phase == NEVER) & (plan.finished != NEVER) & (ends < whole)
+    assert cut.sum() > 0 and (plan.left[cut] == plan.finished[cut]).all()
+    late = (plan.left - plan.oldest)[cut]  # one less where weights arrived before the first decision
+    assert late.max() == 3 and late.min() >= 2 and (late == 3).mean() > 0.9
+    held = planned(f"{text[:-1]},on_stale=mask_tokens]")
+    assert (held.end[held.first[1:] - 1][held.phase != NEVER] == whole).all()
+
+
+def test_areal_says_that_its_bound_is_one_on_the_mean() -> None:
+    said = r"give K=\d+ \(eta bounds the mean lag; a slow row is passed by others, and older\)"
+    with pytest.raises(UserError, match=said):
+        read_plan("areal[eta=4]", 5)
+
+
+def read_plan(text: str, capacity: int) -> None:
+    plan, model = planned(text), read_lag(text)
+    plan.check(LONG, capacity, f"LAG={text}", model.longest)
+
+
 def test_verl_starts_the_next_round_with_the_share_that_the_threshold_allows() -> None:
     """Weights are sent every 4 steps and 1.5 × 4 batches may begin on each: half of the next four are 4 steps older."""
     plan = planned("verl_fully_async[staleness_threshold=0.5,row_time=0.01,slots=1]", phases=80)

@@ -1,40 +1,43 @@
-"""docs/corrections.md: its table on tokens is what the published runs say now."""
+"""The page of corrections is made from the published runs."""
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
+from places import ROOT
 
-import pytest
-
+from staleharness.pages.corrections import corrections
 from staleharness.statistics.results import load
-from staleharness.statistics.told_apart import Difference
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def made() -> dict:
-    return runpy.run_path(str(ROOT / "docs" / "generate_corrections.py"))
+PUBLISHED = ROOT / "results" / "reference"
 
 
-def test_the_committed_page_is_what_the_published_runs_make(made: dict) -> None:
-    text = made["PAGE"].read_text(encoding="utf-8")
-    assert made["BEGIN"] in text and made["END"] in text
-    assert made["page"]() == text, "run python docs/generate_corrections.py"
+def test_the_committed_page_is_that_of_the_published_bundles() -> None:
+    page = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
+    assert page == corrections(PUBLISHED), "run make docs"
 
 
-def test_every_method_of_the_bundle_has_a_line_with_its_mean_and_the_best_stands_first(made: dict) -> None:
-    rows = [line.split(" | ") for line in made["section"]().splitlines() if line.startswith("| ")][2:]
-    means = load(made["BUNDLE"]).select(k=16).runs.groupby("algorithm")["deterministic"].mean()
-    assert len(rows) == len(means)
-    shown = [float(row[1]) for row in rows]
-    assert shown == sorted(shown, reverse=True) and shown[0] == pytest.approx(means.max(), abs=0.005)
-    assert [row[2] for row in rows].count("–") == 1  # the baseline's own
+def test_each_method_has_its_row_with_both_of_its_runs() -> None:
+    page = corrections(PUBLISHED)
+    for name, digits in (("corrections_word_problems", 2), ("corrections_hopper", 0)):
+        for label in load(PUBLISHED / name).grid.labels:
+            kind = "deterministic" if digits else "sampled"
+            runs = [run for run in load(PUBLISHED / name) if run.label == label]
+            ends = [
+                f"{run.record['scores'][kind]['mean']:.{digits}f}"
+                for run in sorted(runs, key=lambda r: r.seed)
+            ]
+            assert f"({', '.join(ends)}) |" in page, label
+    assert "{" not in page
 
 
-def test_only_what_a_test_tells_apart_is_bold(made: dict) -> None:
-    clear, open_ = (Difference("a", "b", 8, -0.25, -0.3, -0.2, 1e-5, p) for p in (2e-4, 0.2))
-    assert made["compared"](clear) == ("**−0.25 [−0.30, −0.20]**", "**< 0.001**")
-    assert made["compared"](open_) == ("−0.25 [−0.30, −0.20]", "0.200")
-    assert made["compared"](None) == ("–", "–")
+def test_the_benchmark_has_its_rows_best_first_and_bold_is_what_its_lists_tell_apart() -> None:
+    section = corrections(PUBLISHED).split("\n## ")[1]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| [")]
+    means = [float(row[1].split(" ")[0]) for row in rows]
+    assert means == sorted(means, reverse=True) and len(rows) == len(
+        load(PUBLISHED / "stress_word_problems").grid.labels
+    )
+    told = {row[0].split("[")[1].split("]")[0]: row[2] for row in rows if row[2].startswith("**")}
+    lists = " ".join(section.split("Told from PPO-clip, ")[1].split("\n\n")[0].split())
+    above, below, _ = (part.split(": ")[1].split(" · ") for part in lists.rstrip(".").split("; "))
+    assert {name for name, gap in told.items() if gap.startswith("**+")} == set(above) - {"none"}
+    assert {name for name, gap in told.items() if gap.startswith("**-")} == set(below) - {"none"}

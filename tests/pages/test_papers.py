@@ -19,10 +19,13 @@ from sweeping import without_report
 
 from staleharness import cli
 from staleharness.errors import UserError
-from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training, risk_table
-from staleharness.pages import gallery, gallery_texts, papers
+from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training
+from staleharness.pages import gallery, papers
 from staleharness.pages.papers import read_paper
+from staleharness.pages.verdict_texts import said_lines, standing, standing_on
 from staleharness.running.plan import plan
+from staleharness.statistics import retained
+from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.options import without_option
 from staleharness.store.bundle import Bundle, options_of, read_bundle
 from staleharness.store.study import SCALES, USUAL_LAG, Question, ask, plain_env, read_study
@@ -74,7 +77,7 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
 @pytest.mark.parametrize("name", FIGURES)
 def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
     f = FIGURES[name]
-    assert bool(f.entry.verdict) <= bool(f.entry.saw)
+    assert bool(f.entry.verdict or f.entry.part) <= bool(f.entry.saw)
     if f.entry.saw:
         bundle = read_bundle(ROOT / "results" / "reference" / f.entry.study, f.question, "small")
         assert bundle is not None and bundle.complete
@@ -89,8 +92,18 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
         _, figures = read_paper(name)
         text = page.read_text(encoding="utf-8")
         for f in figures:
-            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked, f.entry.saw):
+            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked):
                 assert said in text, f"{f.name}: make figures PAPER={name}"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_runs(name: str) -> None:
+    text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference"):
+        said = "\n".join(said_lines(s))
+        assert said in text, f"{s.figure.name}: {s.redraw}"
+        assert "{" not in s.reading.saw
+        assert s.reading.verdict in (VOCABULARY if s.figure.entry.part else ("", CANNOT_TELL))
 
 
 def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
@@ -152,11 +165,75 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(shelf: Path, file: str, t
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_verdict_is_one_of_the_three(shelf: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('verdict = "perhaps"', "perhaps is not one of"),
+        ('verdict = "agrees"', "verdict='agrees' needs [[part]] with the tests behind it"),
+        (
+            'verdict = "cannot tell"\n[[part]]\nsays = "x"\nuntested = "y"',
+            "it follows from the parts of the claim",
+        ),
+        (
+            '[[part]]\nsays = "x"\nof = ["vaco"]',
+            "part 'x': say of whom, and compare with over, over_k or than",
+        ),
+        (
+            '[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "better"',
+            "better is not one of more, less, alike",
+        ),
+        ('[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "alike"', "part 'x': alike needs a margin"),
+        ('[[part]]\nsay = "x"', "unknown option 'say'; did you mean 'says'?"),
+    ],
+)
+def test_a_verdict_is_of_a_fixed_vocabulary_and_follows_from_tests(
+    shelf: Path, lines: str, words: str
+) -> None:
     with (shelf / "p" / "fig2.toml").open("a") as stream:
-        stream.write('verdict = "perhaps"\n')
-    with pytest.raises(UserError, match="perhaps is not one of"):
+        stream.write(lines + "\n")
+    with pytest.raises(UserError, match=re.escape(words)) as error:
         read_paper("p", shelf)
+    assert "fig2.toml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
+    """From the file, through the tests, to the page and to the list of all papers."""
+    for seed in range(4):
+        for k, scores in ((1, (100.0, 100.0)), (4, (20.0, 60.0))):
+            for label, score in zip(("ppo_clip", "vaco"), scores, strict=True):
+                write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, sampled=score + seed, phases=3)
+    study = shelf / "s.toml"
+    study.write_text(study.read_text().replace("seeds = 2", "seeds = 4"))
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write(
+            'saw = "It returns {return vaco K=4}, {return vaco K=4 over=ppo_clip} more; {above vaco K=4}."\n'
+            '[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [4]\nwhat = "return"\n'
+            '[[part]]\nsays = "and without lag, too"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [1]\nwhat = "return"\n'
+        )
+    paper, figures = read_paper("p", shelf)
+    (shown,) = gallery.show(figures, tmp_path, reps=50)
+    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.tested] == ["yes", "no"]
+    assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [40, 40] more; 4 of 4."
+    gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
+    page = (tmp_path / "out" / "p.md").read_text()
+    assert (
+        "**Verdict:** partly." in page
+        and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
+    )
+    assert "40 [40, 40]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
+    assert "<b>partly</b>" in (tmp_path / "out" / "p.html").read_text()
+    assert standing_on(page) == "partly"
+
+
+def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write('saw = "{return vacco K=4}"\n')
+    (shown,) = gallery.show(read_paper("p", shelf)[1], tmp_path, reps=50)
+    with pytest.raises(
+        UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")
+    ):
+        _ = shown.reading
 
 
 def test_a_figure_without_its_study_names_the_nearest(shelf: Path) -> None:
@@ -267,7 +344,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for room in (comparisons, risk_table, over_training):
+        for room in (comparisons, retained, over_training):
             patch.setattr(room, "REPS", 50)
         patch.setattr(curves, "CURVE_REPS", 50)
         shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")
@@ -285,7 +362,8 @@ def write_study(root: Path, question: Question) -> None:
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2
-        for seed in range(1 if complete else 2) if where == env else ():
+        seeds = 3 if question.seeds >= 5 else 1 if complete else 2
+        for seed in range(seeds) if where == env else ():
             score = (
                 0.5 - 0.01 * k + 0.1 * seed
                 if kind != "control"
@@ -356,9 +434,13 @@ def test_a_table_stands_in_the_page_and_leaves_no_picture(shelf: Path, tmp_path:
     written = gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
     assert {path.name for path in written} == {"p.md", "p.html"} and not stale.exists()
     text = (tmp_path / "out" / "p.md").read_text()
-    assert f"<!-- {shown.source} -->" in text and "| algorithm | 0–1: K = 1 |" in text and "![" not in text
+    assert (
+        f"<!-- {shown.source} -->" in text
+        and "| algorithm | 0–1: 0 steps (K = 1) |" in text
+        and "![" not in text
+    )
     page = (tmp_path / "out" / "p.html").read_text()
-    assert '<table class="sheet">' in page and '<th scope="row">vaco</th>' in page and "PNG" not in page
+    assert '<table class="sheet">' in page and '<th scope="row">VACO</th>' in page and "PNG" not in page
 
 
 def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
@@ -374,12 +456,20 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     assert "<script" not in page and page.count("&lt;script&gt;") >= 3
 
 
-def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_looked_at(shelf: Path) -> None:
+def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_looked_at(
+    shelf: Path, tmp_path: Path
+) -> None:
     _, (figure,) = read_paper("p", shelf)
-    assert gallery_texts.standing(figure.entry) == "Not looked at yet"
-    seen = replace(figure.entry, saw="It falls.")
-    assert gallery_texts.standing(seen) == "No claim to check"
-    assert gallery_texts.standing(replace(seen, verdict="agree")) == "Agrees with the paper"
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+
+    def word(**said: str) -> str:
+        entry = replace(figure, entry=replace(figure.entry, **said))  # type: ignore[arg-type]
+        (shown,) = gallery.show([entry], tmp_path, reps=50)
+        return standing(shown)
+
+    assert word() == "not looked at yet"
+    assert word(saw="It falls.") == "no claim to check"
+    assert word(saw="It falls.", verdict="cannot tell") == "cannot tell"
 
 
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
@@ -495,6 +585,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
     assert call(monkeypatch, *words, "--dry") == 0
     said = capsys.readouterr().out
     assert "s (small): 2 of 2 runs to do" in said and "t (small): 1 of 2 runs to do" in said
+    assert "  ppo_clip: K=1 on Pendulum-v1; seed 0" in said and "  vaco: K=1 on Pendulum-v1; seed 0" in said
     with without_report():
         assert call(monkeypatch, *words) == 0
     said = capsys.readouterr().err

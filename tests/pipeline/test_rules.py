@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ SETTINGS = st.fixed_dictionaries({
     "worker_mtbf": st.sampled_from([None, 150.0]), "lost": st.sampled_from(["again", "continue"]),
     "trainer_mtbf": st.sampled_from([None, 80.0]), "counters": st.sampled_from(["keep", "forget"]),
     "environment": st.sampled_from(["constant:0", "lognormal[mean=5,cv=1]"]),
-    "unit": st.sampled_from(["row", "group", "batch"]),
+    "unit": st.sampled_from(["row", "group", "batch"]), "stop": st.sampled_from([False, False, True]),
 })  # fmt: skip
 
 
@@ -247,6 +248,46 @@ def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
         slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5
     )
     assert found["ledger"]["rows"]["dropped_stale"] > 0 and found["slots"]["queue"] > 0
+
+
+@pytest.mark.parametrize("unit", ["row", "group"])
+@pytest.mark.parametrize("order", ["completed", "submitted"])
+def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) -> None:
+    """A version v is more than two behind from the end of step v + 2 on: whoever is under way then ends there, and no
+    slot stands idle for it."""
+    asked = Pipeline(slots=64, workers=1, group=4, unit=unit, order=order, batch=16, max_lag=2, stop=True, steps=80,
+                     in_flight="keep", train_seconds=8, lengths="lognormal[mean=1000,cv=2]")  # fmt: skip
+    record = simulate(asked, 0)
+    began, groups = (
+        record.began.reshape(-1)[: len(record.began) // 4 * 4].reshape(-1, 4),
+        len(record.began) // 4,
+    )
+    first = np.searchsorted(record.stretch_row, np.arange(4 * groups))
+    oldest = record.stretch_version[first].reshape(-1, 4).min(1)
+    due = np.append(record.step_ended, [np.inf] * 3)[oldest + 2]
+    made = record.made[: 4 * groups].reshape(-1, 4)
+    stopped = record.stopped[: 4 * groups : 4]
+    given_up = ~np.isnan(stopped)
+    assert 20 < given_up.sum() < groups - 20
+    np.testing.assert_array_equal(stopped[given_up], due[given_up])
+    assert np.isnan(made[given_up]).any(1).all() and (made[~given_up].max(1) > due[~given_up]).sum() == 0
+    assert (began.max(1)[given_up] <= due[given_up]).all()
+    fate, done = record.fate[: 4 * groups].reshape(-1, 4), record.done[: 4 * groups].reshape(-1, 4)
+    assert (fate[given_up] == FATES.index("dropped_stale")).all()
+    assert (done[given_up].sum(1) < record.tokens[: 4 * groups].reshape(-1, 4)[given_up].sum(1)).all()
+    if unit == "row":
+        assert summary(record)["slots"] == {"working": pytest.approx(1.0)}
+    assert (
+        summary(simulate(replace(asked, stop=False), 0))["rows_per_second"]
+        != summary(record)["rows_per_second"]
+    )
+    ledger(record)
+
+
+def test_stopping_needs_a_bound_and_a_rule_that_drops() -> None:
+    for changes in ({}, {"max_lag": 2, "stale": "mask"}):
+        with pytest.raises(UserError, match="stop=true needs a max_lag, and stale=drop or recycle"):
+            Pipeline().changed({"stop": True, **changes})
 
 
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:

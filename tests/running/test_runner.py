@@ -32,10 +32,11 @@ class InTurn:
     word; where `late`, after its result was published.
     """
 
-    queues = False
+    shared = queues = False
 
     def __init__(self, capacity: int = 2, fault: Fault = lambda job: None) -> None:
-        self.capacity, self.fault = capacity, fault
+        self.capacity = self.neighbours = capacity
+        self.fault = fault
         self.waiting: dict[str, Job] = {}
         self.most = 0
         self.calls: list[str] = []

@@ -17,7 +17,8 @@ from staleharness.store.study import ask
 class Heard:
     """A runner and a listener in one, which writes down in what order it is told."""
 
-    capacity, queues = 1, False
+    capacity = neighbours = 1
+    shared = queues = False
 
     def __init__(self) -> None:
         self.order: list[str] = []

@@ -65,6 +65,23 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Room:
+    """Where runs are carried out, and how many at a time."""
+
+    jobs: Annotated[str | None, value("N", "as many as there is room for")] = None
+    """Runs at a time; on this machine, one per core where it is not given."""
+    runner: Annotated[str, value("local|ray|slurm", "local")] = "local"
+    """Who carries them out: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, from a machine of its
+    cluster."""
+    runs_per_gpu: Annotated[str | None, value("N", "1 with a cluster")] = None
+    """Runs that share a GPU, with --device=cuda."""
+    memory: Annotated[str | None, value("SIZE", "as stored runs took")] = None
+    """Main memory that each run may take, e.g. 2G: fewer run at a time where that is what limits."""
+    slurm: Annotated[str, value("OPTIONS")] = ""
+    """With --runner=slurm, options of sbatch: '--partition=gpu --time=4:00:00'."""
+
+
+@dataclass(frozen=True)
 class Shown:
     """How results are shown."""
 

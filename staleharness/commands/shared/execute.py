@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from ...api import plan
 from ...running.estimate import estimate
-from ...running.execution import carry_out, stored_of
+from ...running.execution import carry_out, runner_for, stored_of
 from ...running.expectations import on_lag
 from ...running.sweep import Listener
-from .arguments import Grid, Shown
+from .arguments import Grid, Room, Shown
 from .display import listener_for
 from .present import show
 
@@ -29,6 +29,12 @@ def planned_of(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
         steps=command.steps, preset=command.preset, lag=command.lag, n=command.n, model=command.model,
         data=command.data, device=command.device, settings=command.set, spec=command.spec, plugin=command.plugin,
     )  # fmt: skip
+
+
+def runner_of(command: Room, planned: Plan, store: Store) -> Runner:
+    """Who carries them out, as asked. Raises `UserError`."""
+    room = command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
+    return runner_for(planned, store, *room)
 
 
 def execute(command: Shown, planned: Plan, store: Store, runner: Runner) -> int:

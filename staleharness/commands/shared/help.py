@@ -12,11 +12,17 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from .arguments import Help
+from .words import flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on."""
+`staleharness COMMAND --help` says what each command takes.
+
+exit codes:
+  0    all is well
+  1    some runs failed or are missing
+  2    a mistake in what was asked, one line on stderr
+  130  stopped by Ctrl-C; the same command goes on"""
 
 
 def of_all(commands: Mapping[str, type[Any]]) -> str:
@@ -40,9 +46,9 @@ def of_verb(name: str, command: type[Any]) -> str:
         if field.default is MISSING:
             parser.add_argument(field.name, metavar=shown.metavar, help=text)
         elif isinstance(field.default, bool):
-            parser.add_argument(f"--{field.name}", action="store_true", help=text)
+            parser.add_argument(flag_of(field.name), action="store_true", help=text)
         else:
-            parser.add_argument(f"--{field.name}", metavar=shown.metavar, help=text)
+            parser.add_argument(flag_of(field.name), metavar=shown.metavar, help=text)
     return parser.format_help().rstrip()
 
 

@@ -51,7 +51,7 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
         if failure := outcome.failed.get(run.run_id):
             words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
             print(printable(words), file=sys.stderr)
-            print(f"        log: {store.attempt_dir(run.run_id) / 'log.txt'}", file=sys.stderr)
+            print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(planned.runs) - len(stored)
         print(f"stopped with {left} runs to go; the same command goes on: {command_line()}", file=sys.stderr)

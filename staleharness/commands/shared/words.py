@@ -43,6 +43,11 @@ def verbs() -> dict[str, Verb]:
     return found
 
 
+def flag_of(name: str) -> str:
+    """How a field of a `Command` is given."""
+    return f"--{name.replace('_', '-')}"
+
+
 def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
     """The verb, and what it was given as its `Command`. Raises `UserError` with the nearest known word; asked for
     help or version, prints it and ends."""
@@ -73,7 +78,7 @@ def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
 def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
     """What is given, by name; None where help is asked for. Raises `UserError` for the first word that is out of
     place, in one line."""
-    known = {f"--{f.name}": f for f in fields(verb.command)}
+    known = {flag_of(f.name): f for f in fields(verb.command)}
     free = [f.name for f in known.values() if f.default is MISSING]
     given: dict[str, str | bool] = {}
     rest = iter(words)
@@ -90,7 +95,7 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
             continue
         if flag not in known or known[flag].default is MISSING:
             raise UserError(f"{verb.name} has no option {flag}; {nearest(flag, [*known, '--help'])}")
-        name = flag.removeprefix("--")
+        name = known[flag].name
         if name in given:
             raise UserError(f"{verb.name}: {flag} is given more than once")
         if isinstance(known[flag].default, bool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ...base.machine import memory, memory_kills
 from ...base.processes import short_names
-from ..devices import usable_cores
+from ..devices import GPUS, usable_cores, usable_gpus
 from ..job import Job
-from ..runner import Demand, Ended, Event, Progress
+from ..runner import OUT_OF_MEMORY, Demand, Ended, Event, Progress
 
 WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
 GRACE = 10.0  # seconds for a worker to end after its last word
@@ -26,6 +28,7 @@ GRACE = 10.0  # seconds for a worker to end after its last word
 class _Worker:
     process: Any
     channel: Connection
+    gpu: str = ""  # the one that it sees, where there are several
     word: dict[str, Any] | None = None  # its last
     since: float = 0.0  # when that was
     silent: bool = False  # its end of the pipe is closed
@@ -34,10 +37,13 @@ class _Worker:
 class LocalPool:
     """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
 
-    queues = False
+    shared = queues = False
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int, gpus: Sequence[str] = ()) -> None:
+        """gpus: those to spread runs over, by the names that CUDA_VISIBLE_DEVICES takes; none: runs see all."""
+        self.capacity = self.neighbours = capacity
+        self._gpus = gpus
+        self._out_of_memory = memory_kills()
         self._context = multiprocessing.get_context("forkserver")
         self._workers: dict[str, _Worker] = {}
 
@@ -55,10 +61,14 @@ class LocalPool:
 
     def start(self, job: Job) -> None:
         here, there = self._context.Pipe()
-        process = self._context.Process(target=_in_child, args=(job, there), name=job.run_id, daemon=False)
+        taken = [worker.gpu for worker in self._workers.values()]
+        gpu = min(self._gpus, key=taken.count, default="")
+        process = self._context.Process(
+            target=_in_child, args=(job, there, gpu), name=job.run_id, daemon=False
+        )
         process.start()
         there.close()
-        self._workers[job.run_id] = _Worker(process, here)
+        self._workers[job.run_id] = _Worker(process, here, gpu)
 
     def poll(self, timeout: float) -> Iterator[Event]:
         workers = list(self._workers.items())
@@ -72,10 +82,17 @@ class LocalPool:
                 yield from _heard(run_id, worker)  # what it said between the last look and its end
                 worker.process.join()
                 worker.channel.close()
-                how = _how(worker.process.exitcode)
+                how = self._how(worker.process.exitcode)
                 worker.process.close()
                 del self._workers[run_id]
                 yield Ended(run_id, worker.word, how)
+
+    def _how(self, code: int | None) -> str:
+        """How a process ended, in words; and whether the kernel did it, which had no memory left."""
+        if code == -signal.SIGKILL and (kills := memory_kills()) > self._out_of_memory:
+            self._out_of_memory = kills
+            return f"{OUT_OF_MEMORY}: the kernel killed it"
+        return _how(code)
 
     def ask_to_stop(self, run_id: str) -> None:
         with contextlib.suppress(OSError):
@@ -91,8 +108,14 @@ class LocalPool:
 
 
 def make(demand: Demand) -> LocalPool:
-    """As many runs at a time as asked for, or as the cores bear."""
-    return LocalPool(demand.jobs or max(1, usable_cores() // demand.threads))
+    """As many runs at a time as asked for, or as the cores bear; no more than its memory and its GPUs do."""
+    room = [demand.jobs or usable_cores() // demand.threads]
+    if demand.memory is not None:
+        room.append(memory() // demand.memory)
+    gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
+    if demand.runs_per_gpu is not None:
+        room.append(demand.runs_per_gpu * max(1, len(gpus)))
+    return LocalPool(max(1, min(room)), gpus)
 
 
 def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
@@ -118,10 +141,12 @@ def _how(code: int | None) -> str:
         return f"signal {-code}"
 
 
-def _in_child(job: Job, channel: Connection) -> None:
+def _in_child(job: Job, channel: Connection, gpu: str) -> None:
     """The forked process. It ends itself at the next phase boundary when the sweep that started it is gone."""
     from .. import worker  # here, so that the sweeping process itself never loads torch
 
+    if gpu:
+        os.environ[GPUS] = gpu  # before CUDA wakes up
     parent = multiprocessing.parent_process()
     orders: list[str] = []
 

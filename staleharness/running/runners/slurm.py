@@ -38,11 +38,15 @@ USUAL = ("None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dep
 class Slurm:
     """Takes every job at once, and has Slurm run so many of them at a time, or as many as it likes."""
 
-    queues = True
+    shared = queues = True
+    neighbours = 1
 
-    def __init__(self, jobs: int | None = None, options: str = "") -> None:
+    def __init__(self, jobs: int | None = None, options: str = "", memory: int | None = None) -> None:
+        """memory: bytes for each run, where `options` do not say."""
         self.capacity = jobs or 0
         self.options = parse(options)
+        if memory is not None and not any(word.startswith("--mem") for word in self.options):
+            self.options.append(f"--mem={max(1, memory >> 20)}M")
         if shutil.which("sbatch") is None:
             raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
         self.runs: dict[str, Followed] = {}
@@ -274,7 +278,7 @@ class Slurm:
         kind, how = run.how()
         run.let_go()
         del self.runs[run.job.run_id]
-        yield Ended(run.job.run_id, None if run.verdict else run.word, how, kind)
+        yield Ended(run.job.run_id, None if run.verdict else run.word, how, kind=kind)
 
     def _put_back(self, run: Followed, now: float) -> None:
         """Back in the queue, this task alone; where Slurm does not do that any more, in an array of its own."""
@@ -295,4 +299,8 @@ def _over(state: State | None) -> bool:
 
 def make(demand: Demand) -> Slurm:
     """As many runs at a time as asked for, or as Slurm finds room for."""
-    return Slurm(demand.jobs, demand.slurm)
+    if demand.runs_per_gpu is not None:
+        raise UserError(
+            "RUNS_PER_GPU is not for RUNNER=slurm; ask Slurm for a share of one: SLURM='--gres=shard:1'"
+        )
+    return Slurm(demand.jobs, demand.slurm, demand.memory)

@@ -12,9 +12,11 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...store.store import Store
 from .array import Array
 
 CODES = {"done": 0, "failed": 1, "interrupted": 75}  # 75: "temporary failure; invited to retry" (sysexits.h)
@@ -41,7 +43,9 @@ def main(folder: Path, env: Mapping[str, str]) -> int:
                 print(f"nothing more can be told: {error}", file=sys.stderr)
 
         tell({"host": socket.gethostname()})
-        worker.main(array.jobs[index], tell, lambda: bool(warnings))
+        # a holder of its own in each life, for what is left of an earlier one may still be writing
+        holder = Store(array.jobs[index].root).next_holder(array.jobs[index].run_id)
+        worker.main(replace(array.jobs[index], holder=holder), tell, lambda: bool(warnings))
     return CODES[last["event"]]
 
 

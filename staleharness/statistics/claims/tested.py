@@ -25,6 +25,7 @@ NAMES = {
     "grad_norm": "norm of the gradient",
     "algorithm/filter_active": "share of minibatches filtered",
     "second_moment_ratio": "second moment",
+    "fell": "step of the fall",
     "seconds/proximal": "seconds of the proximal step",
 }
 PERCENT = ("kept", "clipped", "warned", "algorithm/filter_active")

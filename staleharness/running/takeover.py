@@ -1,0 +1,104 @@
+"""Going on with what another worker began, which may still be at it: on another machine, cut off, stopped, or late.
+
+Where machines share the results folder, each worker of a run writes in a folder of its own. Whoever comes later takes
+the earlier one's away, by renaming it, and copies what is intact; publishing is renaming the same folder, too. So the
+two compete for one rename, and the file system decides: either the run is published, whole, or its folder is somebody
+else's and whoever writes to it, or wants to publish it, finds that it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..base.files import put_aside, sync, whole
+from ..base.notes import NOTES
+from ..errors import Interrupted
+from ..store import lease
+from ..store.attempts import LEASE, left_name, plain, read_name
+from ..store.store import Store
+from ..store.stored_run import read_intact
+
+PASSED_ON = "another worker has taken this run over"
+
+
+@contextlib.contextmanager
+def holding(store: Store, run_id: str) -> Iterator[lease.Lease]:
+    """Hold the lease of an attempt. Raises `Interrupted` where a file is not to be had because it is lost."""
+    attempt = store.attempt_dir(run_id)
+    attempt.mkdir(parents=True, exist_ok=True)
+    try:
+        with lease.held(attempt / LEASE) as held:
+            yield held
+    except OSError as error:
+        if attempt.is_dir():
+            raise
+        raise Interrupted(PASSED_ON) from error
+
+
+def take_over(store: Store, run_id: str) -> None:
+    """Leave one attempt of a run, this worker's, with what the one that got farthest has left. Raises `Interrupted`
+    where this worker is not the latest."""
+    own = store.attempt_dir(run_id)
+    mine = read_name(own.name)
+    others = [path for path in store.attempts(run_id) if path != own]
+    if mine is not None and mine.number and any(_later(path, mine.number) for path in others):
+        shutil.rmtree(own)
+        raise Interrupted(PASSED_ON)
+    taken = [path for path in map(_taken_away, others) if path is not None]
+    for path in [path for path in taken if not plain(path)]:
+        put_aside(path, store.root / "damaged")
+        taken.remove(path)
+    # of two that got as far, the later: it may be the copy of the other, which was being removed
+    farthest = max(reversed(taken), key=lambda path: _progress(path, run_id), default=own)
+    if farthest != own and _progress(farthest, run_id) > _progress(own, run_id):
+        _copy(farthest, own)
+        NOTES.info("going on with what the worker in %s has left", farthest.name)
+    for path in taken:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _later(path: Path, number: int) -> bool:
+    other = read_name(path.name)
+    return other is not None and other.under_way and other.number > number
+
+
+def _taken_away(path: Path) -> Path | None:
+    """Where the folder is, now that its holder finds it no more; None where it was quicker and has published it."""
+    name = read_name(path.name)
+    if name is not None and not name.under_way:
+        return path  # by somebody who then was cut off
+    left = path.with_name(left_name(path.name))
+    try:
+        os.rename(path, left)
+    except FileNotFoundError:
+        return None
+    sync(path.parent)
+    return left
+
+
+def _progress(path: Path, run_id: str) -> tuple[bool, str]:
+    """Sorts by how far an attempt has got: finished in all but its place, or else up to its newest checkpoint."""
+    newest = max((file.name for file in path.glob("checkpoint-*.pt")), default="")
+    return not isinstance(read_intact(path, run_id), str), newest
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Checkpoints last, which count on logs. All is copied, nothing moved: its former writer may have it open."""
+    for stale in target.glob("checkpoint-*.pt"):
+        stale.unlink()
+    files = [p for p in source.iterdir() if p.is_file() and not p.is_symlink() and p.name[0] != "."]
+    for file in sorted(files, key=lambda file: (file.name.startswith("checkpoint-"), file.name)):
+        if file.name == LEASE:
+            continue
+        own = target / file.name
+        log = file.name == "log.txt"  # to which this worker prints already
+        with open(file, "rb") as before, open(own, "ab") if log else whole(own) as after:
+            shutil.copyfileobj(before, after)
+    for folder in [
+        p for p in source.iterdir() if p.is_dir() and not p.is_symlink()
+    ]:  # that a plugin has left about
+        shutil.copytree(folder, target / folder.name, symlinks=True, dirs_exist_ok=True)

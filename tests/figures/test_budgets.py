@@ -1,0 +1,81 @@
+"""What the budget does: several studies side by side, with as many seeds as there are; and the table of falls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.figures.budgets import budgets, kept
+from staleharness.figures.collapse import collapse
+from staleharness.statistics.claims.measured import Evidence
+from staleharness.statistics.results import Results
+
+ZERO = 15.23  # what a random policy returns on Hopper-v5
+
+
+def study(root: Path, seeds: int, shares: dict[str, float], env: str = "Hopper-v5") -> Results:
+    runs = []
+    for label, share in shares.items():
+        for seed in range(seeds):
+            runs.append(write_run(root, label, seed, env=env, capacity=1, sampled=ZERO + 100.0, phases=3))
+            stale = ZERO + 100 * (share + 0.01 * seed)
+            runs.append(write_run(root, label, seed, env=env, capacity=16, sampled=stale, phases=3))
+    return Results.of(runs)
+
+
+def test_each_study_has_its_panel_and_each_seed_its_dot(tmp_path: Path) -> None:
+    small = study(tmp_path / "a", 5, {"vaco": 0.3, "ppo_clip": 0.2, "spo": 0.1})
+    large = study(tmp_path / "b", 1, {"vaco": 0.8, "ppo_clip": 0.4})
+    table = small.table(reps=50, engine="quick")
+    figure = budgets(small, table, beside={"large": large})
+    titles = [ax.get_title(loc="left").partition("\n")[0] for ax in figure.axes]
+    assert titles == ["Hopper-v5, n = 5", "Hopper-v5, n = 1"]
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["VACO", "PPO-clip", "SPO"]
+    first, second = figure.axes
+    dots = [line.get_xdata().tolist() for line in first.lines if line.get_marker() == "o"]
+    assert dots[0] == pytest.approx([0.3, 0.31, 0.32, 0.33, 0.34])
+    assert len(first.patches) == 3 and not second.patches  # an interval of five seeds, none of one
+    assert kept(Evidence(large, table), "Hopper-v5", 16)["vaco"].tolist() == pytest.approx([0.8])
+
+
+def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: Path) -> None:
+    small = study(tmp_path / "a", 2, {"vaco": 0.3})
+    large = study(tmp_path / "b", 2, {"vaco": 0.8}, env="Walker2d-v5")
+    figure = budgets(small, small.table(reps=50, engine="quick"), beside={"large": large})
+    assert [ax.get_title(loc="left").partition(",")[0] for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
+    with pytest.raises(UserError, match="no study has runs at K=1 and K=64"):
+        budgets(small, small.table(reps=50, engine="quick"), k=64)
+
+
+def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
+    calm, falling = [0.9] * 30, [0.9] * 12 + [0.1] * 18
+    runs = []
+    for lag, rate, reward, score in ((0, 0.1, calm, 0.8), (4, 0.1, falling, 0.2), (4, 0.05, calm, 0.7)):
+        label = f"tis[lag=fixed:{lag},learning_rate={rate}]"
+        settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
+        said = {"summary": {"lag_max": float(lag), "lag_mean": float(lag)}}
+        for seed in (0, 1):
+            own: dict[str, Any] = {
+                "settings": settings,
+                "columns": {"reward": reward},
+                "said": said,
+                "phases": 30,
+            }
+            runs.append(
+                write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own)
+            )
+    results = Results.of(runs)
+    made = collapse(results, results.table(reps=50, engine="quick", score="sampled"), option="learning_rate")
+    scores, products = made.blocks
+    assert list(scores.columns) == ["S = 0", "S = 4"] and [name for name, _ in scores.rows] == ["0.1", "0.05"]
+    cells = {name: [(e.value, e.below) for e in row] for name, row in scores.rows}
+    (at,) = {step for _, below in cells["0.1"][1:] for step in [below.split(", ")[-1]]}
+    assert cells["0.1"][0] == ("0.80", "never fell") and cells["0.1"][1] == ("0.20", f"fell at {at}, {at}")
+    assert cells["0.05"] == [("–", ""), ("0.70", "never fell")]
+    assert (
+        products.rows[0][1][0].value == f"{float(at) * 4 * 0.1:.2g}" and products.rows[1][1][0].value == "–"
+    )

@@ -1,0 +1,65 @@
+"""Colours stay apart for colour-blind eyes, and values in order go from light to dark."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from numpy.typing import NDArray
+
+from staleharness.figures.palette import DASHES, OTHERS, OWN, in_order, styles
+
+EYES = {  # of linear RGB; Machado, Oliveira and Fernandes (2009), severity 1
+    "normal": np.eye(3),
+    "green-blind": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "red-blind": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+}
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+LEAST = 15.0  # ΔE of 1976; about 2 can just be seen side by side, a legend needs several times that
+
+
+def lab(colour: str, eye: str = "normal") -> NDArray[np.float64]:
+    c = np.array(to_rgb(colour))
+    linear = np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+    xyz = XYZ @ (EYES[eye] @ linear).clip(0, 1) / [0.95047, 1.0, 1.08883]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_any_two_colours_are_told_apart(eye: str) -> None:
+    colours = [colour for colour, _ in (*OWN.values(), *OTHERS)]
+    apart = {(a, b): np.linalg.norm(lab(a, eye) - lab(b, eye)) for a, b in itertools.combinations(colours, 2)}
+    assert min(apart.values()) > LEAST, min(apart, key=lambda pair: apart[pair])
+
+
+def test_the_simulation_finds_two_colours_that_green_blind_eyes_cannot_tell() -> None:
+    """Those that token MIS and token TIS once had."""
+    assert np.linalg.norm(lab("#44AA99", "green-blind") - lab("#7F7F7F", "green-blind")) < LEAST
+
+
+def test_a_study_of_many_methods_uses_every_colour_before_it_dashes() -> None:
+    looks = styles([f"method{i}" for i in range(len(OTHERS) + len(OWN))])
+    assert len({look.colour for look in looks.values()}) == len(looks)
+    assert {look.dashes for look in looks.values()} == {DASHES[0]}
+    assert "#D55E00" not in {
+        s.colour for name, s in styles(["vaco", *looks]).items() if name in list(looks)[:13]
+    }
+
+
+def test_values_in_order_go_from_light_to_dark() -> None:
+    values = {"vaco": 0.2, "vaco[delta=0.8]": 0.8, "vaco[delta=0.05]": 0.05, "vaco[delta=0.4]": 0.4, "x": 0.1}
+    looks = in_order(values)
+    assert list(looks) == ["vaco[delta=0.05]", "x", "vaco", "vaco[delta=0.4]", "vaco[delta=0.8]"]
+    for eye in EYES:
+        lightness = [lab(look.colour, eye)[0] for look in looks.values()]
+        assert np.diff(lightness).max() < -8.0
+    assert len({look.marker for look in looks.values()}) == 5

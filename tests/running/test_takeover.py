@@ -1,0 +1,334 @@
+"""Leases, and workers that work on though another has taken their run over: they publish nothing and spoil nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash import CALLS, EVERY, every_crash
+from sweeping import environment, wait_until
+
+from staleharness.errors import Interrupted, UserError
+from staleharness.running import run, takeover
+from staleharness.running.job import Job
+from staleharness.running.plan import plan
+from staleharness.store import lease
+from staleharness.store.attempts import holder_name, read_name
+from staleharness.store.status import status
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+PHASES = 5
+
+
+@pytest.fixture
+def job(tmp_path: Path, tabular: Path) -> Job:
+    """A run of five phases that takes milliseconds, with a checkpoint after each."""
+    return job_of(tmp_path / "out")
+
+
+def job_of(root: Path) -> Job:
+    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES))).runs[0]
+    Store(root).open_for_writing()
+    return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
+
+
+def held(job: Job) -> Job:
+    """The job for its next holder, as a sweep hands it out where machines share the folder."""
+    return replace(job, holder=Store(job.root).next_holder(job.run_id))
+
+
+def carry_out(job: Job, at: dict[int, Callable[[], object]] | None = None, stop_after: int = 0) -> list[int]:
+    """The phases gone through. `at`: what happens elsewhere after a phase."""
+    heard: list[int] = []
+
+    def progress(message: dict[str, Any]) -> None:
+        heard.append(message["phase"])
+        (at or {}).get(message["phase"], lambda: None)()
+
+    try:
+        run.execute(job, progress, lambda: heard[-1] == stop_after)
+    except Interrupted as stop:
+        assert heard[-1:] == [stop_after] or "taken this run over" in str(stop)
+    return heard
+
+
+def result(job: Job) -> tuple[str, Any]:
+    found = Store(job.root).read(job.run_id)
+    assert found is not None
+    return found.record["metrics_sha256"], found.record["scores"]
+
+
+def everything(root: str) -> dict[str, bytes]:
+    return {
+        str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"
+    }
+
+
+@pytest.fixture
+def straight(tmp_path: Path, job: Job) -> tuple[str, Any]:
+    alone = job_of(tmp_path / "straight")
+    assert carry_out(alone) == [1, 2, 3, 4, 5]
+    return result(alone)
+
+
+@pytest.mark.parametrize(
+    "second", [held, lambda job: job], ids=["a worker with a lease", "a worker of one machine"]
+)
+def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
+    job: Job, straight: tuple[str, Any], second: Callable[[Job], Job]
+) -> None:
+    assert carry_out(held(job), stop_after=3) == [1, 2, 3]
+    assert carry_out(second(job)) == [4, 5] and result(job) == straight
+    assert list((Path(job.root) / "attempts").iterdir()) == []
+
+
+def test_a_lease_goes_on_from_what_a_worker_of_one_machine_has_left(
+    job: Job, straight: tuple[str, Any]
+) -> None:
+    assert carry_out(job, stop_after=3) == [1, 2, 3]
+    assert carry_out(held(job)) == [4, 5] and result(job) == straight
+
+
+@pytest.mark.parametrize("phase", [1, 3, 5])
+def test_an_orphan_that_works_on_ends_without_a_trace(
+    job: Job, straight: tuple[str, Any], phase: int
+) -> None:
+    """After a phase of its, another takes the run over and finishes it. After the last it has only to publish."""
+    there: dict[str, bytes] = {}
+
+    def elsewhere() -> None:
+        assert carry_out(held(job))[-1] == PHASES
+        there.update(everything(job.root))
+
+    heard = carry_out(held(job), {phase: elsewhere})
+    assert heard[-1] == phase and there and everything(job.root) == there
+    assert result(job) == straight and list((Path(job.root) / "attempts").iterdir()) == []
+
+
+def test_an_orphan_that_never_asks_whether_it_is_one_cannot_publish_either(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes to its logs, which nobody reads any more, until it wants to make a file."""
+    monkeypatch.setattr(lease.Lease, "lost", property(lambda lease: False))
+    there: dict[str, bytes] = {}
+
+    def elsewhere() -> None:
+        assert carry_out(held(job)) == [2, 3, 4, 5]  # it begins with the checkpoint after the first phase
+        there.update(everything(job.root))
+
+    carry_out(held(job), stop_after=1)
+    assert carry_out(replace(held(job), checkpoint_seconds=1e9), {2: elsewhere}) == [2, 3, 4]
+    assert there and everything(job.root) == there and result(job) == straight
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])
+def test_whenever_a_run_is_taken_over_while_it_is_published_there_is_one(
+    tmp_path: Path, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """At the n-th dealing with the disk after the last phase, for every n, another worker does the run to its end."""
+    hit, n = True, 1
+    while hit:
+        job, hit = job_of(tmp_path / str(n)), False
+        calls = itertools.count(1)
+
+        def meanwhile(job: Job = job, calls: Iterator[int] = calls, n: int = n) -> None:
+            nonlocal hit
+            if next(calls) == n:
+                hit = True
+                carry_out(held(job))
+
+        def watch(meanwhile: Callable[[], None] = meanwhile) -> None:
+            for name in CALLS:
+                monkeypatch.setattr(os, name, before(getattr(os, name), meanwhile))
+
+        with contextlib.suppress(Interrupted):
+            carry_out(held(job), {PHASES: watch})
+        monkeypatch.undo()
+        assert result(job) == straight and [path.name for path in (Path(job.root) / "runs").iterdir()] == [
+            job.run_id
+        ]
+        Store(job.root).clear_attempts([job.run_id])  # as a sweep does
+        assert (
+            list((Path(job.root) / "attempts").iterdir()) == [] and not (Path(job.root) / "damaged").exists()
+        )
+        n += step
+    assert n > 25
+
+
+def before(call: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        act()
+        return call(*args, **kwargs)
+
+    return called
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
+@pytest.mark.parametrize("step", EVERY)
+def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
+    tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
+) -> None:
+    def prepare(n: int) -> None:
+        carry_out(held(job_of(tmp_path / str(n))), stop_after=3)
+
+    def take_over(n: int) -> None:
+        job = held(job_of(tmp_path / str(n)))
+        store = Store(job.root, job.holder)
+        store.open_attempt(job.run_id)
+        takeover.take_over(store, job.run_id)
+        assert list(store.attempt_dir(job.run_id).glob("checkpoint-*"))
+
+    for n in every_crash(take_over, prepare, at_most=200, step=step, refusal=refusal):
+        job = held(job_of(tmp_path / str(n)))
+        assert carry_out(job) == [4, 5] and result(job) == straight
+        assert list((Path(job.root) / "attempts").iterdir()) == []
+
+
+def test_who_comes_late_is_not_the_holder(job: Job, straight: tuple[str, Any]) -> None:
+    """A worker that was stopped before it began, and begins when the next one is at work."""
+    late = held(job)
+    Store(job.root, late.holder).open_attempt(job.run_id)
+    assert carry_out(held(job), {2: lambda: carry_out(late)}) == [1, 2, 3, 4, 5]
+    assert result(job) == straight
+
+
+def test_links_in_what_another_has_left_are_not_followed(
+    job: Job, straight: tuple[str, Any], tmp_path: Path
+) -> None:
+    first, victim = held(job), tmp_path / "victim"
+    victim.write_text("mine")
+    carry_out(first, stop_after=3)
+    log = Store(job.root, first.holder).attempt_dir(job.run_id) / "metrics.jsonl"
+    log.unlink()
+    log.symlink_to(victim)
+    assert (
+        carry_out(held(job)) == [1, 2, 3, 4, 5] and result(job) == straight and victim.read_text() == "mine"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["0123456789ab.1", "0123456789ab.0001-xyz", "x.0001-00000000", "0123456789ab.left", ""]
+)
+def test_a_folder_of_another_name_is_no_attempt(name: str) -> None:
+    assert read_name(name) is None
+
+
+def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
+    store = Store(job.root)
+    names = [store.next_holder(job.run_id) for _ in range(2)]
+    assert names[0] != names[1] and {name[:5] for name in names} == {"0001-"}
+    Store(job.root, names[0]).open_attempt(job.run_id)
+    assert store.next_holder(job.run_id).startswith("0002-")
+    attempt = read_name(f"{job.run_id}.{holder_name(12)}")
+    assert attempt is not None and (attempt.run_id, attempt.number, attempt.under_way) == (
+        job.run_id,
+        12,
+        True,
+    )
+
+
+# Leases ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(lease, "BEAT", 0.02)
+    return tmp_path / "lease"
+
+
+def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> None:
+    text = """
+import pathlib, sys, time
+from staleharness.store.lease import Lease
+Lease(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+    words = [sys.executable, "-c", text, str(path)]
+    holder = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    assert lease.living(path, patience=0.0)
+    holder.kill()
+    wait_until(lambda: not lease.living(path, patience=0.0))  # a zombie is no holder
+    holder.communicate()
+    assert not lease.living(path, patience=0.0)
+
+
+def test_a_lease_of_another_machine_lives_as_long_as_it_beats(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = lease._place()
+    with lease.held(path) as kept:
+        monkeypatch.setattr(lease, "_place", lambda: {**here, "host": "another"})
+        assert lease.living(path, patience=60.0) and lease.seems_living(path)
+        kept.give_up()
+    path.write_text(json.dumps(kept.holder))
+    assert not lease.living(path, patience=0.1)
+
+
+def test_no_clock_is_believed_in_deciding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = lease._place()
+    with lease.held(path):
+        monkeypatch.setattr(lease, "_place", lambda: {**here, "host": "another"})
+        os.utime(path, (0, 0))
+        assert lease.living(path, patience=60.0)
+
+
+def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(path: Path) -> None:
+    with lease.held(path) as first:
+        with lease.held(path) as second:
+            assert first.lost and not second.lost
+            first.beat()  # into what is no longer there
+            assert lease.read(path)["token"] == second.holder["token"]
+        assert not path.exists()
+
+
+def test_a_folder_is_one_sweep_s_where_there_are_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+
+    def refused(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    said = f"another sweep .process {os.getpid()} on "
+    with store.locked(shared=True), pytest.raises(UserError, match=said), store.locked(shared=True):
+        pass
+    with store.locked(shared=True) as holding:
+        assert holding is not None and not holding.lost
+    assert not (tmp_path / ".lease").exists()
+
+
+def test_a_sweep_of_one_machine_heeds_the_lease_of_another_s(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    with lease.held(tmp_path / ".lease"), pytest.raises(UserError, match="another sweep"), store.locked():
+        pass
+    with store.locked():
+        pass
+
+
+def test_status_knows_a_worker_by_its_lease(job: Job) -> None:
+    states: list[str] = []
+
+    def look() -> None:
+        (row,) = status(Store(job.root))["runs"]
+        states.append(f"{row['id']} {row['state']} {row['phase']}")
+
+    carry_out(held(job), {2: look}, stop_after=3)
+    look()
+    assert states == [f"{job.run_id} running 2", f"{job.run_id} stopped 3"]

@@ -1,0 +1,183 @@
+"""Parts of a claim on stored runs, and numbers quoted in texts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.statistics.claims import warned as warning
+from staleharness.statistics.claims.measured import Evidence, measure
+from staleharness.statistics.claims.part import Part
+from staleharness.statistics.claims.quoted import filled
+from staleharness.statistics.claims.reading import read
+from staleharness.statistics.claims.tested import hold
+from staleharness.statistics.results import Results
+
+RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4
+    ("vaco", 1): 115.23, ("vaco", 4): 65.23, ("ppo_clip", 1): 215.23, ("ppo_clip", 4): 35.23,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    root = tmp_path_factory.mktemp("runs")
+    for (label, k), height in RETURNS.items():
+        for seed in range(5):
+            columns = {"clipped": [0.1, 0.2, 0.3, 0.4]}
+            curve = [height / 2, height + seed]
+            write_run(
+                root, label, seed, capacity=k, sampled=height + seed, curve=curve, phases=4, columns=columns
+            )
+    write_run(root, "spo", 0, capacity=1, sampled=16.0, phases=4)
+    write_run(root, "spo", 0, capacity=4, sampled=16.0, phases=4)
+    results = Results.of([*_read(root)])
+    return Evidence(results, results.table(reps=50, engine="quick"))
+
+
+def _read(root: Path) -> Any:
+    from staleharness.store.store import Store
+
+    return Store(root).read_all()
+
+
+def held(evidence: Evidence, **part: Any) -> Any:
+    return hold(Part("x", **part), evidence)
+
+
+def test_a_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
+    (row,) = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="return").rows
+    assert row.text == "return, VACO − PPO-clip, K = 4" and row.outcome == "yes"
+    assert row.made.value == pytest.approx(30.0) and row.made.n == 5 and row.made.low == pytest.approx(30.0)
+
+
+def test_a_capacity_is_compared_with_another_one(evidence: Evidence) -> None:
+    (row,) = held(evidence, of=("vaco",), k=(4,), over_k=1, what="return", be="less").rows
+    assert row.text == "return, VACO, K = 4 − K = 1" and row.made.value == pytest.approx(-50.0)
+    both: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "over_k": 1, "what": "return"}
+    assert held(evidence, **both).rows[0].made.value == pytest.approx(65.23 - 215.23)
+    assert held(evidence, **both, beyond=True).rows[0].made.value == pytest.approx(30.0 + 100.0)
+
+
+def test_shares_are_counted_from_a_random_policy(evidence: Evidence) -> None:
+    made = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].made
+    assert made.value == pytest.approx(52 / 102 - 22 / 202)
+    spo = held(evidence, of=("spo",), over=("ppo_clip",), k=(4,), what="kept").rows[0]
+    assert (
+        spo.made is None and spo.outcome == "open" and spo.why == "spo did not learn on Hopper-v5 without lag"
+    )
+
+
+def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
+    tested = held(evidence, of=("vaco",), over=("ppo_clip", "vaco"), k=(1, 4), what="return")
+    assert [row.outcome for row in tested.rows] == ["no", "yes"] and tested.outcome == "no"
+
+
+def test_a_column_is_read_over_the_phases_asked_for(evidence: Evidence) -> None:
+    run = next(iter(evidence.results))
+    for phases, reduce, value in (
+        ((), "mean", 0.25), ((1, 3), "mean", 0.25), ((2, 4), "max", 0.4), ((), "change", 0.3), ((), "jump", 0.1),
+        ((0, 2), "geometric", math.sqrt(0.02)),
+    ):  # fmt: skip
+        assert measure("clipped", evidence, phases, reduce)(run) == pytest.approx(value)
+    with pytest.raises(UserError, match="has no 'nothing' in the phases asked for"):
+        measure("nothing", evidence)(run)
+
+
+def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
+    part: dict[str, Any] = {
+        "of": ("vaco",),
+        "over": ("ppo_clip",),
+        "k": (4,),
+        "what": "return",
+        "ratio": True,
+    }
+    made = held(evidence, **part).rows[0].made
+    expected = np.mean([math.log((65.23 + s) / (35.23 + s)) for s in range(5)])
+    assert made.value == pytest.approx(expected) and held(evidence, **part).outcome == "yes"
+    assert held(evidence, **part, than=10.0).rows[0].made.value == pytest.approx(expected - math.log(10))
+
+
+def test_what_no_run_can_test_is_open_and_says_why(evidence: Evidence) -> None:
+    tested = held(evidence, untested="no such runs")
+    assert tested.outcome == "open" and tested.rows[0].why == "no such runs"
+
+
+def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
+    for asked, said in (
+        ("{return vaco K=4 plain}", "67"), ("{return spo K=4}", "16 (one run)"),
+        ("{return vaco K=4 over=ppo_clip}", "30 [30, 30]"), ("{kept vaco K=4 plain}", "51%"),
+        ("{clipped vaco K=4 phases=0:2 plain}", "15%"), ("{clipped vaco K=4 as=x plain digits=3}", "0.250"),
+        ("{above vaco K=4}", "5 of 5"), ("{same vaco K=4}", "0 of 5"), ("{told vaco over=ppo_clip K=4}", "above"),
+        ("{told vaco over=ppo_clip K=1}", "below"), ("{seeds vaco K=4}", "5 seeds"), ("{seeds spo}", "1 seed"),
+        ("{environments vaco K=4}", "Hopper (5 seeds)"), ("{reached vaco K=1 level=0.4 plain as=%}", "100%"),
+        ("{told spo over=vaco K=4}", "not told from"), ("{chance vaco K=4 plain}", "1.00"),
+    ):  # fmt: skip
+        assert filled(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
+    assert filled("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("{return vaco K=3}", "{return vaco K=3}: K=3: these results have 1, 4"),
+        ("{return vaco}", "K=None: these results have"), ("{return vaco K=4 envs=x}", "unknown option 'envs'"),
+        ("{return vaco K=4 env=Ant}", "env='Ant': these results have Hopper-v5"),
+        ("{iqm a3po K=4}", "no row of the table"),
+        ("{kept spo K=4}", "spo has no share kept at K=4"), ("{slowdown a3po K=4}", "has no slowdown"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_quoted_is_one_line_that_names_it(evidence: Evidence, asked: str, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        filled(asked, lambda study: evidence)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_reading_asks_each_study_for_its_own_runs(evidence: Evidence) -> None:
+    asked: list[str] = []
+
+    def of(study: str) -> Evidence:
+        asked.append(study)
+        return evidence
+
+    part = Part("VACO keeps more", ("vaco",), over=("ppo_clip",), k=(4,), what="kept", study="other")
+    reading = read([part], "{runs vaco study=third}", "", of, {})
+    assert reading.verdict == "agrees" and reading.saw == "10 runs" and asked == ["other", "third"]
+
+
+# --- the effective sample size as a warning
+
+
+def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> None:
+    calm, falling = [0.9] * 30, [0.9] * 12 + [0.3] * 18
+    early = [0.9] * 6 + [0.3] * 24
+    for seed, (ess, reward) in enumerate(
+        [(early, falling), (early, falling), (falling, early), (early, calm), (calm, calm)]
+    ):
+        columns = {"ess_sequence": ess, "reward": reward}
+        write_run(tmp_path, "tis", seed, env="word-problems", kind="language", phases=30, columns=columns)
+    fresh = {"ess_sequence": early, "reward": falling}
+    run = write_run(
+        tmp_path, "tis", 9, env="word-problems", kind="language", capacity=1, phases=30, columns=fresh
+    )
+    assert run.record["summary"]["lag_max"] == 0
+    counts = warning.warned(_read(tmp_path))
+    assert (counts.fell, counts.before, counts.stood, counts.alarms) == (3, 2, 2, 1)
+    assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
+    assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
+
+
+def test_fishers_and_wilsons_numbers_are_the_published_ones() -> None:
+    assert warning.fisher(3, 4, 1, 4) == pytest.approx(34 / 70)  # the lady tasting tea, two-sided
+    assert warning.fisher(1, 10, 11, 14) == pytest.approx(0.002759, abs=1e-6)
+    low, high = warning.wilson(81, 263)  # Newcombe (1998), Table I
+    assert (low, high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    wide = warning.Warned(70, 56, 80, 48).contrast  # Newcombe (1998b): 56/70 against 48/80
+    assert (wide.low, wide.high) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    with pytest.raises(UserError, match="fell in all stale runs, or in none"):
+        _ = warning.Warned(3, 3, 0, 0).contrast

@@ -1,0 +1,41 @@
+"""Few runs are shown as runs; what readers call a method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from results_helper import write_grid
+
+from staleharness.statistics.display import display
+from staleharness.statistics.few import FEWEST, has_few, thinned
+from staleharness.statistics.results import Results
+
+
+def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path) -> None:
+    few = write_grid(tmp_path / "a", ("vaco",), capacities=(4,), seeds=2, phases=6)
+    many = write_grid(tmp_path / "b", ("spo",), capacities=(4,), seeds=FEWEST, phases=6)
+    results = Results.of([*few, *many])
+    table = results.table(reps=50, engine="quick")
+    made = thinned(table, results)
+    rows = {row["algorithm"]: row for row in made.rows}
+    before = {row["algorithm"]: row for row in table.rows}
+    assert rows["spo"] == before["spo"] and rows["spo"]["iqm_low"] is not None
+    assert rows["vaco"]["iqm"] == before["vaco"]["iqm"] and rows["vaco"]["iqm_low"] is None
+    dots = rows["vaco"]["dots"]
+    assert sum(dots["iqm"]) / 2 == pytest.approx(rows["vaco"]["iqm"]) and len(dots["auc"]) == 2
+    assert sum(dots["optimality_gap"]) / 2 == pytest.approx(rows["vaco"]["optimality_gap"])
+    assert has_few(made) and not has_few(table) and made.settings["fewest"] == FEWEST
+
+
+def test_methods_are_called_as_readers_know_them() -> None:
+    for label, said in (
+        ("ppo_clip", "PPO-clip"), ("vaco[delta=0.8]", "VACO, δ = 0.8"), ("mine", "mine"),
+        ("vaco[delta=0.05] N=4", "VACO, δ = 0.05, N = 4"), ("tis[lag=fixed:12]", "TIS, lag 12"),
+        ("vaco[advantage=gae,trust_region=clip]", "VACO, advantage gae, trust region clip"),
+    ):  # fmt: skip
+        assert display(label) == said
+    names = {"vaco": "ours", "ppo_clip[clip_high=0.272]": "clip"}
+    assert (
+        display("vaco", names) == "ours" and display("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"
+    )

@@ -1,0 +1,227 @@
+"""Traces in bundles: as they were, found by name wherever the bundle is, refused where they are not what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from results_helper import write_run
+
+from staleharness.base import published
+from staleharness.base.files import digest
+from staleharness.errors import UserError
+from staleharness.lag import read_lag
+from staleharness.schedule import Demand
+from staleharness.store.pack import pack, unpack
+from staleharness.store.store import Store
+from staleharness.store.stored_run import TRACE, seal
+from staleharness.trace import KEY, read_trace, written
+
+DEMAND = Demand(phases=3, groups=2, rows=1, length=8, seed=0)
+
+
+def rows() -> pd.DataFrame:
+    """Two groups a phase, each by an actor of its own, of weights that are as old as can be."""
+    return pd.DataFrame([
+        {
+            "row": 2 * phase + actor, "group": 2 * phase + actor, "actor": actor, "nth": phase, "fate": "trained",
+            "phase": phase, "place": actor, "versions": [max(0, phase - 1)], "ends": [8], "began_at": phase - 1.0,
+            "made_at": phase - 0.5, "queued_at": phase - 0.5, "trained_at": float(phase),
+        }
+        for phase in range(3)
+        for actor in range(2)
+    ])  # fmt: skip
+
+
+def trace() -> bytes:
+    return written(rows(), {"source": "actors", "decisions": 8, "fetch": 0})
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> tuple[Path, str, str]:
+    """A folder with a recorded run, and its replay; and their ids."""
+    real = write_run(tmp_path / "results", "spo", 0, phases=3).path
+    (real / TRACE).write_bytes(trace())
+    seal(real)
+    replay = write_run(tmp_path / "results", "spo", 1, phases=3).path
+    for name in ("run.json", "job.json"):
+        content = json.loads((replay / name).read_text())
+        content["spec"]["lag"] = f"trace:{real / TRACE}"
+        (replay / name).write_text(json.dumps(content))
+    seal(replay)
+    return tmp_path / "results", real.name, replay.name
+
+
+def test_a_trace_goes_along_byte_for_byte_and_comes_back(
+    results: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    folder, real, _ = results
+    bundle, again = tmp_path / "bundle", tmp_path / "again"
+    assert pack(str(folder), str(bundle), None).endswith(f"and 1 traces, {len(trace()) / 1e6:.1f} MB")
+    assert (bundle / "traces" / f"{real}.parquet").read_bytes() == trace()
+    held = json.loads((bundle / "manifest.json").read_text())["files"]
+    assert held[f"traces/{real}.parquet"] == digest(folder / "runs" / real / TRACE)
+    assert unpack(str(bundle), str(again)).startswith("unpacked 2 of 2")
+    assert (again / "runs" / real / TRACE).read_bytes() == trace()
+    found = {run.id: run for run in Store(again).read_all()}
+    assert found[real].trace is not None and len(found) == 2, "and the manifest vouches for it"
+    assert pack(str(folder), str(bundle), None).startswith("packed 2 runs"), "again, over the first"
+
+
+def test_a_replay_names_its_trace_by_its_place_in_the_bundle_on_every_machine(
+    results: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real, replay = results
+    home = tmp_path / "elsewhere" / "reference"
+    pack(str(folder), str(home / "mine"), None)
+    (run,) = [run for run in Store(home / "mine").read_all() if run.id == replay]
+    name = f"results/reference/mine/traces/{real}.parquet"
+    assert run.spec["lag"] == run.job()["spec"]["lag"] == f"trace:{name}"
+    monkeypatch.setattr(published, "reference", lambda: home)
+    typed = f"trace:{folder / 'runs' / real / TRACE}"
+    here, there = read_lag(typed), read_lag(run.spec["lag"])
+    assert here.identity == there.identity and there.text == f"trace:{name}"
+    assert read_lag(f"trace:{home / 'mine' / 'traces' / f'{real}.parquet'}").text == f"trace:{name}"
+    plan = there.schedule(DEMAND)
+    assert plan.oldest.tolist() == [0, 0, 0, 0, 1, 1] and plan.finished is not None
+    assert plan.finished.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_trace_of_no_run_in_the_bundle_goes_along_by_its_content(
+    results: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    folder, real, replay = results
+    lag = json.loads((folder / "runs" / replay / "run.json").read_text())["spec"]["lag"]
+    moved = tmp_path / "kept.parquet"
+    Path(lag.removeprefix("trace:")).rename(moved)
+    for name in ("run.json", "job.json"):
+        path = folder / "runs" / replay / name
+        path.write_text(path.read_text().replace(lag, f"trace:{moved}"))
+    seal(folder / "runs" / replay)
+    seal(folder / "runs" / real)
+    pack(str(folder), str(tmp_path / "bundle"), None)
+    name = f"traces/{digest(moved)[:16]}.parquet"
+    assert (tmp_path / "bundle" / name).read_bytes() == trace()
+    (run,) = [run for run in Store(tmp_path / "bundle").read_all() if run.id == replay]
+    assert run.spec["lag"].endswith(f"bundle/{name}") and run.trace is None
+
+
+def _no_trace(path: Path) -> None:
+    path.write_bytes(b"rows")
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("kept"))
+    os.symlink(path.with_name("kept"), path)
+
+
+def _swapped(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+HOSTILE: dict[str, Callable[[Path], None]] = {
+    "other bytes": _swapped,
+    "a link": _linked,
+    "gone": lambda path: path.unlink(),
+    "another one": lambda path: path.with_name("0123456789ab.parquet").write_bytes(trace()) and None,
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_bundle_whose_traces_are_not_those_of_its_manifest_is_one_line(
+    results: tuple[Path, str, str], tmp_path: Path, how: str
+) -> None:
+    folder, real, _ = results
+    pack(str(folder), str(tmp_path / "bundle"), None)
+    HOSTILE[how](tmp_path / "bundle" / "traces" / f"{real}.parquet")
+    for use in (
+        lambda: unpack(str(tmp_path / "bundle"), str(tmp_path / "out")),
+        lambda: Store(tmp_path / "bundle").read_all(),
+    ):
+        with pytest.raises(UserError, match=r"are damaged: traces/.* differs from the manifest") as error:
+            use()
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escaped", "traces/../../escaped", "/tmp/escaped", "traces/x.parquet"]
+)
+def test_a_manifest_leads_nowhere_else(results: tuple[Path, str, str], tmp_path: Path, name: str) -> None:
+    pack(str(results[0]), str(tmp_path / "bundle"), None)
+    manifest = tmp_path / "bundle" / "manifest.json"
+    said = json.loads(manifest.read_text())
+    said["files"][name] = "0" * 64
+    manifest.write_text(json.dumps(said))
+    with pytest.raises(UserError, match="are damaged"):
+        Store(tmp_path / "bundle").read_all()
+
+
+def _replaced(**columns: object) -> bytes:
+    table = pq.read_table(pa.BufferReader(trace()))
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.array(values))
+    return _bytes(table)
+
+
+def _headed(header: bytes) -> bytes:
+    return _bytes(pq.read_table(pa.BufferReader(trace())).replace_schema_metadata({KEY: header}))
+
+
+def _bytes(table: pa.Table) -> bytes:
+    stream = pa.BufferOutputStream()
+    pq.write_table(table, stream)
+    return stream.getvalue().to_pybytes()
+
+
+FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "nothing": (lambda: b"", "is not a trace"),
+    "text": (lambda: b"rows", "is not a trace"),
+    "a header that is a list": (lambda: _headed(b"[]"), "its header is no record"),
+    "a header of nothing": (lambda: _headed(b"{}"), "does not say where it comes from"),
+    "a fetch that is text": (
+        lambda: _headed(b'{"source": "actors", "fetch": "x"}'),
+        "does not say where it comes from",
+    ),
+    "versions that are text": (
+        lambda: _replaced(versions=[["a"]] * 6),
+        "column versions: .* in place of whole numbers",
+    ),
+    "versions of the future": (lambda: _replaced(versions=[[9]] * 6), "a version from the future, 9"),
+    "versions below zero": (lambda: _replaced(versions=[[-1]] * 6), "versions decrease"),
+    "a fate that is a number": (lambda: _replaced(fate=[1] * 6), "column fate: .* in place of text"),
+    "actors that are absent": (lambda: _replaced(actor=[None, 1, 0, 1, 0, 1]), "1 rows without it"),
+    "times that are text": (lambda: _replaced(made_at=["x"] * 6), "column made_at: .* in place of seconds"),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_what_calls_itself_a_trace_is_looked_at_before_it_is_unpacked(
+    results: tuple[Path, str, str], tmp_path: Path, how: str
+) -> None:
+    folder, real, _ = results
+    make, said = FORGED[how]
+    pack(str(folder), str(tmp_path / "bundle"), None)
+    path = tmp_path / "bundle" / "traces" / f"{real}.parquet"
+    path.write_bytes(make())
+    manifest = tmp_path / "bundle" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"][f"traces/{real}.parquet"] = digest(
+        path
+    )  # whoever wrote the bundle wrote the manifest, too
+    manifest.write_text(json.dumps(content))
+    for use in (
+        lambda: read_trace(str(path)),
+        lambda: unpack(str(tmp_path / "bundle"), str(tmp_path / "out")),
+    ):
+        with pytest.raises(UserError, match=said) as error:
+            use()
+        assert "\n" not in str(error.value)
+    assert real not in {path.name for path in (tmp_path / "out" / "runs").iterdir()}
