@@ -27,6 +27,7 @@ import move_ids
 
 BUNDLES = sorted(path.parent for path in move_ids.REFERENCE.glob(f"*/{MARKER}"))
 bundles = pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
+STUDIES = [bundle for bundle in BUNDLES if (bundle / "study.toml").is_file()]
 # A default that has changed since: the study asks for other runs today (VACO's KL estimator, `analytic` then).
 ASKED_ANEW = {"staleness_halfcheetah": ("vaco", 10)}
 
@@ -86,7 +87,12 @@ def test_every_published_record_says_its_kind_of_task(bundle: Path) -> None:
         assert all(setting in record["spec"] for setting in facts["axes"].values())
 
 
-@bundles
+def test_a_bundle_has_a_study_or_names_the_program_that_makes_it() -> None:
+    assert {bundle.name for bundle in BUNDLES} - {bundle.name for bundle in STUDIES} == {"real_lag"}
+    assert manifest(move_ids.REFERENCE / "real_lag")["command"] == "python experiments/real_lag"
+
+
+@pytest.mark.parametrize("bundle", STUDIES, ids=lambda path: path.name)
 def test_a_sweep_of_the_study_finds_its_published_runs(bundle: Path) -> None:
     """The whole way from a question to ids, defaults included."""
     asked = {run.run_id for run in plan(read_study(bundle / "study.toml").at("small")).runs}

@@ -12,6 +12,7 @@ from design import ON_POLICY, WAYS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from staleharness.figures.canvas import COLUMN, FAINT, PAGE, drawing, to_bytes
 
@@ -40,7 +41,9 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                     ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
                     top = ax.get_xaxis_transform()
                     ax.plot([mean], [0.97], "v", color=STYLES[way][0], ms=4, transform=top, clip_on=False)
-            ax.set(xlim=(-0.6, None), xlabel="lag in phases (triangles: means)")
+            widest = max(map(len, mine["histogram"]))
+            ax.set(xlim=(-0.6, widest - 0.4), ylim=(0, 1), xlabel="lag in phases (triangles: means)")
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         return _finished(figure, panels, "Lag, recorded and modelled", "share of decisions", MODELS)
 
 
@@ -58,14 +61,15 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                     _one(ax, place + (i - (len(ways) - 1) / 2) * 0.14, scores, way)
             ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
             ax.set_xticks(range(len(methods)), methods)
+            ax.set_xlim(-0.5, len(methods) - 0.5)
         return _finished(figure, panels, "Final score, by where lag comes from", "final score", ways)
 
 
 def _one(ax: Axes, x: float, scores: Sequence[float], way: str) -> None:
-    """A mean with its interval, and each run faintly."""
+    """A mean with its interval, of two runs none, and each run faintly."""
     colour, marker, _ = STYLES[way]
-    low, high = interval(scores)
-    ax.plot([x, x], [low, high], color=colour, lw=1.1)
+    if len(scores) > 2:
+        ax.plot([x, x], interval(scores), color=colour, lw=1.1)
     ax.plot([x] * len(scores), scores, ls="", marker=".", ms=2.5, mew=0, color=colour, alpha=0.55)
     ax.plot([x], [np.mean(scores)], marker=marker, color=colour, ms=4)
 

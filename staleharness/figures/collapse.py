@@ -56,8 +56,9 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         ),
     ]  # fmt: skip
     about = (
-        f"mean over seeds ({seeds(results.grid)}); below it the {table.settings['unit']} at which the reward of each "
-        f"run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the buffer is full"
+        f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
+        f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the "
+        "buffer is full"
     )
     return Sheet("Learning rate and lag", [about, made(table)], blocks, table.draft)
 

@@ -72,6 +72,13 @@ def index(out: Path) -> str:
             cell = f"[{word}]({place})" if there else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing_on(said)} |")
         lines.append("")
+    own = sorted(out.glob("*/README.md"))  # studies with a page of their own making
+    if own:
+        titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in own]
+        lines += ["## Studies of our own", ""]
+        lines += [
+            f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, own, strict=True)
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 

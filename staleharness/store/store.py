@@ -299,6 +299,13 @@ class Store:
 
 def _only_reference(root: Path) -> bool:
     """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
-    what `reproduce` made and its README, and is ours all the same."""
+    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
+    as of OUT=results/mine."""
     torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
-    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn
+    inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
+    return {p.name for p in root.iterdir()} <= {
+        "reference",
+        "reproduced",
+        "README.md",
+        ".gitkeep",
+    } | torn | inside

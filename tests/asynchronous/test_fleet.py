@@ -20,6 +20,9 @@ from toy_actors import LENGTH, Toy, version
 from staleharness.asynchronous.actor import Load
 from staleharness.asynchronous.fleet import Fleet, Order
 from staleharness.asynchronous.recorder import Recorder
+from staleharness.errors import UserError
+from staleharness.lag import read_lag
+from staleharness.lags.real_time import Async
 
 PATIENCE = 60.0
 Start = Callable[..., Fleet]
@@ -79,6 +82,14 @@ def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finish
         groups += [group for group, *_ in batch]
     queued = [fleet.recorder.entries[group].queued_at for group in groups]
     assert queued == sorted(queued), "first in, first out"
+
+
+def test_the_slowest_actors_are_some_or_the_end_of_a_row_of_them() -> None:
+    even, some = (read_lag(f"async[actors=5,delay=2.0,spread=3.0,slow={slow}]") for slow in (0, 2))
+    assert isinstance(even, Async) and even.delays() == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert isinstance(some, Async) and some.delays() == [2.0, 2.0, 2.0, 6.0, 6.0]
+    with pytest.raises(UserError, match="slow must be 0, or fewer than there are actors, not 5"):
+        read_lag("async[actors=5,slow=5]")
 
 
 def test_a_full_queue_holds_the_actors_up(start: Start) -> None:

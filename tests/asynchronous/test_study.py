@@ -169,6 +169,15 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
         assert wide.startswith(b"\x89PNG") and draw(frame) == wide != narrow
 
 
+def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
+    found = study.collect.Found.below(ROOT / "results" / "reference" / "real_lag")
+    there = {run_id for run_id, run in found.runs.items() if run.seed in (0, study.design.FRESH)}
+    frame = study.collect.table(found, study.design.cells(study.design.SCALES["small"], range(1)))
+    assert set(frame["id"]) == there
+    replays = frame[frame["way"] == "same seed"]
+    assert len(replays) > 0 and replays["bits"].all(), "every replay with its own seed is the recorded run"
+
+
 def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
     cells = study.design.cells(study.design.SCALES["small"], range(5))
     assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recorded().run_id for cell in cells}) == len(cells)

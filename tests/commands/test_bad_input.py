@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from staleharness import cli
+from staleharness.store.store import Store
 
 
 def ask(
@@ -112,6 +113,16 @@ def test_cuda_without_a_gpu_is_said(
     monkeypatch.chdir(tmp_path)
     code, _, err = ask(monkeypatch, capsys, *HOPPER, "--device", "cuda")
     assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
+
+
+def test_results_may_lie_in_the_folder_that_is_used_where_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Store(tmp_path / "mine").open_for_writing()
+    assert ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")[0] == 0
+    (tmp_path / "notes").mkdir()
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")
+    assert code == 2 and "holds something else" in err
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(

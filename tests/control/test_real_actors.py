@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from races import but_assigned, kill_one
 
@@ -17,7 +18,7 @@ from staleharness.task import find_env, simulation_of
 from staleharness.trace import read_trace
 
 PHASES = 6
-LAG = "async[actors=3,queue=2.0,fetch=20,delay=0.0005,spread=4.0]"
+LAG = "async[actors=3,queue=2.0,fetch=20,delay=0.0005,spread=4.0,train=0.04]"
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=8, lag=LAG, steps=PHASES * 4 * 50, num_envs=4, num_steps=50,
     epochs=2, minibatches=4, evaluations=1, evaluation_episodes=1, final_episodes=1,
@@ -87,6 +88,18 @@ def test_the_ledger_of_a_race_closes_and_is_that_of_its_trace(run: Any) -> None:
     assert last["sequences/generated"] == last["sequences/trained"] + last["sequences/queued"]
     lost = rows[rows["fate"] == "lost"]
     assert lost["made_at"].isna().all() and (lost["ends"].map(max) < 50).all()
+
+
+def test_what_is_stated_is_the_pace(run: Any) -> None:
+    """A decision takes at least `delay` seconds of its actor, and a phase of training at least `train`."""
+    said, rows = read_trace(str(run[0]))
+    taken = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().to_numpy()
+    published = np.array(said["published_at"])
+    assert len(published) == PHASES - 1 and (published - taken[:-1] >= 0.04 - 1e-5).all()
+    assert (taken[1:] >= published).all()
+    made = rows[rows["made_at"].notna() & (rows["actor"] < 3)]
+    least = 50 * 0.0005 * (1 + 3 * made["actor"] / 2)
+    assert (made["made_at"] - made["began_at"] >= least - 1e-5).all()
 
 
 def test_lag_is_counted_as_others_count_it_too(run: Any) -> None:

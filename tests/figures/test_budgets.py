@@ -59,7 +59,12 @@ def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
         settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
         said = {"summary": {"lag_max": float(lag), "lag_mean": float(lag)}}
         for seed in (0, 1):
-            own: dict[str, Any] = {"settings": settings, "columns": {"reward": reward}, "said": said, "phases": 30}
+            own: dict[str, Any] = {
+                "settings": settings,
+                "columns": {"reward": reward},
+                "said": said,
+                "phases": 30,
+            }
             runs.append(
                 write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own)
             )

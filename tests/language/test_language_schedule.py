@@ -117,6 +117,30 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
     assert lengths.max() <= 12 and lengths.nunique() > 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fetch", [0, 5])
+def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fetch: int) -> None:
+    """The model that learns, warm start and all: it learns under real lag, and the replay is the run."""
+    lag = f"async[actors=4,queue=2.0,fetch={fetch},delay=0.004,spread=6.0,slow=1]"
+    asked = LanguageSpec(
+        env="word-problems", algorithm="ppo_clip", hyper={"clip": 0.2, "clip_high": 0.0, "anchor": "behaviour"},
+        capacity=16, lag=lag, steps=16, prompts=6, completions=16, learning_rate=7e-4, evaluations=1,
+        prompt_tokens=64, completion_tokens=48,
+    )  # fmt: skip
+    simulation: Any = simulation_of(asked)
+    hashes, said = zip(*((learner(simulation), r.metrics) for r in simulation), strict=True)
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(simulation.beside()["trace.parquet"])
+    again, repeated = run(replace(asked, lag=f"trace:{path}"))
+    assert again == list(hashes) and but_assigned(repeated) == but_assigned(list(said))
+    _, rows = read_trace(str(path))
+    trained = rows[rows["fate"] == "trained"]
+    assert trained["actor"].nunique() == 4 and len(trained) == 16 * 6 * 16
+    assert sum(sum(m["lag_histogram"][2:]) for m in said) > 0, "nothing was older than a phase"
+    assert (trained["versions"].map(len) > 1).any() == bool(fetch)
+    assert said[-1]["eval_deterministic"] > said[0]["untrained/deterministic"]
+
+
 @pytest.mark.parametrize(
     "changes, words",
     [

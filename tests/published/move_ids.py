@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.files import digest, whole, write_json
 from staleharness.base.plugins import source_hash
-from staleharness.lag import file_hash
+from staleharness.lag import file_hash, identity
 from staleharness.spec import RunSpec
 from staleharness.store.packed import FILES, RUNS, TABLES, check
 from staleharness.store.store import FORMAT, MARKER
@@ -60,7 +60,7 @@ def completed(spec: dict[str, Any]) -> tuple[RunSpec, type[Task]]:
 
 def id_of(spec: RunSpec, family: type[Task]) -> str:
     hashes = source_hash(ALGORITHMS[spec.algorithm]), source_hash(family)
-    return spec.run_id(*hashes, file_hash(spec.lag))
+    return spec.run_id(*hashes, file_hash(spec.lag), identity(spec.lag))
 
 
 def moved_run(row: dict[str, str]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def move(root: Path) -> dict[str, str]:
         with whole(root / name) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)
     write_json(root / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
-    files = {name: digest(root / name) for name in FILES}
+    files = {**manifest["files"], **{name: digest(root / name) for name in FILES}}
     write_json(
         root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), told]}
     )
