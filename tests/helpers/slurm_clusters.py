@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,7 +192,11 @@ class Real(_Called):
 
     def start(self, name: str, *words: str) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
-        with_us = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
+        setpriv = shutil.which("setpriv")
+        for_good = (
+            threading.current_thread() is threading.main_thread()
+        )  # or else it would end with the thread
+        with_us = [setpriv, "--pdeathsig", "TERM"] if setpriv and for_good else []
         with open(self.folder / f"{name}.log", "ab") as log:
             self.daemons[name] = subprocess.Popen(
                 [*with_us, path, *words],

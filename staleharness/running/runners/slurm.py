@@ -147,15 +147,12 @@ class Slurm:
         for index, job in enumerate(array.jobs):
             self.runs[job.run_id].take(array, index, State("PENDING"))
             yield Queued(job.run_id)
-        NOTES.warning(
-            "submitted as array %s: %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time
-        )
+        NOTES.warning("array %s: %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time)
 
     def _sbatch(self, array: Array) -> str:
         array.at_a_time = self._share(array, len(self.arrays))
-        job = array.jobs[0]
         threads = max(int(job.spec["threads"]) for job in array.jobs)
-        usual = (f"--cpus-per-task={threads}", f"--signal=B:USR1@{WARNING}", f"--chdir={job.folder or '/'}")
+        usual = f"--cpus-per-task={threads}", f"--signal=B:USR1@{WARNING}", f"--chdir={array.jobs[0].folder}"
         command = (sys.executable, "-m", TASK, str(array.folder))
         output = array.folder / "%a.out"
         return commands.submit(
@@ -189,9 +186,8 @@ class Slurm:
                 yield Ended(run.job.run_id, None, "an order, before it was submitted")
         submitted = [run for run in ending if run.array is not None]
         running = [run for run in submitted if run.state.word not in WAITING]
-        killed = [run.task for run in submitted if run.killed]
         commands.cancel([run.task for run in running if run.killed], "--signal=KILL", "--full")
-        commands.cancel(killed)
+        commands.cancel([run.task for run in submitted if run.killed])
         commands.cancel([run.task for run in submitted if not run.killed], "--state=PENDING")
         commands.cancel([run.task for run in running if not run.killed], "--signal=USR1", "--batch")
 
@@ -225,8 +221,8 @@ class Slurm:
             yield from self._follow(run, state, now)
         mine = {run.task for run in self.runs.values() if run.array is not None}
         for place, array in enumerate(self.arrays):
-            ended = {i for i in array.live if (task := array.task(i)) not in mine and _over(states.get(task))}
-            array.live -= ended
+            others = {index for index in array.live if array.task(index) not in mine}
+            array.live -= {i for i in others if states.get(array.task(i), State("UNKNOWN")).word in ENDED}
             share = self._share(array, place)
             if array.live and array.at_a_time != share:
                 commands.set_at_a_time(str(array.id), share)
@@ -293,10 +289,6 @@ class Slurm:
             run.fell(now)
             run.let_go()
             self._next["submit"] = now
-
-
-def _over(state: State | None) -> bool:
-    return state is None or state.word in ENDED
 
 
 def make(demand: Demand) -> Slurm:
