@@ -16,20 +16,20 @@ Published results are packed (`packed.py`): the same runs in few files, to be re
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import forget_torn, put_aside, sync, try_lock, user_path, write_json
+from ..base.files import put_aside, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
-from . import lease
 from .attempts import attempts_in, holder_name, plain
+from .exclusive import sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
@@ -142,30 +142,13 @@ class Store:
         except OSError as error:
             raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
 
-    @contextlib.contextmanager
-    def locked(self, shared: bool = False) -> Iterator[Lease | None]:
+    def locked(self, shared: bool = False) -> AbstractContextManager[Lease | None]:
         """Hold the folder for one sweep. The kernel releases the lock however the holder dies.
 
         shared: other machines may want the folder, too; then a lease is held as well, and a file system without locks
         is no trouble. It ends with its holder, or seconds later.
         """
-        handle, path = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT), self.root / ".lease"
-        try:
-            if not _locked(handle, shared):
-                raise self._in_use(os.read(handle, 64).decode(errors="replace").strip() or "unknown")
-            if lease.living(path):
-                raise self._in_use("{pid} on {host}".format(**lease.read(path)))
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
-            forget_torn(self.root)
-            with lease.held(path) if shared else contextlib.nullcontext() as holding:
-                yield holding
-        finally:
-            os.close(handle)
-
-    def _in_use(self, whom: str) -> UserError:
-        text = "another sweep (process {}) is writing to OUT={}; wait for it or give another OUT"
-        return UserError(text.format(whom, self.root))
+        return sole_sweep(self.root, shared)
 
     def is_done(self, run_id: str) -> bool:
         """Whether there is a finished run that counts."""
@@ -312,15 +295,6 @@ class Store:
         raise RuntimeError(
             f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}"
         )
-
-
-def _locked(handle: int, shared: bool) -> bool:
-    try:
-        return try_lock(handle)
-    except UserError:
-        if shared:
-            return True
-        raise
 
 
 def _only_reference(root: Path) -> bool:

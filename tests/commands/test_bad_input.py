@@ -58,6 +58,14 @@ MISTAKES = {
     "a memory that is none": ([*HOPPER, "--memory", "much"], ["MEMORY='much'", "2G"]),
     "a GPU to share, and none": ([*HOPPER, "--runs-per-gpu", "2"], ["RUNS_PER_GPU=2", "DEVICE=cuda"]),
     "a share of nothing": ([*HOPPER, "--runs-per-gpu", "0"], ["RUNS_PER_GPU=0", "at least 1"]),
+    "options of sbatch for another runner": (
+        [*HOPPER, "--slurm", "--partition=gpu"],
+        ["SLURM='--partition=gpu' is for RUNNER=slurm"],
+    ),
+    "options of sbatch that are none": (
+        [*HOPPER, "--runner", "slurm", "--slurm", "--wrap=id"],
+        ["SLURM: --wrap is for the runner to say"],
+    ),
     "a runner that is a path": ([*HOPPER, "--runner", "../local"], ["RUNNER='../local' is unknown"]),
     "no seeds": ([*HOPPER, "--seeds", "0"], ["SEEDS=0"]),
     "an unknown preset": ([*HOPPER, "--preset", "papr"], ["'papr'", "'paper'"]),

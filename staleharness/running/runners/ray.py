@@ -20,7 +20,7 @@ from ...errors import UserError, missing_extra
 from ..job import Job
 from ..place import Place, Seen, environment, probe_file, see
 from ..ray_cluster import Resources, address_from_environment, code_path, connect, resources
-from ..runner import OUT_OF_MEMORY, Demand, Ended, Event
+from ..runner import OUT_OF_MEMORY, Began, Demand, Ended, Event, Queued
 
 RECOUNT = 5.0  # seconds between two looks at what the cluster has
 ANSWER = 60.0  # seconds for a machine to answer
@@ -36,6 +36,7 @@ class _Held:
     job: Job | None = None
     hearing: Any = None
     there: bool = False  # Ray has found a machine for it; only then is it told of a run
+    queued: bool = False  # and it was said that none is found yet
     killed: float | None = None  # since when it is to end
 
 
@@ -140,6 +141,7 @@ class RayPlaces:
         busy = {held.hearing: held for held in self._held if held.job is not None}
         if not busy:
             return
+        yield from self._queued()
         self._ray.wait(list(busy), num_returns=1, timeout=timeout)
         ready, _ = self._ray.wait(list(busy), num_returns=len(busy), timeout=0)
         for call in ready:
@@ -147,6 +149,13 @@ class RayPlaces:
         for held in busy.values():
             if held.killed is not None and time.monotonic() - held.killed > GRACE:
                 self._ray.kill(held.actor)
+
+    def _queued(self) -> Iterator[Event]:
+        """The runs that wait for a place: other users of the cluster may have it for hours."""
+        for held in self._held:
+            if held.job is not None and not held.there and not held.queued:
+                held.queued = True
+                yield Queued(held.job.run_id)
 
     def _heard(self, held: _Held) -> list[Event]:
         try:
@@ -157,7 +166,8 @@ class RayPlaces:
             held.there = True
             assert held.job is not None
             self._give(held, held.job)
-        elif any(isinstance(event, Ended) for event in events):
+            return [Began(held.job.run_id)] if held.queued else []
+        if any(isinstance(event, Ended) for event in events):
             held.job = held.hearing = None
         else:
             held.hearing = held.actor.hear.remote()
