@@ -153,7 +153,7 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard
+docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard, corrections
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py

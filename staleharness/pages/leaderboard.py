@@ -97,7 +97,11 @@ def _section(board: Board, env: str) -> str:
     table = "\n".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
     )
-    refused = [f"No answer for {r.algorithm}: {r.why}.\n" for r in board.advice.refused if r.env == env]
+    whys: dict[str, list[str]] = {}
+    for r in board.advice.refused:
+        if r.env == env:
+            whys.setdefault(r.why, []).append(r.algorithm)
+    refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
     return "\n".join([f"## {env}, {board.name}", "", _about(board, level), "", table, "", *refused])
 
 

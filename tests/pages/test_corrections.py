@@ -27,3 +27,17 @@ def test_each_method_has_its_row_with_both_of_its_runs() -> None:
             ]
             assert f"({', '.join(ends)}) |" in page, label
     assert "{" not in page
+
+
+def test_the_benchmark_has_its_rows_best_first_and_bold_is_what_its_lists_tell_apart() -> None:
+    section = corrections(PUBLISHED).split("\n## ")[1]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| [")]
+    means = [float(row[1].split(" ")[0]) for row in rows]
+    assert means == sorted(means, reverse=True) and len(rows) == len(
+        load(PUBLISHED / "stress_word_problems").grid.labels
+    )
+    told = {row[0].split("[")[1].split("]")[0]: row[2] for row in rows if row[2].startswith("**")}
+    lists = " ".join(section.split("Told from PPO-clip, ")[1].split("\n\n")[0].split())
+    above, below, _ = (part.split(": ")[1].split(" · ") for part in lists.rstrip(".").split("; "))
+    assert {name for name, gap in told.items() if gap.startswith("**+")} == set(above) - {"none"}
+    assert {name for name, gap in told.items() if gap.startswith("**-")} == set(below) - {"none"}

@@ -26,14 +26,15 @@ def test_rows_are_sorted_by_budget_and_bundles_without_an_answer_say_why(tmp_pat
     write(tmp_path / "good", "impala", (1000, 300, 100))
     write(tmp_path / "good", "vaco", (1000, 999, 998))
     write(tmp_path / "good", "spo", (1000, 990, 100))
-    write(tmp_path / "good", "a3po", (1000,))
+    for label in ("a3po", "ppo_kl"):
+        write(tmp_path / "good", label, (1000,))
     write(tmp_path / "poor", "vaco", (1000,))
     page = leaderboard(tmp_path)
     lines = page.splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith(("| impala", "| vaco", "| spo"))]
     assert [row[0] for row in rows] == ["| vaco", "| spo", "| impala"]
     assert [row[5][0] for row in rows] == ["≥", "1", "<"]
-    assert "No answer for a3po: no stale runs: it has lag 0 only." in lines
+    assert "No answer for a3po, ppo_kl: no stale runs: it has lag 0 only." in lines
     assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in lines
     assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..falls import SHARE, WINDOW, falls
+from ..falls import SHARE, WINDOW, falls, largest_lag
 from .contrast import Contrast
 
 METRIC = "ess_sequence"
@@ -49,10 +49,10 @@ def warned(runs: Iterable[StoredRun]) -> Warned:
     """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there."""
     fell = before = stood = alarms = 0
     for run in runs:
-        lag = float(run.record["summary"].get("lag_max") or 0.0)
+        lag = largest_lag(run)
         if lag == 0:
             continue
-        warning, fall = falls(run, METRIC, SHARE, round(2 * lag), WINDOW)
+        warning, fall = falls(run, METRIC, SHARE, 2 * lag, WINDOW)
         if math.isnan(fall):
             stood, alarms = stood + 1, alarms + (not math.isnan(warning))
         else:
