@@ -205,6 +205,18 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
 
 
 @pytest.mark.faults
+@pytest.mark.usefixtures("cluster")
+def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
+    out, runs = tmp_path / "out", runs_of()
+    outcome = on_the_cluster(out, runs, Watched(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert outcome.interrupted and not outcome.failed and len(outcome.done) < len(runs)
+    again = on_the_cluster(out, runs)
+    assert len(again.done) + len(again.skipped) == len(runs) and whole(out, straight)
+
+
+@pytest.mark.faults
 def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
 ) -> None:
