@@ -43,7 +43,7 @@ STRESS_SAID = """{lists}
 
 What it says: {told}. A place in the table that is not among those told from PPO-clip says nothing. The DeepSeek mask
 is PPO-clip here, nearly run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far, and few
-do. What moves least from the data but for TBA learns least: TV {tv_data ppo_clip plain digits=3} for PPO-clip, {tv_data
+do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for PPO-clip, {tv_data
 ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has {tv_data topr plain digits=3}
 and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still ({tv_data tis plain digits=3}) and ends
 between them.

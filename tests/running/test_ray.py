@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,6 +205,18 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
 
 
 @pytest.mark.faults
+@pytest.mark.usefixtures("cluster")
+def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
+    out, runs = tmp_path / "out", runs_of()
+    outcome = on_the_cluster(out, runs, Watched(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert outcome.interrupted and not outcome.failed and len(outcome.done) < len(runs)
+    again = on_the_cluster(out, runs)
+    assert len(again.done) + len(again.skipped) == len(runs) and whole(out, straight)
+
+
+@pytest.mark.faults
 def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
 ) -> None:
@@ -258,3 +271,36 @@ def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(ray_cluster.ADDRESS, "127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
         make_runner("ray", 1).open([], Path())
+
+
+@pytest.mark.faults
+def test_the_cluster_that_a_sweep_starts_for_itself_hears_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ray_cluster.ADDRESS, raising=False)
+    with contextlib.closing(make_runner("ray", Demand(2))) as runner:
+        runner.open([], tmp_path)
+        assert runner.capacity == 2 and not ray._private.worker._global_node.webui_url
+        assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+        assert heard_beyond() == []
+    assert not ray.is_initialized()
+
+
+def heard_beyond() -> list[str]:
+    """Programs of Ray that listen on an address which other machines can reach."""
+    lines = [
+        line.split()
+        for file in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
+    ]
+    loopback = re.compile("0100007F:|0{16}FFFF00000100007F:|0{24}01000000:")
+    open_to_all = {f"socket:[{line[9]}]" for line in lines if line[3] == "0A" and not loopback.match(line[1])}
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if "ray" in words and open_to_all & {
+                os.readlink(handle) for handle in (process / "fd").iterdir()
+            }:
+                found.append(words[:200])
+    return found

@@ -12,6 +12,7 @@ from ..falls import SHARE, WINDOW, falls, largest_lag
 from .contrast import Contrast
 
 METRIC = "ess_sequence"
+WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits against a half
 Z = 1.959964  # of a two-sided 95 % normal interval
 
 
@@ -30,6 +31,14 @@ class Warned:
             f"ESS first in {self.before} of {self.fell} runs whose reward fell; a false alarm in {self.alarms} of "
             f"{self.stood} whose reward did not"
         )
+
+    @property
+    def first(self) -> Contrast:
+        """Share of hits less a half, with Wilson's interval. Raises `UserError` where no run fell."""
+        if not self.fell:
+            raise UserError("the reward fell in no stale run")
+        low, high = wilson(self.before, self.fell)
+        return Contrast(self.before / self.fell - 0.5, low - 0.5, high - 0.5, None, self.fell, {})
 
     @property
     def contrast(self) -> Contrast:
