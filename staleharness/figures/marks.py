@@ -102,9 +102,10 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
     """Name, in the panel, the algorithms whose lines lie exactly on each other: only one of them can be seen."""
     groups: dict[bytes, list[str]] = {}
     for look in looks.values():
-        mine = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
+        drawn = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
+        mine = [line for line in drawn if line.get_alpha() is None]  # not its runs or intervals
         longest = max(mine, key=lambda line: len(np.asarray(line.get_ydata())), default=None)
-        if longest is not None and len(np.asarray(longest.get_ydata())) > 2:
+        if longest is not None and len(np.asarray(longest.get_ydata())) > 1:
             heights = np.asarray(longest.get_ydata(), dtype=np.float64)
             groups.setdefault(np.round(heights, 9).tobytes(), []).append(look.name)
     same = [" = ".join(names) for names in groups.values() if len(names) > 1]
@@ -122,7 +123,7 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
 def _begins_high(ax: Axes) -> bool:
     """Whether the lines of a panel begin in its upper half, where a note would hide them."""
     low, high = ax.get_ylim()
-    begin = [float(y[0]) for line in ax.lines if len(y := np.asarray(line.get_ydata(), np.float64)) > 2]
+    begin = [float(y[0]) for line in ax.lines if len(y := np.asarray(line.get_ydata(), np.float64)) > 1]
     return bool(begin) and ax.get_yscale() == "linear" and sum(begin) / len(begin) > (low + high) / 2
 
 

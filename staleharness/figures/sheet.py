@@ -76,7 +76,7 @@ class Sheet:
 
     def _block(self, block: Block) -> str:
         title = f"<h3>{escape(block.title)}</h3>\n" if len(self.blocks) > 1 else ""
-        heads = "".join(f'<th scope="col" class="num">{escape(name)}</th>' for name in block.columns)
+        heads = "".join(f'<th scope="col" class="num">{_unbroken(name)}</th>' for name in block.columns)
         body = "\n".join(
             f'<tr><th scope="row">{escape(label)}</th>{"".join(map(_cell, entries))}</tr>'
             for label, entries in block.rows

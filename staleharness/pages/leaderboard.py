@@ -16,6 +16,7 @@ from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
+Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K
 ORDER = {"below": 0, "=": 1, "at least": 2}
 SETTINGS = (
     "num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag",
@@ -78,26 +79,30 @@ def leaderboard(folder: Path) -> str:
 def _section(board: Board, env: str) -> str:
     methods = sorted(board.advice.on(env), key=_place, reverse=True)
     level, factors = _slowdowns(board.advice, methods)
-    places = sorted({(p["k"], round(p["lag"], 1)) for m in methods for p in m.row["points"][1:]})
+    places = sorted({_at(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
     head = [
         "method", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:.1f})" for k, lag in places),
-        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k}" for k, _ in places),
+        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k} (lag {lag:.1f})" for k, lag in places),
     ]  # fmt: skip
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
     rows = []
     for method in methods:
-        row, points = method.row, {p["k"]: p for p in method.row["points"]}
+        row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
         rows.append([
             method.curve.algorithm, str(row["n"]), f"{row['synchronous']:.{digits}f}",
-            *(_kept(points.get(k)) for k, _ in places),
+            *(_kept(points.get(place)) for place in places),
             _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
-            *(_factor(factors[method.curve.algorithm].get(k)) for k, _ in places),
+            *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
         ])  # fmt: skip
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
     )
-    refused = [f"No answer for {r.algorithm}: {r.why}.\n" for r in board.advice.refused if r.env == env]
+    whys: dict[str, list[str]] = {}
+    for r in board.advice.refused:
+        if r.env == env:
+            whys.setdefault(r.why, []).append(r.algorithm)
+    refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
     return "\n".join([f"## {env}, {board.name}", "", _about(board, level), "", table, "", *refused])
 
 
@@ -116,15 +121,17 @@ def _about(board: Board, level: float) -> str:
     )
 
 
-def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[str, dict[int, Slowdown]]]:
+def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
     """The level, one for all methods, and the slowdowns of each by K; none where its curves do not allow one."""
     score = found.settings["score"]
 
-    def at(level: float) -> dict[str, dict[int, Slowdown]]:
-        made: dict[str, dict[int, Slowdown]] = {m.curve.algorithm: {} for m in methods}
+    def at(level: float) -> dict[str, dict[Place, Slowdown]]:
+        made: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
         for method in methods:
             try:
-                made[method.curve.algorithm] = {s.k: s for s in slowdowns(method.curve, score, level)}
+                made[method.curve.algorithm] = {
+                    _at(s.k, s.lag): s for s in slowdowns(method.curve, score, level)
+                }
             except UserError:
                 continue
         return made
@@ -134,6 +141,10 @@ def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[st
     at_once = [s.steps <= begun[name][0] for name, held in low.items() for s in held.values()]
     # Where everyone is above it at the first evaluation, the lower level tells nothing.
     return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
+
+
+def _at(k: int, lag: float) -> Place:
+    return k, round(lag, 1)
 
 
 def _place(method: Method) -> tuple[int, float, float]:

@@ -25,11 +25,16 @@ def usable_gpus() -> list[str]:
 
 
 def check_device(device: str) -> None:
-    """Raise `UserError` unless torch can use it here."""
+    """Raise `UserError` unless there is such a kind of device, on whatever machine."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f"DEVICE={device!r} is unknown; give cpu or cuda")
+
+
+def check_device_here(device: str) -> None:
+    """Raise `UserError` unless torch can use it on this machine."""
+    check_device(device)
     if device == "cpu":
         return
-    if not re.fullmatch(r"cuda(:\d+)?", device):
-        raise UserError(f"DEVICE={device!r} is unknown; give cpu or cuda")
     import torch
 
     if not torch.cuda.is_available():

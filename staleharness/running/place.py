@@ -39,6 +39,10 @@ class Place:
         self._pool = LocalPool(1)
         self._pool.open(modules, Path(probe).parent)
 
+    def ready(self) -> list[Event]:
+        """That it is there."""
+        return []
+
     def start(self, job: Job) -> list[Event]:
         """Begin to carry out a run."""
         with nothing_of_main():

@@ -17,7 +17,9 @@ from .devices import usable_cores
 from .runner import Demand
 
 ADDRESS = "RAY_ADDRESS"
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
+LOOPBACK = (
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
+)
 ANSWER = 10.0  # seconds for a cluster to answer
 USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: three times those of one on Hopper
 STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from .runner import OUT_OF_MEMORY, Ended, Progress, Queued, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
+VISIBLE = 10.0  # seconds until a finished run must be there to read
 
 
 class Listener(Protocol):
@@ -88,17 +90,15 @@ def sweep(
                     runner.kill(run_id)
             while waiting and (runner.queues or again.room(active)) and not interrupts.count:
                 run = waiting.pop(0)
-                if not runner.queues:
-                    begin(run)  # first: a runner may have to load what its workers share
                 active[run.run_id] = run
-                share, holder = (
-                    1,
-                    "",
-                )  # in a queue of its own a run may have several lives, each another holder
-                if not runner.queues:
+                if runner.queues:  # there it may have several lives, each of which is another holder
+                    queued.add(run.run_id)
+                    runner.start(_job(run, store, limits))
+                else:
+                    begin(run)  # first: a runner may have to load what its workers share
                     share = again.started(active, run.run_id)
                     holder = store.next_holder(run.run_id) if runner.shared else ""
-                runner.start(_job(run, store, limits, holder, share))
+                    runner.start(_job(run, store, limits, holder, share))
                 watch.heard(run.run_id)
             for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
@@ -120,6 +120,8 @@ def sweep(
                 if more and _unfinished(run, ended, store) and again.gets(ended):
                     waiting.insert(0, run)
                     continue
+                if runner.shared:
+                    _await(run, ended, store)
                 silent = outcome.interrupted and ended.word is None
                 how = _settle(run, ended, store, outcome, stopped=silent or interrupts.count > 1)
                 if how["event"] != "interrupted" or run.run_id in begun:  # or else it has waited to the last
@@ -144,11 +146,20 @@ def _missing(
     return outcome, waiting
 
 
+def _await(run: PlannedRun, ended: Ended, store: Store) -> None:
+    """A file system that machines share may show a run some seconds after it was published."""
+    deadline = time.monotonic() + VISIBLE
+    while (ended.word or {}).get("event") == "done" and not store.is_done(run.run_id):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(PATIENCE)
+
+
 def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
     return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
 
 
-def _job(run: PlannedRun, store: Store, limits: Limits, holder: str, share: int) -> Job:
+def _job(run: PlannedRun, store: Store, limits: Limits, holder: str = "", share: int = 1) -> Job:
     plugins = os.environ.get(PATH_VARIABLE, "")
     root = str(store.root.resolve())
     spec = run.spec.to_dict()

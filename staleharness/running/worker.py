@@ -27,6 +27,7 @@ from ..lag import file_hash, hashed, identity
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
+from .devices import check_device_here
 from .job import Job
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
@@ -55,6 +56,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     try:
         store.open_attempt(job.run_id)
         _log_to(attempt / "log.txt")
+        check_device_here(str(job.spec["device"]))
         _set_up_torch(int(job.spec["threads"]))
         check_plugins(job)
         path = run.execute(job, tell, should_stop)

@@ -13,6 +13,11 @@ from .scores import Array
 SHARE, WINDOW = 2 / 3, 8  # of the best so far; phases that are averaged
 
 
+def largest_lag(run: StoredRun) -> int:
+    """The largest lag of any of its decisions, in phases."""
+    return max((int(lag) for lag, count in run.record["lag_histogram"].items() if count), default=0)
+
+
 def falls(run: StoredRun, metric: str, share: float, after: int, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
     at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))

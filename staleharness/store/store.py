@@ -16,20 +16,20 @@ Published results are packed (`packed.py`): the same runs in few files, to be re
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import forget_torn, put_aside, sync, try_lock, user_path, write_json
+from ..base.files import put_aside, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
-from . import lease
 from .attempts import attempts_in, holder_name, plain
+from .exclusive import sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
@@ -142,30 +142,13 @@ class Store:
         except OSError as error:
             raise UserError(f"OUT={self.root} cannot be written: {error.strerror}") from error
 
-    @contextlib.contextmanager
-    def locked(self, shared: bool = False) -> Iterator[Lease | None]:
+    def locked(self, shared: bool = False) -> AbstractContextManager[Lease | None]:
         """Hold the folder for one sweep. The kernel releases the lock however the holder dies.
 
         shared: other machines may want the folder, too; then a lease is held as well, and a file system without locks
         is no trouble. It ends with its holder, or seconds later.
         """
-        handle, path = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT), self.root / ".lease"
-        try:
-            if not _locked(handle, shared):
-                raise self._in_use(os.read(handle, 64).decode(errors="replace").strip() or "unknown")
-            if lease.living(path):
-                raise self._in_use("{pid} on {host}".format(**lease.read(path)))
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
-            forget_torn(self.root)
-            with lease.held(path) if shared else contextlib.nullcontext() as holding:
-                yield holding
-        finally:
-            os.close(handle)
-
-    def _in_use(self, whom: str) -> UserError:
-        text = "another sweep (process {}) is writing to OUT={}; wait for it or give another OUT"
-        return UserError(text.format(whom, self.root))
+        return sole_sweep(self.root, shared)
 
     def is_done(self, run_id: str) -> bool:
         """Whether there is a finished run that counts."""
@@ -314,17 +297,15 @@ class Store:
         )
 
 
-def _locked(handle: int, shared: bool) -> bool:
-    try:
-        return try_lock(handle)
-    except UserError:
-        if shared:
-            return True
-        raise
-
-
 def _only_reference(root: Path) -> bool:
     """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
-    what `reproduce` made and its README, and is ours all the same."""
+    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
+    as of OUT=results/mine."""
     torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
-    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn
+    inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
+    return {p.name for p in root.iterdir()} <= {
+        "reference",
+        "reproduced",
+        "README.md",
+        ".gitkeep",
+    } | torn | inside

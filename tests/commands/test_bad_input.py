@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from staleharness import cli
+from staleharness.store.store import Store
 
 
 def ask(
@@ -57,6 +58,14 @@ MISTAKES = {
     "a memory that is none": ([*HOPPER, "--memory", "much"], ["MEMORY='much'", "2G"]),
     "a GPU to share, and none": ([*HOPPER, "--runs-per-gpu", "2"], ["RUNS_PER_GPU=2", "DEVICE=cuda"]),
     "a share of nothing": ([*HOPPER, "--runs-per-gpu", "0"], ["RUNS_PER_GPU=0", "at least 1"]),
+    "options of sbatch for another runner": (
+        [*HOPPER, "--slurm", "--partition=gpu"],
+        ["SLURM='--partition=gpu' is for RUNNER=slurm"],
+    ),
+    "options of sbatch that are none": (
+        [*HOPPER, "--runner", "slurm", "--slurm", "--wrap=id"],
+        ["SLURM: --wrap is for the runner to say"],
+    ),
     "a runner that is a path": ([*HOPPER, "--runner", "../local"], ["RUNNER='../local' is unknown"]),
     "no seeds": ([*HOPPER, "--seeds", "0"], ["SEEDS=0"]),
     "an unknown preset": ([*HOPPER, "--preset", "papr"], ["'papr'", "'paper'"]),
@@ -112,6 +121,16 @@ def test_cuda_without_a_gpu_is_said(
     monkeypatch.chdir(tmp_path)
     code, _, err = ask(monkeypatch, capsys, *HOPPER, "--device", "cuda")
     assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
+
+
+def test_results_may_lie_in_the_folder_that_is_used_where_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Store(tmp_path / "mine").open_for_writing()
+    assert ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")[0] == 0
+    (tmp_path / "notes").mkdir()
+    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")
+    assert code == 2 and "holds something else" in err
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(

@@ -57,9 +57,14 @@ def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
     for lag, rate, reward, score in ((0, 0.1, calm, 0.8), (4, 0.1, falling, 0.2), (4, 0.05, calm, 0.7)):
         label = f"tis[lag=fixed:{lag},learning_rate={rate}]"
         settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
-        said = {"summary": {"lag_max": float(lag), "lag_mean": float(lag)}}
+        said = {"lag_histogram": {"0": 3, str(lag): 7}}
         for seed in (0, 1):
-            own: dict[str, Any] = {"settings": settings, "columns": {"reward": reward}, "said": said, "phases": 30}
+            own: dict[str, Any] = {
+                "settings": settings,
+                "columns": {"reward": reward},
+                "said": said,
+                "phases": 30,
+            }
             runs.append(
                 write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own)
             )

@@ -74,7 +74,7 @@ def test_html_escapes_every_text_and_shades_cells() -> None:
         '<td class="num" style="background:#1b5e8c;color:#fff"><b>0.5</b><br><small>[0.4,&nbsp;0.6]</small></td>'
         in page
     )
-    assert '<th scope="col" class="num">K = 1</th>' in page and '<th scope="row">ppo</th>' in page
+    assert '<th scope="col" class="num">K&nbsp;=&nbsp;1</th>' in page and '<th scope="row">ppo</th>' in page
     assert TABLE._repr_html_().startswith("<h3>Kept</h3>")
 
 

@@ -1,7 +1,7 @@
 """Two clusters for tests: a real Slurm of one node, started for them where Slurm is installed, and the stand-in. To a
 test they are the same: commands on PATH, what was called, and what can befall it.
 
-    python tests/helpers/slurm_clusters.py FOLDER      # a real one by hand, until Ctrl-C
+    python tests/helpers/slurm_clusters.py      # a real one by hand, until Ctrl-C
 """
 
 from __future__ import annotations
@@ -191,9 +191,14 @@ class Real(_Called):
 
     def start(self, name: str, *words: str) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
+        with_us = [setpriv, "--pdeathsig", "TERM"] if (setpriv := shutil.which("setpriv")) else []
         with open(self.folder / f"{name}.log", "ab") as log:
             self.daemons[name] = subprocess.Popen(
-                [path, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                [*with_us, path, *words],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
 
     def preempt(self) -> None:
@@ -261,6 +266,8 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 if __name__ == "__main__":
     cluster = Real()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     print(f"export SLURM_CONF={cluster.env['SLURM_CONF']}", flush=True)
     try:
         signal.pause()

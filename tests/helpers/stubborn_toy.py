@@ -1,8 +1,8 @@
 """Toys that are hard to get rid of, for tests of what a lost machine leaves behind.
 
 The first worker that comes to phase 20 of a run writes its process number, and that of Ray's node, into the folder
-`$STALEHARNESS_STUBBORN`, stops hearing that its owner is gone, and waits until it is told to go on; then it counts its phases there.
-Without `$STALEHARNESS_STUBBORN` it is as the toy.
+`$STALEHARNESS_STUBBORN`, stops hearing that its owner is gone, and waits until it is told to go on; then it writes its
+phases down there. Without `$STALEHARNESS_STUBBORN` it is as the toy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from staleharness.spec import RunSpec
 from staleharness.task import ENVS
 
 sys.path.append(str(Path(__file__).parent))  # a worker on another machine has not the tests' path
-from toy_kind import Toy, ToySimulation  # noqa: E402
+from toy_kind import Toy, ToySimulation
 
 PHASE = 20
 
@@ -38,6 +38,15 @@ class Stubborn(Toy):
 
 class StubbornSimulation(ToySimulation):
     chosen = False
+
+    def __init__(self, spec: RunSpec, task: Stubborn) -> None:
+        super().__init__(spec, task)
+        print(
+            "GPUs:",
+            os.environ.get("CUDA_VISIBLE_DEVICES", "all"),
+            "threads:",
+            os.environ.get("OMP_NUM_THREADS"),
+        )
 
     def collect(self, phase: int) -> Collected[Any]:
         place = Path(os.environ.get("STALEHARNESS_STUBBORN", "/nowhere"))

@@ -26,14 +26,15 @@ def test_rows_are_sorted_by_budget_and_bundles_without_an_answer_say_why(tmp_pat
     write(tmp_path / "good", "impala", (1000, 300, 100))
     write(tmp_path / "good", "vaco", (1000, 999, 998))
     write(tmp_path / "good", "spo", (1000, 990, 100))
-    write(tmp_path / "good", "a3po", (1000,))
+    for label in ("a3po", "ppo_kl"):
+        write(tmp_path / "good", label, (1000,))
     write(tmp_path / "poor", "vaco", (1000,))
     page = leaderboard(tmp_path)
     lines = page.splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith(("| impala", "| vaco", "| spo"))]
     assert [row[0] for row in rows] == ["| vaco", "| spo", "| impala"]
     assert [row[5][0] for row in rows] == ["≥", "1", "<"]
-    assert "No answer for a3po: no stale runs: it has lag 0 only." in lines
+    assert "No answer for a3po, ppo_kl: no stale runs: it has lag 0 only." in lines
     assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in lines
     assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
 
@@ -46,3 +47,18 @@ def test_a_level_that_is_reached_at_once_is_replaced(tmp_path: Path) -> None:
     for label in ("vaco", "spo"):
         write(tmp_path / "cold", label, (1000, 1000), curve=[100.0, *at_once])
     assert "Slowdown to 50% of the best synchronous score." in leaderboard(tmp_path)
+
+
+def test_lags_that_share_a_capacity_have_columns_of_their_own(tmp_path: Path) -> None:
+    """Where the lag stands in the label, as in lesson_tokens."""
+    for lag, score in ((0, 1000.0), (2, 700.0), (5, 400.0)):
+        settings = {"lag": f"fixed:{lag}"}
+        said = {"summary": {"lag_mean": float(lag), "lag_max": float(lag)}}
+        for seed in range(3):
+            own: dict[str, Any] = {"settings": settings, "said": said, "sampled": score + seed}
+            write_run(tmp_path / "lags", f"vaco[lag=fixed:{lag}]", seed, capacity=6, **own)
+    lines = leaderboard(tmp_path).splitlines()
+    (head,) = [line.split(" | ") for line in lines if line.startswith("| method")]
+    (row,) = [line.split(" | ") for line in lines if line.startswith("| vaco")]
+    kept = {name: cell.split("%")[0] for name, cell in zip(head, row, strict=True) if name.startswith("kept")}
+    assert kept == {"kept, K = 6 (lag 2.0)": "70", "kept, K = 6 (lag 5.0)": "39"}

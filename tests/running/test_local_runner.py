@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 
 import pytest
+from known_plugins import known
+from places import HELPERS
+from sweeping import Silent
 
+from staleharness.running import devices
+from staleharness.running.plan import plan
+from staleharness.running.runner import Demand
 from staleharness.running.runners import local
+from staleharness.running.sweep import sweep
+from staleharness.store.store import Store
+from staleharness.store.study import ask
 from staleharness.task import all_families
 
 
@@ -18,3 +28,34 @@ def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
         if module.startswith("staleharness.language"):
             pytest.importorskip("transformers")
         importlib.import_module(module)
+
+
+def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: 16)
+    monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
+    monkeypatch.setenv(devices.GPUS, "4,7")
+    monkeypatch.setattr(local, "check_device_here", lambda device: None)
+    for demand, runs in (
+        (Demand(), 16),
+        (Demand(threads=4), 4),
+        (Demand(threads=32), 1),
+        (Demand(40), 40),
+        (Demand(memory=3 * 10**9), 2),
+        (Demand(memory=9 * 10**9), 1),
+        (Demand(device="cuda"), 16),
+        (Demand(device="cuda", runs_per_gpu=3), 6),
+        (Demand(device="cuda:1", runs_per_gpu=3), 3),
+        (Demand(5, device="cuda", runs_per_gpu=3), 5),
+    ):
+        assert local.make(demand).capacity == runs, demand
+
+
+def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    with known(HELPERS / "stubborn_toy.py"):
+        runs = plan(ask(env="stubborn", k="2", algo="spo", seeds="2")).runs
+        pool = local.LocalPool(2, ["4", "7"])
+        assert len(sweep(runs, store, pool, Silent()).done) == 2  # type: ignore[arg-type]
+    logs = "".join(path.read_text() for path in tmp_path.glob("runs/*/log.txt"))
+    assert logs.count("GPUs: 4 ") == logs.count("GPUs: 7 ") == 1

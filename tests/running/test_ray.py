@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,11 @@ import pytest
 from killing import QUICKLY, files, records, swept
 from known_plugins import known
 from places import HELPERS
-from sweeping import AtPhase, Silent, environment, wait_until
+from sweeping import Silent, environment, wait_until
 
 from staleharness.base.processes import nothing_of_main
 from staleharness.errors import UserError
-from staleharness.running import place, ray_cluster
+from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner import Demand, make_runner
 from staleharness.running.sweep import Outcome, sweep
@@ -32,7 +34,11 @@ ray = pytest.importorskip("ray", reason="needs the extra ray")
 
 STUBBORN = HELPERS / "stubborn_toy.py"
 SMALL = {"object_store_memory": 80_000_000, "include_dashboard": False}
-SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
+SOON = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 300,
+    "health_check_failure_threshold": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,9 @@ def head() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0, "_system_config": SOON})
+        cluster = Cluster(
+            initialize_head=True, head_node_args={**SMALL, "num_cpus": 0, "_system_config": SOON}
+        )
         patch.setenv(ray_cluster.ADDRESS, cluster.address)
         yield cluster
         cluster.shutdown()
@@ -49,9 +57,11 @@ def head() -> Iterator[Any]:
 
 @pytest.fixture
 def cluster(head: Any) -> Any:
-    """With two nodes of one core and one GPU each, whatever the test before has done."""
+    """With two nodes of one core each, whatever the test before has done."""
+    for node in [node for node in head.worker_nodes if node.dead_processes()]:
+        head.remove_node(node, allow_graceful=False)
     while len(head.worker_nodes) < 2:
-        head.add_node(**SMALL, num_cpus=1, num_gpus=1)
+        head.add_node(**SMALL, num_cpus=1)
     head.wait_for_nodes()
     return head
 
@@ -66,7 +76,9 @@ def runs_of(seeds: int = 4) -> tuple[PlannedRun, ...]:
     return plan(ask(env="stubborn", k="4", algo="spo", seeds=str(seeds))).runs
 
 
-def on_the_cluster(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any) -> Outcome:
+def on_the_cluster(
+    out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any
+) -> Outcome:
     store = Store(out)
     store.open_for_writing()
     with nothing_of_main():
@@ -82,7 +94,11 @@ def straight(tmp_path: Path) -> dict[str, Any]:
 
 def whole(out: Path, straight: dict[str, Any]) -> bool:
     """Whether it holds these runs, to the byte, and nothing else."""
-    return records(out) == straight and list((out / "attempts").iterdir()) == [] and not (out / "damaged").exists()
+    return (
+        records(out) == straight
+        and list((out / "attempts").iterdir()) == []
+        and not (out / "damaged").exists()
+    )
 
 
 class Watched(Silent):
@@ -111,31 +127,180 @@ def test_results_equal_those_of_a_local_sweep_to_the_byte(tmp_path: Path, straig
     assert len(on_the_cluster(out, runs, heard).skipped) == len(runs) and not ray.is_initialized()
 
 
-def test_a_lost_node_costs_no_run(tmp_path: Path, straight: dict[str, Any], cluster: Any) -> None:
+@pytest.mark.faults
+def test_a_lost_node_costs_no_run(
+    tmp_path: Path, straight: dict[str, Any], cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     out, runs = tmp_path / "out", runs_of()
     heard = Watched(30, lambda: cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False))
     outcome = on_the_cluster(out, runs, heard)
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
-    assert len(heard.starts) > len(runs) and whole(out, straight)
+    assert "ended by loss of its machine; it is started again" in caplog.text and whole(out, straight)
 
 
 def test_an_orphan_of_a_killed_raylet_that_works_on_neither_publishes_nor_spoils(
-    tmp_path: Path, straight: dict[str, Any], cluster: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, straight: dict[str, Any], monkeypatch: pytest.MonkeyPatch, cluster: Any
 ) -> None:
     out, runs, told = tmp_path / "out", runs_of(), tmp_path / "told"
     told.mkdir()
     monkeypatch.setenv("STALEHARNESS_STUBBORN", str(told))
-    orphans: list[dict[str, int]] = []
+    for seed in (1, 2, 3):
+        (told / f"seed{seed}.first").touch()  # these are as any other
+    waits = told / "seed0.first"
 
-    class Killing(Watched):
-        def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
-            waiting = list(told.glob("*.first"))
-            if not orphans and len(waiting) == 1:
-                orphans.append(json.loads(waiting[0].read_text()))
-                os.kill(orphans[0]["raylet"], signal.SIGKILL)
-                for other in runs:  # the rest goes on as usual
-                    (told / f"seed{other.spec.seed}.first").touch()
+    def kill() -> None:
+        wait_until(waits.exists)
+        os.kill(json.loads(waits.read_text())["raylet"], signal.SIGKILL)
 
-    heard = Killing()
-    outcome = on_the_cluster(out, runs[:1], heard)
-    raise AssertionError((outcome, orphans))
+    killer = threading.Thread(target=kill)
+    killer.start()
+    outcome = on_the_cluster(out, runs)
+    killer.join()
+    orphan = json.loads(waits.read_text())["pid"]
+    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and whole(out, straight)
+    before = files(out)
+    assert lives(orphan) and not (told / "orphan.txt").exists()
+    (told / "go").touch()
+    wait_until(lambda: not lives(orphan), 60)
+    assert (told / "orphan.txt").read_text().startswith("20\n")  # it has worked on
+    assert files(out) == before and whole(out, straight)
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# A sweep that kills itself at the n-th phase that it hears of.
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from test_ray import Watched, on_the_cluster, runs_of
+
+on_the_cluster(Path(sys.argv[1]), runs_of(), Watched(int(sys.argv[2]), lambda: os.kill(os.getpid(), signal.SIGKILL)))
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("cluster")
+def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: dict[str, Any]) -> None:
+    out, finished = tmp_path / "out", dict[str, str]()
+    path = os.pathsep.join([environment()["PYTHONPATH"], str(HELPERS), str(Path(__file__).parent)])
+    for at in (25, 130):
+        words = [sys.executable, "-c", DRIVER, str(out), str(at)]
+        ended = subprocess.run(
+            words,
+            env=environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(STUBBORN)),
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert finished.items() <= files(out).items(), "what was finished has changed"
+        finished = files(out)
+    outcome = on_the_cluster(out, runs_of())
+    assert len(outcome.done) + len(outcome.skipped) == len(straight) and whole(out, straight)
+    assert finished.items() <= files(out).items()
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("cluster")
+def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(
+    tmp_path: Path, straight: dict[str, Any]
+) -> None:
+    out, runs = tmp_path / "out", runs_of()
+    outcome = on_the_cluster(out, runs, Watched(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert outcome.interrupted and not outcome.failed and len(outcome.done) < len(runs)
+    again = on_the_cluster(out, runs)
+    assert len(again.done) + len(again.skipped) == len(runs) and whole(out, straight)
+
+
+@pytest.mark.faults
+def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
+) -> None:
+    """Logical ones: Ray believes what a node says of itself."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    node = cluster.add_node(**SMALL, num_cpus=2, num_gpus=1)
+    cluster.wait_for_nodes()
+    try:
+        out, most = tmp_path / "out", []
+        runner = make_runner("ray", Demand(device="cuda", runs_per_gpu=2))
+
+        class Counting(Silent):
+            def started(self, run: PlannedRun) -> None:
+                most.append((runner.capacity, runner.neighbours))
+
+        store = Store(out)
+        store.open_for_writing()
+        with nothing_of_main():
+            outcome = sweep(runs_of(2), store, runner, Counting(), QUICKLY)  # type: ignore[arg-type]
+    finally:
+        cluster.remove_node(node)
+    assert len(outcome.done) == 2 and set(most) == {(2, 2)}
+    logs = [(out / "runs" / run_id / "log.txt").read_text() for run_id in outcome.done]
+    assert all("GPUs: 0 threads: 3\n" in log for log in logs)
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("cluster")
+def test_what_no_machine_can_do_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UserError, match=r"no machine of the cluster has room for a run, which takes 64 cores, 1 GB"
+    ):
+        on_the_cluster(tmp_path / "out", runs_of(1), threads=64)
+
+    @contextlib.contextmanager
+    def unseen(root: Path) -> Iterator[Path]:
+        yield root / "nobody" / "has" / ".probe.12345678"
+
+    monkeypatch.setattr("staleharness.running.runners.ray.probe_file", unseen)
+    with pytest.raises(
+        UserError, match=r"machine .* \(127.0.0.1\) does not see OUT=.*out; give a folder that all"
+    ):
+        on_the_cluster(tmp_path / "out", runs_of(1))
+    assert not ray.is_initialized()
+
+
+def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("here", "ray://head:10001", "head:", ":6379", "head:port"):
+        monkeypatch.setenv(ray_cluster.ADDRESS, address)
+        with pytest.raises(UserError, match=r"RAY_ADDRESS='.*' is no address"):
+            make_runner("ray", 1)
+    monkeypatch.setenv(ray_cluster.ADDRESS, "127.0.0.1:1")
+    with pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
+        make_runner("ray", 1).open([], Path())
+
+
+@pytest.mark.faults
+def test_the_cluster_that_a_sweep_starts_for_itself_hears_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ray_cluster.ADDRESS, raising=False)
+    with contextlib.closing(make_runner("ray", Demand(2))) as runner:
+        runner.open([], tmp_path)
+        assert runner.capacity == 2 and not ray._private.worker._global_node.webui_url
+        assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+        assert heard_beyond() == []
+    assert not ray.is_initialized()
+
+
+def heard_beyond() -> list[str]:
+    """Programs of Ray that listen on an address which other machines can reach."""
+    lines = [
+        line.split()
+        for file in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
+    ]
+    loopback = re.compile("0100007F:|0{16}FFFF00000100007F:|0{24}01000000:")
+    open_to_all = {f"socket:[{line[9]}]" for line in lines if line[3] == "0A" and not loopback.match(line[1])}
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if "ray" in words and open_to_all & {
+                os.readlink(handle) for handle in (process / "fd").iterdir()
+            }:
+                found.append(words[:200])
+    return found

@@ -211,3 +211,20 @@ def test_what_a_status_says() -> None:
         _code(State("FAILED")) == "FAILED in Slurm"
         and _code(State("REVOKED", status=0)) == "REVOKED in Slurm"
     )
+
+
+def test_a_gpu_is_wanted_where_runs_are_carried_out_and_not_where_they_are_submitted(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert make_runner("slurm", Demand(4, device="cuda")).capacity == 4
+    with pytest.raises(UserError, match="sees no GPU on this machine"):
+        make_runner("local", Demand(4, device="cuda"))
+    with pytest.raises(UserError, match=r"^RUNS_PER_GPU is not for RUNNER=slurm"):
+        make_runner("slurm", Demand(device="cuda", runs_per_gpu=2))
+
+
+def test_the_memory_of_a_run_is_asked_for_unless_the_user_does(stand_in: StandIn) -> None:
+    assert Slurm(1, "--time=5", memory=2**31).options == ["--time=5", "--mem=2048M"]
+    assert Slurm(1, "--mem-per-cpu=1G", memory=2**31).options == ["--mem-per-cpu=1G"]
+    assert Slurm(1).options == []

@@ -179,5 +179,10 @@ def test_fishers_and_wilsons_numbers_are_the_published_ones() -> None:
     assert (low, high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
     wide = warning.Warned(70, 56, 80, 48).contrast  # Newcombe (1998b): 56/70 against 48/80
     assert (wide.low, wide.high) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    first = warning.Warned(263, 81, 1, 0).first
+    assert (first.low, first.high) == pytest.approx((0.2553 - 0.5, 0.3662 - 0.5), abs=1e-4)
+    assert first.value == pytest.approx(81 / 263 - 0.5) and first.outcome("more") == "no"
+    with pytest.raises(UserError, match="the reward fell in no stale run"):
+        _ = warning.Warned(0, 0, 5, 1).first
     with pytest.raises(UserError, match="fell in all stale runs, or in none"):
         _ = warning.Warned(3, 3, 0, 0).contrast

@@ -1,1 +1,1 @@
-"""One file = one place where runs are carried out (`running.runner.Runner`); it defines `make(capacity)`."""
+"""One file = one place where runs are carried out (`running.runner.Runner`); it defines `make(demand)`."""

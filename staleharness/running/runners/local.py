@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.machine import memory, memory_kills
 from ...base.processes import short_names
-from ..devices import GPUS, usable_cores, usable_gpus
+from ..devices import GPUS, check_device_here, usable_cores, usable_gpus
 from ..job import Job
 from ..runner import OUT_OF_MEMORY, Demand, Ended, Event, Progress
 
@@ -108,7 +108,9 @@ class LocalPool:
 
 
 def make(demand: Demand) -> LocalPool:
-    """As many runs at a time as asked for, or as the cores bear; no more than its memory and its GPUs do."""
+    """As many runs at a time as asked for, or as the cores bear; no more than its memory and its GPUs do. Raises
+    `UserError` where a GPU is asked for and there is none."""
+    check_device_here(demand.device)
     room = [demand.jobs or usable_cores() // demand.threads]
     if demand.memory is not None:
         room.append(memory() // demand.memory)

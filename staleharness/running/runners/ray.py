@@ -20,7 +20,7 @@ from ...errors import UserError, missing_extra
 from ..job import Job
 from ..place import Place, Seen, environment, probe_file, see
 from ..ray_cluster import Resources, address_from_environment, code_path, connect, resources
-from ..runner import OUT_OF_MEMORY, Demand, Ended, Event
+from ..runner import OUT_OF_MEMORY, Began, Demand, Ended, Event, Queued
 
 RECOUNT = 5.0  # seconds between two looks at what the cluster has
 ANSWER = 60.0  # seconds for a machine to answer
@@ -35,7 +35,8 @@ class _Held:
     share: int
     job: Job | None = None
     hearing: Any = None
-    begun: bool = False
+    there: bool = False  # Ray has found a machine for it; only then is it told of a run
+    queued: bool = False  # and it was said that none is found yet
     killed: float | None = None  # since when it is to end
 
 
@@ -61,7 +62,7 @@ class RayPlaces:
         self._count()
         if not self.neighbours:
             raise UserError(
-                f"RUNNER=ray: no machine of the cluster has room for a run, which takes {self._each}"
+                f"RUNNER=ray: no machine of the cluster has room for a run, which takes {self._each} (MEMORY=)"
             )
         self._probe = self._closing.enter_context(probe_file(root))
         self._look(root)
@@ -106,8 +107,23 @@ class RayPlaces:
             for other in idle:  # in the way of a wider one
                 self._drop(other)
             held = self._new(job.share)
-        held.job, held.begun, held.killed = job, False, None
-        held.hearing = held.actor.start.remote(job)
+        self._give(held, job)
+
+    def _give(self, held: _Held, job: Job) -> None:
+        held.job, held.killed = job, None
+        held.hearing = held.actor.start.remote(job) if held.there else held.actor.ready.remote()
+
+    def _fill(self) -> None:
+        """Give idle places to runs that wait for another to be found: what they keep may be what those wait for."""
+        waiting = [held for held in self._held if held.job and not held.there and held.killed is None]
+        for idle in [held for held in self._held if held.job is None]:
+            same = next((held for held in waiting if held.share == idle.share), None)
+            if same is not None and same.job is not None:
+                waiting.remove(same)
+                self._drop(same)
+                self._give(idle, same.job)
+            elif waiting:
+                self._drop(idle)
 
     def _new(self, share: int) -> _Held:
         options = self._each.of(share, self._ray.nodes())
@@ -121,9 +137,11 @@ class RayPlaces:
     def poll(self, timeout: float) -> Iterator[Event]:
         if time.monotonic() - self._counted > RECOUNT:
             self._count()
+        self._fill()
         busy = {held.hearing: held for held in self._held if held.job is not None}
         if not busy:
             return
+        yield from self._queued()
         self._ray.wait(list(busy), num_returns=1, timeout=timeout)
         ready, _ = self._ray.wait(list(busy), num_returns=len(busy), timeout=0)
         for call in ready:
@@ -132,12 +150,23 @@ class RayPlaces:
             if held.killed is not None and time.monotonic() - held.killed > GRACE:
                 self._ray.kill(held.actor)
 
+    def _queued(self) -> Iterator[Event]:
+        """The runs that wait for a place: other users of the cluster may have it for hours."""
+        for held in self._held:
+            if held.job is not None and not held.there and not held.queued:
+                held.queued = True
+                yield Queued(held.job.run_id)
+
     def _heard(self, held: _Held) -> list[Event]:
         try:
             events: list[Event] = self._ray.get(held.hearing)
         except self._ray.exceptions.RayError as error:
             return [self._gone(held, error)]
-        held.begun = True
+        if not held.there:
+            held.there = True
+            assert held.job is not None
+            self._give(held, held.job)
+            return [Began(held.job.run_id)] if held.queued else []
         if any(isinstance(event, Ended) for event in events):
             held.job = held.hearing = None
         else:
@@ -148,10 +177,12 @@ class RayPlaces:
         """The end of a run whose place is gone, or cannot be reached."""
         known = self._ray.exceptions
         assert held.job is not None
-        run_id, killed = held.job.run_id, held.killed is not None
+        run_id = held.job.run_id
         self._drop(held)
-        if killed:
-            return Ended(run_id, None, "signal SIGKILL")
+        if held.killed is not None:
+            return Ended(
+                run_id, None, "signal SIGKILL" if held.there else "want of room", lost=not held.there
+            )
         if isinstance(error, known.OutOfMemoryError):
             return Ended(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
         if isinstance(error, known.RayTaskError) or getattr(error, "_actor_init_failed", False):
@@ -166,16 +197,19 @@ class RayPlaces:
 
     def ask_to_stop(self, run_id: str) -> None:
         for held in self._of(run_id):
-            if held.begun:
+            if held.there:
                 held.actor.ask_to_stop.remote(run_id)
-            else:  # it waits for room
-                self._ray.kill(held.actor)
+            else:
+                self.kill(run_id)
 
     def kill(self, run_id: str) -> None:
         for held in self._of(run_id):
             if held.killed is None:
                 held.killed = time.monotonic()
-                held.actor.kill.remote(run_id)
+                if held.there:
+                    held.actor.kill.remote(run_id)
+                else:
+                    self._ray.kill(held.actor)
 
     def _of(self, run_id: str) -> list[_Held]:
         return [held for held in self._held if held.job is not None and held.job.run_id == run_id]
@@ -183,7 +217,7 @@ class RayPlaces:
     def close(self) -> None:
         self._closing.close()
         if self._held:
-            calls = [held.actor.close.remote() for held in self._held if held.job is not None and held.begun]
+            calls = [held.actor.close.remote() for held in self._held if held.job and held.there]
             if calls:
                 self._ray.wait(calls, num_returns=len(calls), timeout=GRACE)
             for held in list(self._held):

@@ -147,7 +147,9 @@ class Slurm:
         for index, job in enumerate(array.jobs):
             self.runs[job.run_id].take(array, index, State("PENDING"))
             yield Queued(job.run_id)
-        NOTES.info("array %s of %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time)
+        NOTES.warning(
+            "submitted as array %s: %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time
+        )
 
     def _sbatch(self, array: Array) -> str:
         array.at_a_time = self._share(array, len(self.arrays))
@@ -238,7 +240,7 @@ class Slurm:
         run_id = run.job.run_id
         if state.restarts > run.state.restarts:
             yield from run.hear()  # what its last life still had to say
-            NOTES.info("task %s is back in the queue, and goes on from its last checkpoint", run.task)
+            NOTES.warning("task %s is back in the queue, and goes on from its last checkpoint", run.task)
             run.again(state, now)
         run.state = state
         if run.flaps(now) and run.verdict is None:
@@ -287,7 +289,7 @@ class Slurm:
         except SlurmError as error:
             if error.passes:
                 raise
-            NOTES.info("task %s is not put back in the queue (%s), and submitted anew", run.task, error)
+            NOTES.warning("task %s is not put back in the queue (%s), and submitted anew", run.task, error)
             run.fell(now)
             run.let_go()
             self._next["submit"] = now

@@ -44,7 +44,7 @@ def _take(array: Array, runs: Mapping[str, Followed], options: Sequence[str]) ->
             stale.append(array.task(index))
     commands.cancel(stale)
     if ours:
-        NOTES.info("going on with %d tasks of array %s, of an earlier sweep", ours, array.id)
+        NOTES.warning("going on with %d tasks of array %s, of an earlier sweep", ours, array.id)
     if others := len(array.live) - ours:
         text = "array %s goes on with %d tasks of an earlier sweep, which this one does not ask for"
         NOTES.warning(text, array.id, others)

@@ -44,7 +44,7 @@ class Part:
     untested: str = ""  # why no run here can bear it out; then nothing else is given
 
     def __post_init__(self) -> None:
-        if self.untested or self.what == "warned":
+        if self.untested or self.what in ("warned", "warned first"):
             return
         if not self.of or (self.than is None and not self.over and self.over_k is None):
             raise UserError(f"part {self.says!r}: say of whom, and compare with over, over_k or than")

@@ -14,7 +14,7 @@ from ..scores import Array
 from .contrast import Contrast, contrast
 from .measured import Evidence, measure
 from .part import Outcome, Part, all_of
-from .warned import warned
+from .warned import WARNINGS, warned
 
 NAMES = {
     "area": "area under the curve",
@@ -28,7 +28,7 @@ NAMES = {
     "fell": "step of the fall",
     "seconds/proximal": "seconds of the proximal step",
 }
-PERCENT = ("kept", "clipped", "warned", "algorithm/filter_active")
+PERCENT = ("kept", "clipped", "warned", "warned first", "algorithm/filter_active")
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,10 @@ def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None)
     """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
     if part.untested:
         return Tested(part, [Row("not tested", None, "open", part.untested)])
-    if part.what == "warned":
-        made = warned([run for run in evidence.results if not part.of or run.label in part.of])
-        return Tested(part, [Row(made.text, made.contrast, made.contrast.outcome(part.be, part.margin))])
+    if part.what in WARNINGS:
+        counts = warned([run for run in evidence.results if not part.of or run.label in part.of])
+        made = counts.first if part.what == "warned first" else counts.contrast
+        return Tested(part, [Row(counts.text, made, made.outcome(part.be, part.margin))])
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
     rows = []
     for k in ks:

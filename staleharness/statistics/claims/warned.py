@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..falls import SHARE, WINDOW, falls
+from ..falls import SHARE, WINDOW, falls, largest_lag
 from .contrast import Contrast
 
 METRIC = "ess_sequence"
+WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits against a half
 Z = 1.959964  # of a two-sided 95 % normal interval
 
 
@@ -32,6 +33,14 @@ class Warned:
         )
 
     @property
+    def first(self) -> Contrast:
+        """Share of hits less a half, with Wilson's interval. Raises `UserError` where no run fell."""
+        if not self.fell:
+            raise UserError("the reward fell in no stale run")
+        low, high = wilson(self.before, self.fell)
+        return Contrast(self.before / self.fell - 0.5, low - 0.5, high - 0.5, None, self.fell, {})
+
+    @property
     def contrast(self) -> Contrast:
         """Share of hits less share of false alarms; Newcombe's interval, p by Fisher's exact test. Raises `UserError`
         where no run fell, or all did."""
@@ -49,10 +58,10 @@ def warned(runs: Iterable[StoredRun]) -> Warned:
     """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there."""
     fell = before = stood = alarms = 0
     for run in runs:
-        lag = float(run.record["summary"].get("lag_max") or 0.0)
+        lag = largest_lag(run)
         if lag == 0:
             continue
-        warning, fall = falls(run, METRIC, SHARE, round(2 * lag), WINDOW)
+        warning, fall = falls(run, METRIC, SHARE, 2 * lag, WINDOW)
         if math.isnan(fall):
             stood, alarms = stood + 1, alarms + (not math.isnan(warning))
         else:

@@ -1,0 +1,222 @@
+"""What a sweep costs beside its runs, what a second worker brings, and what 10,000 runs cost to plan and to report.
+
+    python tests/benchmarks/sweeps.py [--quick] [--only overhead|workers|scale]
+
+Overhead: the same runs by a sweep, one at a time, and bare: the training loop alone, in a process that is forked from
+the same server, with nothing written, told or checkpointed. Loading the server is paid once a sweep and is a line of
+its own.
+Workers: the same sweep with one worker and with two. Both are by the clock, in turns, and want two idle cores: the
+ratios of neighbouring turns are what counts.
+
+Scale: a grid of 10,000 runs of which 9,990 are stored, written here; processor seconds and peak memory of commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from start import COMMAND, ROOT, environment
+
+if TYPE_CHECKING:
+    from staleharness.running.plan import PlannedRun
+
+MOST_OVERHEAD = 0.02
+LEAST_SPEEDUP = 1.9
+GOALS = {"plan": 10.0, "go on": 10.0, "report": 60.0}  # processor seconds
+MOST_MEMORY = 500.0  # MB
+ALGO = "a3po,decoupled_ppo,impala,ppo_clip,ppo_kl,spo,vaco,vaco[delta=0.1]"
+LEFT = 10  # runs that are not stored
+
+
+def planned(**asked: str) -> tuple[PlannedRun, ...]:
+    from staleharness.running.plan import plan
+    from staleharness.store.study import ask
+
+    return plan(ask(**asked)).runs
+
+
+def bare(spec: dict[str, Any]) -> None:
+    """A run without all that a sweep puts around it."""
+    from staleharness.running.worker import _set_up_torch
+    from staleharness.task import find_env, simulation_of
+
+    _set_up_torch(int(spec["threads"]))
+    _, family = find_env(str(spec["env"]))
+    with contextlib.closing(simulation_of(family.settings.from_dict(spec), Path.cwd())) as simulation:
+        for _ in simulation:
+            pass
+
+
+def bare_seconds(runs: tuple[PlannedRun, ...]) -> float:
+    import sweeps  # under the name by which the forked process finds it
+
+    begin = time.perf_counter()
+    for run in runs:
+        process = multiprocessing.get_context("forkserver").Process(
+            target=sweeps.bare, args=(run.spec.to_dict(),)
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    return time.perf_counter() - begin
+
+
+def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
+    from sweeping import Silent
+
+    from staleharness.running.sweep import sweep
+    from staleharness.store.store import Store
+
+    with tempfile.TemporaryDirectory() as out:
+        store = Store(Path(out) / "results")
+        store.open_for_writing()
+        begin = time.perf_counter()
+        outcome = sweep(runs, store, jobs, Silent())  # type: ignore[arg-type]
+        seconds = time.perf_counter() - begin
+    assert len(outcome.done) == len(runs), outcome
+    return seconds
+
+
+def ratios(name: str, found: list[float], goal: str, reached: bool) -> None:
+    spread = f"{min(found):.3f} to {max(found):.3f}"
+    text = f"{name:<34}{statistics.median(found):>8.3f}{spread:>18}{len(found):>4}"
+    print(f"{text}  {goal}  {'reached' if reached else 'MISSED'}", flush=True)
+
+
+def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
+    first = sweep_seconds(runs[:1], 1)
+    pairs = []
+    for turn in range(turns):
+        order = [lambda: sweep_seconds(runs, 1), lambda: bare_seconds(runs)]
+        seconds = [measure() for measure in (order if turn % 2 else order[::-1])]
+        pairs.append(seconds if turn % 2 else seconds[::-1])
+    again = statistics.median(a for a, _ in pairs) / len(runs)
+    print(
+        f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s"
+    )
+    found = [a / b for a, b in pairs]
+    ratios(
+        "a sweep / its bare runs",
+        found,
+        f"<= {1 + MOST_OVERHEAD}",
+        statistics.median(found) <= 1 + MOST_OVERHEAD,
+    )
+
+
+def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
+    sweep_seconds(runs[:1], 1)
+    found = []
+    for turn in range(turns):
+        seconds = {jobs: sweep_seconds(runs, jobs) for jobs in ((1, 2) if turn % 2 else (2, 1))}
+        found.append(seconds[1] / seconds[2])
+    ratios(
+        "one worker / two workers", found, f">= {LEAST_SPEEDUP}", statistics.median(found) >= LEAST_SPEEDUP
+    )
+
+
+def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
+    """Finished runs with the ids of a plan; those of a cell share their phases and have scores of their own."""
+    from results_helper import write_run
+
+    from staleharness.base.files import digest
+    from staleharness.store.stored_run import RESULTS
+
+    made: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory(dir=folder) as drafts:
+        for run in runs:
+            cell = run.label, run.spec.capacity
+            if cell not in made:
+                draft = write_run(Path(drafts), *cell[:1], capacity=cell[1], phases=phases)
+                made[cell] = draft.path, draft.record
+            path, record = made[cell]
+            copy = folder / "results" / "runs" / run.run_id
+            copy.mkdir()
+            for name in ("job.json", "metrics.parquet", "timing.parquet"):
+                os.link(path / name, copy / name)
+            scale = 1 + 0.01 * (run.spec.seed % 17)
+            scores = {way: {**s, "mean": s["mean"] * scale} for way, s in record["scores"].items()}
+            said = {
+                **record,
+                "id": run.run_id,
+                "label": run.label,
+                "spec": run.spec.to_dict(),
+                "scores": scores,
+            }
+            (copy / "run.json").write_text(json.dumps(said))
+            (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
+
+
+def command(*words: str) -> tuple[float, float, str]:
+    """(processor seconds, peak MB, what it printed) of a command that must end well."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*COMMAND, *words], cwd=ROOT, env=environment(), stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        text = said.read()
+    assert process.returncode == 0, text
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000, text
+
+
+def scale(count: int, phases: int, turns: int) -> None:
+    from staleharness.store.store import Store
+
+    seeds = str(count // 40)
+    words = ["sweep", "--env", "Hopper", "--k", "1,2,4,8,16", "--algo", ALGO, "--seeds", seeds, "--dry"]
+    runs = planned(env="Hopper", k="1,2,4,8,16", algo=ALGO, seeds=seeds)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        Store(folder / "results").open_for_writing()
+        store_runs(folder, runs[LEFT:], phases)
+        out = ["--out", str(folder / "results")]
+        commands = {
+            "plan": [*words, "--out", str(folder / "nothing")],
+            "go on": [*words, *out],
+            "report": ["report", *out],
+        }
+        print(
+            f"\n{f'{len(runs):,} runs, {LEFT} to do':<24}{'least s':>9}{'spread':>18}{'n':>4}{'goal':>8}{'MB':>8}"
+        )
+        for name, spoken in commands.items():
+            taken = [command(*spoken) for _ in range(1 if name == "report" else turns)]
+            seconds, memory = [each[0] for each in taken], max(each[1] for each in taken)
+            if name == "go on":
+                assert f"{LEFT} of {len(runs)} runs to do" in taken[0][2], taken[0][2]
+            spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
+            reached = min(seconds) <= GOALS[name] and memory <= MOST_MEMORY
+            text = f"{name:<24}{min(seconds):>9.2f}{spread:>18}{len(seconds):>4}{GOALS[name]:>8.0f}{memory:>8.0f}"
+            print(f"{text}  {'reached' if reached else 'MISSED'}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="short runs, two turns, 1,000 runs")
+    parser.add_argument("--only", choices=("overhead", "workers", "scale"))
+    arguments = parser.parse_args()
+    steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
+    runs = planned(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
+    if arguments.only in (None, "overhead", "workers"):
+        from staleharness.base.processes import nothing_of_main
+
+        print(f"{'by the clock, ratios of turns':<34}{'median':>8}{'spread':>18}{'n':>4}  goal", flush=True)
+        with nothing_of_main():
+            if arguments.only != "workers":
+                overhead(runs[:2], turns)
+            if arguments.only != "overhead":
+                workers(runs, turns)
+    if arguments.only in (None, "scale"):
+        scale(1000 if arguments.quick else 10_000, 100, 1 if arguments.quick else 3)
+
+
+if __name__ == "__main__":
+    main()

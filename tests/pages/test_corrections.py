@@ -1,0 +1,43 @@
+"""The page of corrections is made from the published runs."""
+
+from __future__ import annotations
+
+from places import ROOT
+
+from staleharness.pages.corrections import corrections
+from staleharness.statistics.results import load
+
+PUBLISHED = ROOT / "results" / "reference"
+
+
+def test_the_committed_page_is_that_of_the_published_bundles() -> None:
+    page = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
+    assert page == corrections(PUBLISHED), "run make docs"
+
+
+def test_each_method_has_its_row_with_both_of_its_runs() -> None:
+    page = corrections(PUBLISHED)
+    for name, digits in (("corrections_word_problems", 2), ("corrections_hopper", 0)):
+        for label in load(PUBLISHED / name).grid.labels:
+            kind = "deterministic" if digits else "sampled"
+            runs = [run for run in load(PUBLISHED / name) if run.label == label]
+            ends = [
+                f"{run.record['scores'][kind]['mean']:.{digits}f}"
+                for run in sorted(runs, key=lambda r: r.seed)
+            ]
+            assert f"({', '.join(ends)}) |" in page, label
+    assert "{" not in page
+
+
+def test_the_benchmark_has_its_rows_best_first_and_bold_is_what_its_lists_tell_apart() -> None:
+    section = corrections(PUBLISHED).split("\n## ")[1]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| [")]
+    means = [float(row[1].split(" ")[0]) for row in rows]
+    assert means == sorted(means, reverse=True) and len(rows) == len(
+        load(PUBLISHED / "stress_word_problems").grid.labels
+    )
+    told = {row[0].split("[")[1].split("]")[0]: row[2] for row in rows if row[2].startswith("**")}
+    lists = " ".join(section.split("Told from PPO-clip, ")[1].split("\n\n")[0].split())
+    above, below, _ = (part.split(": ")[1].split(" · ") for part in lists.rstrip(".").split("; "))
+    assert {name for name, gap in told.items() if gap.startswith("**+")} == set(above) - {"none"}
+    assert {name for name, gap in told.items() if gap.startswith("**-")} == set(below) - {"none"}

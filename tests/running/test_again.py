@@ -1,0 +1,205 @@
+"""Which runs a sweep starts again by itself, and with how much room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from known_plugins import known
+from places import HELPERS
+from sweeping import Silent
+from test_runner import InTurn, Lost, Notes, metrics, swept
+
+from staleharness.running import again
+from staleharness.running.job import Job
+from staleharness.running.limits import Limits
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.runner import OUT_OF_MEMORY, Ended, Event
+from staleharness.running.runners import local
+from staleharness.running.sweep import sweep
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+
+@pytest.fixture
+def runs(tabular: Path) -> tuple[PlannedRun, ...]:
+    """Four runs of five phases, each a few milliseconds."""
+    return plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
+
+
+class Elsewhere(InTurn):
+    """The same, with workers that share the folder with others, and are lost with their machines."""
+
+    shared = True
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        for event in super().poll(timeout):
+            lost = isinstance(event, Ended) and event.word is None
+            yield Ended(event.run_id, None, "loss of its machine", lost=True) if lost else event
+
+
+class Greedy(InTurn):
+    """The same, where runs have too little memory unless they have the room of `needs`."""
+
+    def __init__(self, capacity: int, needs: int, how: str = "") -> None:
+        super().__init__(capacity)
+        self.needs, self.how = needs, how
+        self.shares: list[int] = []
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        job = next(iter(self.waiting.values()))
+        self.shares.append(job.share)
+        if job.share >= self.needs:
+            yield from super().poll(timeout)
+        else:
+            del self.waiting[job.run_id]
+            word = (
+                None if self.how else {"event": "failed", "class": "OOM", "message": "full", "log_tail": ""}
+            )
+            yield Ended(job.run_id, word, self.how)
+
+
+def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    _, straight = swept(tmp_path / "straight", runs, InTurn())
+    holders: list[str] = []
+
+    def fault(job: Job) -> None:
+        holders.append(job.holder)
+        if len(holders) in (1, 2, 4):
+            raise Lost
+
+    notes = Notes()
+    outcome, store = swept(tmp_path / "out", runs, Elsewhere(fault=fault), notes)
+    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
+    assert metrics(store) == metrics(straight) and len(holders) == len(set(holders)) == len(runs) + 3
+    assert list((tmp_path / "out" / "attempts").iterdir()) == []
+
+
+def test_a_run_whose_result_is_there_is_not_made_again_because_its_machine_was_lost(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    def fault(job: Job) -> None:
+        raise Lost(late=True)
+
+    runner = Elsewhere(fault=fault)
+    outcome, _ = swept(tmp_path / "out", runs, runner)
+    assert outcome.done == [run.run_id for run in runs]
+
+
+def test_a_run_that_its_machines_do_not_bear_fails(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[str] = []
+
+    def fault(job: Job) -> None:
+        starts.append(job.run_id)
+        if job.run_id == runs[0].run_id:
+            raise Lost
+
+    outcome, store = swept(tmp_path / "out", runs, Elsewhere(fault=fault))
+    assert starts.count(runs[0].run_id) == 1 + again.MOST_LOSSES
+    assert list(outcome.failed) == [runs[0].run_id] and len(outcome.done) == len(runs) - 1
+    assert store.failure(runs[0].run_id) is not None
+
+    clock = iter(range(0, 10**9, int(again.WHILE)))  # one in ten minutes is no flapping
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    patient = again.Again(InTurn())
+    lost = Ended(runs[0].run_id, None, "loss of its machine", lost=True)
+    assert all(patient.gets(lost) for _ in range(20))
+
+
+@pytest.mark.parametrize("how", ["", f"{OUT_OF_MEMORY}: the kernel killed it"], ids=["told", "killed"])
+@pytest.mark.parametrize(("needs", "shares"), [(1, [1] * 4), (2, [1, 2]), (4, [1, 2, 4])])
+def test_after_a_run_is_out_of_memory_fewer_run_at_a_time(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], needs: int, shares: list[int], how: str
+) -> None:
+    runner = Greedy(4, needs, how)
+    outcome, store = swept(tmp_path, runs, runner)
+    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
+    assert list(dict.fromkeys(runner.shares)) == list(dict.fromkeys(shares))
+    assert all(store.failure(run.run_id) is None for run in runs)
+
+
+def test_who_is_out_of_memory_alone_fails(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    runner = Greedy(4, needs=5, how=f"{OUT_OF_MEMORY}: the kernel killed it")
+    outcome, store = swept(tmp_path, runs[:2], runner)
+    assert {failure["class"] for failure in outcome.failed.values()} == {"OOM"} and len(outcome.failed) == 2
+    assert max(runner.shares) <= 4 and store.failure(runs[0].run_id) is not None
+    alone = Greedy(4, needs=5)
+    outcome, _ = swept(tmp_path / "alone", runs[:1], alone)
+    assert list(outcome.failed) == [runs[0].run_id] and alone.shares == [1]  # nobody was beside it
+
+
+def test_other_failures_are_for_the_next_call(runs: tuple[PlannedRun, ...]) -> None:
+    tries = again.Again(InTurn())
+    diverged = {"event": "failed", "class": "Diverged", "message": "", "log_tail": ""}
+    for ended in (
+        Ended("a", None, "signal SIGKILL"),
+        Ended("a", diverged, ""),
+        Ended("a", {"event": "done"}, ""),
+    ):
+        assert not tries.gets(ended)
+
+
+MEMORY = """
+import os, sys, time
+from pathlib import Path
+
+sys.path.append({helpers!r})
+from staleharness.task import ENVS
+from toy_kind import Toy, ToySimulation
+
+TAKEN = Path({taken!r})
+
+
+@ENVS.register("hungry")
+class Hungry(Toy):
+    ids = {{"hungry": "needs a memory of its own"}}
+
+    @classmethod
+    def simulation(cls, spec, folder):
+        return HungrySimulation(spec, cls())
+
+
+class HungrySimulation(ToySimulation):
+    def collect(self, phase):
+        try:
+            os.mkdir(TAKEN)
+        except FileExistsError:
+            raise MemoryError("the memory is somebody else's") from None
+        time.sleep(0.02)
+        try:
+            return super().collect(phase)
+        finally:
+            TAKEN.rmdir()
+"""
+
+
+def test_real_workers_that_run_out_of_memory_beside_each_other_all_get_through(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = tmp_path / "hungry.py"
+    plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=str(tmp_path / "taken")))
+    store = Store(tmp_path / "out")
+    store.open_for_writing()
+    with known(plugin):
+        runs = plan(ask(env="hungry", k="2", algo="spo", seeds="3")).runs
+        outcome = sweep(runs, store, local.LocalPool(2), Silent(), Limits(checkpoint=0.01))  # type: ignore[arg-type]
+    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
+    assert (
+        "ran out of memory; it is started again, and from now on fewer runs at a time (1 in place of 2)"
+        in caplog.text
+    )
+
+
+def test_the_kernel_s_word_makes_a_kill_one_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = [3]
+    monkeypatch.setattr(local, "memory_kills", lambda: kills[0])
+    pool = local.LocalPool(1)
+    assert pool._how(-9) == "signal SIGKILL" and pool._how(1) == "exit code 1"
+    kills[0] = 4
+    assert pool._how(-9).startswith(OUT_OF_MEMORY) and pool._how(-9) == "signal SIGKILL"

@@ -1,0 +1,119 @@
+"""What a sweep makes of a runner with a queue of its own, and of a results folder that shows things late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import Silent
+
+from staleharness.running.job import Job
+from staleharness.running.limits import Limits
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.run import execute
+from staleharness.running.runner import Began, Ended, Event, Progress, Queued
+from staleharness.running.sweep import Outcome, sweep
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+
+class Queue:
+    """Takes all jobs, lets each wait for some looks, then carries it out in this process."""
+
+    shared = queues = True
+    capacity = neighbours = 1
+
+    def __init__(self, waits: int = 3, stopped: bool = False) -> None:
+        self.waits, self.stopped = waits, stopped
+        self.jobs: dict[str, Job] = {}
+        self.killed: list[str] = []
+
+    def open(self, modules: Sequence[str], root: Path) -> None: ...
+    def close(self) -> None: ...
+    def ask_to_stop(self, run_id: str) -> None: ...
+
+    def start(self, job: Job) -> None:
+        self.jobs[job.run_id] = job
+
+    def kill(self, run_id: str) -> None:
+        self.killed.append(run_id)
+
+    def poll(self, timeout: float) -> Iterator[Event]:
+        self.waits -= 1
+        if self.waits > 0 and not self.stopped:
+            yield from (Queued(run_id) for run_id in self.jobs)
+            return
+        run_id, job = self.jobs.popitem()
+        if self.stopped:
+            yield Ended(run_id, {"event": "interrupted"}, "")
+            return
+        yield Began(run_id)
+        told: list[dict[str, Any]] = []
+        execute(job, told.append, lambda: False)
+        yield from (Progress(run_id, content) for content in told)
+        yield Ended(run_id, {"event": "done"}, "")
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def started(self, run: PlannedRun) -> None:
+        self.said.append(("started", run.run_id))
+
+    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        self.said.append((event["event"], run.run_id))
+
+
+@pytest.fixture
+def runs(tabular: Path) -> tuple[PlannedRun, ...]:
+    return plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="3", steps="640")).runs
+
+
+def swept(
+    root: Path, runs: tuple[PlannedRun, ...], runner: Queue, notes: Notes, stall: float = 60
+) -> Outcome:
+    store = Store(root)
+    store.open_for_writing()
+    return sweep(runs, store, runner, notes, Limits(stall=stall))  # type: ignore[arg-type]
+
+
+def test_a_runner_with_a_queue_gets_all_jobs_and_a_run_is_said_to_start_when_it_does(
+    tmp_path: Path, runs: tuple[PlannedRun, ...]
+) -> None:
+    runner, notes = Queue(), Notes()
+    outcome = swept(tmp_path, runs, runner, notes)
+    order = [run.run_id for run in reversed(runs)]
+    assert outcome.done == order
+    assert notes.said == [(what, run_id) for run_id in order for what in ("started", "done")]
+
+
+def test_waiting_in_the_queue_is_no_stall(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    runner = Queue(waits=300)
+    assert len(swept(tmp_path, runs[:1], runner, Notes(), stall=0.0).done) == 1
+    assert runner.killed == []
+
+
+def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    notes = Notes()
+    outcome = swept(tmp_path, runs, Queue(stopped=True), notes)
+    assert notes.said == [] and not outcome.done and not outcome.failed
+
+
+def test_a_finished_run_that_is_seen_late_is_waited_for(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    class Late(Queue):
+        """The run is there a second after it was said to be."""
+
+        def poll(self, timeout: float) -> Iterator[Event]:
+            for event in super().poll(timeout):
+                if isinstance(event, Ended):
+                    there = tmp_path / "runs" / event.run_id
+                    hidden = there.rename(tmp_path / "hidden")
+                    threading.Timer(1.0, hidden.rename, [there]).start()
+                yield event
+
+    outcome = swept(tmp_path, runs[:1], Late(), Notes())
+    assert outcome.done == [runs[0].run_id] and not outcome.failed

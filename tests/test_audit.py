@@ -1,0 +1,34 @@
+"""`make audit`: what it says, and that it never passes where nothing was looked up."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from places import ROOT
+
+spec = importlib.util.spec_from_file_location("audit", ROOT / "constraints" / "audit.py")
+assert spec is not None and spec.loader is not None
+audit = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(audit)
+
+FINE = {"name": "numpy", "version": "2.4.6", "vulns": []}
+BAD = {"name": "ray", "version": "2.50.0", "vulns": [{"id": "CVE-2026-27482", "fix_versions": ["2.54.0"]}]}
+LOST = {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited"}
+
+
+def test_a_known_vulnerability_is_named_with_its_remedy_and_fails() -> None:
+    assert audit.judge([FINE, BAD, LOST]) == (1, ["ray 2.50.0: CVE-2026-27482, mended in 2.54.0"])
+
+
+def test_what_could_not_be_looked_up_is_said_and_does_not_pass_for_safe() -> None:
+    code, (line,) = audit.judge([FINE, LOST])
+    assert code == 0 and line.startswith("1 of 2 pins") and line.endswith("not looked up: torch")
+    code, (line,) = audit.judge([LOST])
+    assert code == 2 and "no advisory database within reach" in line
+
+
+def test_every_pin_is_looked_up_once_and_no_package_twice_at_a_time() -> None:
+    groups = audit._without_repeats(["a==1", "a==2", "b==1", "a==3"])
+    assert groups == [["a==1", "b==1"], ["a==2"], ["a==3"]]
+    assert sorted(pin for group in audit._without_repeats(audit.pins()) for pin in group) == audit.pins()
+    assert any(pin.startswith("torch==") for pin in audit.pins())
