@@ -21,6 +21,10 @@ NEVER = {
     "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "pd.read_pickle", "joblib.load", "dill.load",
 }  # fmt: skip
 PICKLES = {"staleharness/testing/lag_models.py"}  # its own, a moment old: whether a model survives being sent
+ASKS_THE_NETWORK = {
+    "staleharness/running/ray_cluster.py",  # whether the cluster answers
+    "staleharness/running/slurm/task.py",  # what this machine is called
+}
 
 
 def calls() -> Iterator[tuple[str, str, dict[str, ast.expr]]]:
@@ -50,14 +54,21 @@ def test_nothing_that_was_read_is_executed() -> None:
 
 
 def test_nothing_serves_the_network() -> None:
+    """Ray's own processes apart; whether they keep to loopback, `test_ray` looks at."""
     for path in sorted((ROOT / "staleharness").rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            served = {"socket", "socketserver", "http", "xmlrpc", "asyncio"} & {
-                n.partition(".")[0] for n in names
-            }
-            assert not served, f"{path.relative_to(ROOT)} imports {served}"
+            served = {"socketserver", "http", "xmlrpc", "asyncio"} & {n.partition(".")[0] for n in names}
+            assert not served, f"{name} imports {served}"
+            if "socket" in names:
+                assert name in ASKS_THE_NETWORK, f"{name} imports socket"
+    for file, called, _ in calls():
+        if file in ASKS_THE_NETWORK:
+            assert called.rpartition(".")[2] not in ("bind", "listen", "create_server"), (
+                f"{file} calls {called}"
+            )
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ def ask(
     if preset is not None:
         asked["preset"] = preset
     if lag is not None:
+        if not lag.strip():
+            raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
         asked["lag"] = lag
     extra = dict(asked["settings"])
     if settings is not None:

@@ -123,17 +123,19 @@ def test_the_untrained_policy_is_scored_once(witness: Seen) -> None:
 
 
 def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> None:
-    """What it drops is made, for it moves its environment on; what nothing trained follows is not."""
+    """Rows count from the batch before which they were finished, those still under way do not; what left the queue
+    untrained was dropped."""
     model = "queue[max_lag=1,on_stale=drop_group,slots=4]"
     simulation = simulation_of(replace(SMALL, lag=model, num_envs=8, steps=PHASES * 8 * STEPS))
     schedule = simulation.lags.schedule
     for phase, record in enumerate(simulation):
-        made = np.flatnonzero((schedule.made >= 0) & (schedule.made <= phase))
-        due = schedule.phase[made]
-        rows = {
-            "generated": len(made), "trained": int(((due >= 0) & (due <= phase)).sum()),
-            "dropped": int((due < 0).sum()), "masked": 0, "queued": int((due > phase).sum()), "reused": 0,
-        }  # fmt: skip
+        rows = dict.fromkeys(("generated", "trained", "dropped", "masked", "queued", "reused"), 0)
+        for due, finished, left in zip(schedule.phase, schedule.finished, schedule.left, strict=True):
+            if not 0 <= finished <= phase:
+                continue
+            rows["generated"] += 1
+            gone = 0 <= left <= phase
+            rows["queued" if not gone else "trained" if due >= 0 else "dropped"] += 1
         assert entries(record.metrics, "sequences") == rows
         assert record.metrics["lags/assigned"] == record.metrics["lags/start"]
     assert rows["dropped"] > 0

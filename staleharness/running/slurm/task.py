@@ -40,7 +40,7 @@ def main(folder: Path, env: Mapping[str, str]) -> int:
             except (
                 OSError
             ) as error:  # the run goes on: whether it is finished is for the results folder to say
-                print(f"nothing more can be told: {error}", file=sys.stderr)
+                sys.stderr.write(f"nothing more can be told: {error}\n")
 
         tell({"host": socket.gethostname()})
         # a holder of its own in each life, for what is left of an earlier one may still be writing
