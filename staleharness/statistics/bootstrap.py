@@ -57,11 +57,33 @@ def mean_of_tasks(*columns: Array) -> Array:
 
 def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
     """P(a run of x scores higher than a run of y), ties counting half, averaged over tasks: [...]."""
-    chances = []
-    for a, b in zip(x, y, strict=True):
-        difference = a[..., :, None] - b[..., None, :]
-        chances.append(((difference > 0) + 0.5 * (difference == 0)).mean(axis=(-2, -1)))
+    chances = [_wins(a, b).mean(axis=(-2, -1)) for a, b in zip(x, y, strict=True)]
     return np.asarray(np.stack(chances, axis=-1).mean(axis=-1))
+
+
+def resampled_improvement(
+    x: Sequence[Array], y: Sequence[Array], reps: int, rng: np.random.Generator
+) -> Array:
+    """`improvement` of `resample(x)` over `resample(y)` [reps], to the bit, by how often each run was drawn: every pair
+    of runs is compared once, and counts of halves are exact."""
+    drawn = [[_draws(len(c), reps, rng) for c in columns] for columns in (x, y)]
+    chances = [
+        (of_a @ _wins(a, b) * of_b).sum(axis=-1) / (len(a) * len(b))
+        for a, b, of_a, of_b in zip(x, y, *drawn, strict=True)
+    ]
+    return np.asarray(np.stack(chances, axis=-1).mean(axis=-1))
+
+
+def _wins(a: Array, b: Array) -> Array:
+    """[..., n, m] of runs [..., n] and [..., m]: 1 where a's is higher, half where they tie."""
+    difference = a[..., :, None] - b[..., None, :]
+    return np.asarray((difference > 0) + 0.5 * (difference == 0))
+
+
+def _draws(n: int, reps: int, rng: np.random.Generator) -> Array:
+    """How often each of n runs is drawn in each resample [reps, n], as `resample` draws them."""
+    places = rng.integers(n, size=(reps, n)) + n * np.arange(reps)[:, None]
+    return np.bincount(places.ravel(), minlength=reps * n).reshape(reps, n).astype(np.float64)
 
 
 def stable_seed(*name: Any) -> int:

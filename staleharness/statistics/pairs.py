@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..store.cells import Cell, Grid
-from .bootstrap import improvement, percentiles, resample, stable_seed
+from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
 from .scores import Array, final_score
 
 REPS = 2000
@@ -69,7 +69,8 @@ def _chance(
     if min(map(len, [*x, *y])) < 2:
         return {"probability": probability, "low": None, "high": None}
     rng = np.random.default_rng(stable_seed("pairs", *name))
-    first, second = (resample(side, reps, rng) for side in ((y, x) if swapped else (x, y)))
-    chance = improvement(second, first) if swapped else improvement(first, second)
+    chance = (
+        1.0 - resampled_improvement(y, x, reps, rng) if swapped else resampled_improvement(x, y, reps, rng)
+    )
     low, high = percentiles(chance[..., None])
     return {"probability": probability, "low": float(low[0]), "high": float(high[0])}

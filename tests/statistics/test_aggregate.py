@@ -78,6 +78,15 @@ def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
     )
 
 
+def test_resampled_improvement_is_that_of_the_resampled_runs_to_the_bit():
+    draw = np.random.default_rng(5)
+    x, y = ([draw.integers(0, 9, n).astype(float) for n in sizes] for sizes in ((7, 4), (5, 6)))
+    rng = np.random.default_rng(1)
+    wanted = bootstrap.improvement(bootstrap.resample(x, 300, rng), bootstrap.resample(y, 300, rng))
+    found = bootstrap.resampled_improvement(x, y, 300, np.random.default_rng(1))
+    assert np.array_equal(found, wanted) and wanted.std() > 0.05
+
+
 def test_improvement_over_a_baseline_is_counted_at_equal_capacity(tmp_path: Path):
     scored = {
         ("ppo_clip", 1): (1.0, 2.0),
