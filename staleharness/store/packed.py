@@ -14,6 +14,7 @@ import functools
 import itertools
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -86,15 +87,23 @@ def frame_of(path: Path) -> pd.DataFrame:
     return frame
 
 
-def numbers(table: Any, name: str) -> NDArray[np.float64] | None:
-    """A column of a table of pyarrow's as numbers, NaN where there is none; None where the column has no number."""
+def numbers(table: Any) -> dict[str, NDArray[np.float64]]:
+    """The columns of a table of pyarrow's that have a number, as numbers, NaN where there is none. They lie side by
+    side in one array: thousands of runs are held at once, and pyarrow takes several times the room."""
     import numpy as np
+    from pyarrow import types
 
-    at = table.schema.get_field_index(name)
-    if at < 0 or (column := table.column(at)).null_count == len(column):
-        return None
-    values: NDArray[np.float64] = column.to_numpy().astype(np.float64, copy=False)
-    return None if np.isnan(values).all() else values
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        numeric = (
+            types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)
+        )
+        if numeric and column.null_count < len(column):
+            values = column.to_numpy().astype(np.float64, copy=False)
+            if not np.isnan(values).all():
+                found[name] = values
+    together = np.array(list(found.values()))
+    return dict(zip(map(sys.intern, found), together, strict=True))
 
 
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:

@@ -64,19 +64,13 @@ class StoredRun:
     def column(self, name: str) -> NDArray[np.float64] | None:
         """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;
         None where no phase has any. Each file is read once; not to be written to."""
-        if name not in self._held:
-            file = "timing" if name.startswith(SECONDS) else "metrics"
-            if file not in self._tables:
-                self._tables[file] = self._arrow(file)
-            self._held[name] = numbers(self._tables[file], name.removeprefix(SECONDS))
-        return self._held[name]
+        file = "timing" if name.startswith(SECONDS) else "metrics"
+        if file not in self._tables:
+            self._tables[file] = numbers(self._arrow(file))
+        return self._tables[file].get(name.removeprefix(SECONDS))
 
     @functools.cached_property
-    def _held(self) -> dict[str, NDArray[np.float64] | None]:
-        return {}
-
-    @functools.cached_property
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, dict[str, NDArray[np.float64]]]:
         return {}
 
     def _arrow(self, name: str) -> Any:
