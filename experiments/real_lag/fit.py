@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
@@ -16,8 +18,10 @@ from staleharness.trace import read_trace
 def fitted(trace: Path, load: str, capacity: int) -> str:
     """The model `queue` whose actors, room and bound are those of a load, and whose times are those of its trace.
 
-    A row takes a lognormal time, with mean and deviation of the groups that were finished, in units of a training step;
-    that lasts from when a batch was taken until the version that it led to was announced.
+    There a row takes a lognormal time, and its group is finished with the last of them; here actors finish all rows of
+    a group at once. So a row has the time of which the longest of a group's has mean and deviation of the recorded
+    groups, in units of a training step; that lasts from when a batch was taken until the version that it led to was
+    announced.
     """
     header, rows = read_trace(str(trace))
     real = read_lag(load)
@@ -26,10 +30,28 @@ def fitted(trace: Path, load: str, capacity: int) -> str:
     took = (groups["made_at"] - groups["began_at"]).dropna()
     step = training_seconds(header["published_at"], rows).mean()
     batch = int((groups["phase"] == 0).sum())
+    mean, deviation = row_times(took.mean() / step, took.std() / step, len(rows) // len(groups))
     return (
         f"queue[capacity={max(1.0, real.queue)},max_lag={capacity - 1},slots={real.actors / batch:.4g},"
-        f"row_time={took.mean() / step:.4g},cv={took.std() / took.mean():.3g}]"
+        f"row_time={mean:.4g},cv={deviation / mean:.3g}]"
     )
+
+
+def row_times(mean: float, deviation: float, rows: int) -> tuple[float, float]:
+    """Mean and deviation of a lognormal time, of which the longest of `rows` has the mean and deviation given."""
+    quantiles = norm.ppf(((np.arange(100_000) + 0.5) / 100_000) ** (1 / rows))
+
+    def longest(sigma: float) -> tuple[float, float]:
+        times = np.exp(sigma * quantiles)
+        return float(times.mean()), float(times.std())
+
+    def excess(sigma: float) -> float:
+        middle, spread = longest(sigma)
+        return spread / middle - deviation / mean
+
+    sigma = float(brentq(excess, 1e-6, 3.0))
+    time = mean / longest(sigma)[0] * np.exp(sigma**2 / 2)
+    return float(time), float(time * np.sqrt(np.expm1(sigma**2)))
 
 
 def training_seconds(published: list[float], rows: pd.DataFrame) -> np.ndarray:
