@@ -16,7 +16,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +73,12 @@ def _wrong_traces(root: Path, held: Mapping[str, str]) -> list[str]:
     return wrong or [name for name in named if name not in there or digest(root / name) != held[name]]
 
 
-def arrow_table(path: Path) -> Any:
-    """A Parquet file as pyarrow has it, read on this thread: tables are small, and pyarrow's own threads now and then
-    outlive `main`, which ends a process by SIGABRT."""
+def arrow_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file, or those of these columns that it has, as pyarrow has it. Read on this thread: tables are small,
+    and pyarrow's own threads now and then outlive `main`, which ends a process by SIGABRT."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path).read(use_threads=False)
+    return pq.ParquetFile(path).read(columns=columns, use_threads=False)
 
 
 def frame_of(path: Path) -> pd.DataFrame:
@@ -135,13 +135,15 @@ def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
     return frame.drop(columns="run").dropna(axis=1, how="all")
 
 
-def read_arrow(root: Path, name: str, run_id: str) -> Any:
-    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs."""
+def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None = None) -> Any:
+    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs, or those of these
+    columns that it has."""
     path = root / f"{name}.parquet"
     whole, places = _by_run(path, path.stat().st_mtime_ns)
     if run_id not in places:
         raise UserError(f"the packed results in {root} are damaged: {path.name} has nothing of run {run_id}")
-    return whole.slice(*places[run_id])
+    held = whole if columns is None else whole.select([c for c in columns if c in whole.column_names])
+    return held.slice(*places[run_id])
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what 
 TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
+EVALUATED = "eval_"  # before the name of a score: the column of its evaluations
 PARTS = (
     "collect",
     "learn",
@@ -63,7 +65,7 @@ class StoredRun:
 
     def column(self, name: str) -> NDArray[np.float64] | None:
         """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;
-        None where no phase has any. Each file is read once; not to be written to."""
+        None where no phase has any. Each file is read once and all of it kept; not to be written to."""
         file = "timing" if name.startswith(SECONDS) else "metrics"
         if file not in self._tables:
             self._tables[file] = numbers(self._arrow(file))
@@ -73,10 +75,28 @@ class StoredRun:
     def _tables(self) -> dict[str, dict[str, NDArray[np.float64]]]:
         return {}
 
-    def _arrow(self, name: str) -> Any:
+    def columns(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+        """Those of these columns of the metrics that `column` would find, by name. Read anew and not kept: for whoever
+        goes through thousands of runs."""
+        return numbers(self._arrow("metrics", names))
+
+    @functools.cached_property
+    def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Its learning curves by score: steps at which the newest policy was evaluated, and its mean return there,
+        [points] each. Read once and kept: they are short."""
+        import numpy as np
+
+        held = self.columns(["steps", *(EVALUATED + score for score in self.record["scores"])])
+        steps = held.pop("steps", None)
+        if steps is None:
+            return {}
+        there = {name: ~np.isnan(values) for name, values in held.items()}
+        return {name.removeprefix(EVALUATED): (steps[at], held[name][at]) for name, at in there.items()}
+
+    def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
         if is_packed(root := self.path.parent.parent):
-            return read_arrow(root, name, self.id)
-        return arrow_table(self.path / f"{name}.parquet")
+            return read_arrow(root, name, self.id, columns)
+        return arrow_table(self.path / f"{name}.parquet", columns)
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
