@@ -105,8 +105,8 @@ def write(
 
 
 def _page(
-    runs: Sequence[StoredRun], results: Results, table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str,
-    figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
+    runs: Sequence[StoredRun], results: Results, table: Table, failures: Sequence[Mapping[str, Any]], command: str,
+    title: str, figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
 ) -> str:  # fmt: skip
     import jinja2
     from markupsafe import Markup

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest
 from ..errors import UserError, shortened
-from .record import is_id, wrong_with
+from .record import is_id, parsed, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,7 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     check(root)
     try:
         rows = arrow_table(root / RUNS).select(["id", "record", "job", "seal"]).to_pylist()
-        runs = [(str(r["id"]), json.loads(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
+        runs = [(str(r["id"]), parsed(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
     seen: set[str] = set()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, write_json
 from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table, trace_in
-from .record import wrong_with
+from .record import parsed, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,7 +147,7 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
-        record = json.loads(contents["run.json"])
+        record = parsed(contents["run.json"])
         wrong = wrong_with(record, run_id or path.name)
         return wrong or StoredRun(path, record, hashlib.sha256(sealed).hexdigest())
     except (OSError, ValueError, TypeError) as error:
