@@ -20,7 +20,8 @@ from ..errors import UserError, shortened
 
 def digest(path: Path) -> str:
     """sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def tree_digest(*folders: Path) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from ..statistics.diagnostics import BINS
 from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .bins import BINS, binned
+from .bins import binned
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels
 from .captions import looks_of, machines, seeds
 from .registry import FIGURES

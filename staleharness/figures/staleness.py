@@ -5,19 +5,13 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..statistics.diagnostics import BINS, NOTHING, STALENESS
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .bins import BINS, binned
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .captions import looks_of, seeds
 from .registry import FIGURES, Section
 
-DIAGNOSTICS = {
-    "tv_data": "TV of the data",
-    "ess_data": "ESS of the data",
-    "kl_k3_data": "KL (k3) of the data",
-    "clipped": "clipped share",
-}
 ABOUT = "How far the data are from the policy that learns from them."
 
 
@@ -28,7 +22,7 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     """
     found, looks = results.grid, looks_of(table)
     ks = found.capacities
-    places = [(name, k) for name in DIAGNOSTICS for k in ks]
+    places = [(name, k) for name in STALENESS for k in ks]
     columns = columns_for(width, len(ks) if len(ks) > 1 else 2)
     subtitle = (
         "data against the newest policy at the start of each phase; clipped share as the harness measures "
@@ -41,9 +35,9 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     ):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                x, y = binned(found.members(label, k), name)
+                x, y = results.diagnostics.get((label, k), NOTHING).staleness[name]
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
-            ax.set_title(DIAGNOSTICS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
+            ax.set_title(STALENESS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
             if name == "clipped":
                 percent_axis(ax)
             ax.yaxis.set_major_locator(MaxNLocator(4))

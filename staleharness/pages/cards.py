@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ..base.text import plural
 from ..figures.palette import Style
+from ..statistics.diagnostics import MECHANISMS, Share
 from ..statistics.notes import on_warnings
+from ..statistics.results import Results
 from ..store.stored_run import StoredRun
 
-# Columns of the metrics that are shares: what they are called, and what was done to such a decision.
-MECHANISMS = {
-    "clipped": ("no gradient", "had an advantage and got no gradient from the method, as measured"),
-    "clipped_positive": ("… at A > 0", "of these, those with a positive advantage"),
-    "clipped_negative": ("… at A < 0", "of these, those with a negative advantage"),
-    "algorithm/clipped": ("clipped", "the trust region took the gradient away"),
-    "algorithm/masked": ("masked", "rejected by a rule on importance ratios"),
-    "algorithm/vetoed": ("vetoed", "in a completion with an impossible decision"),
-    "algorithm/truncated": ("truncated", "weight cut to its cap; the gradient stays"),
-    "algorithm/rho_truncated": ("truncated", "weight cut to its cap; the gradient stays"),
-    "algorithm/filter_active": ("filter active", "in a minibatch in which the filter acts"),
-}
 FACTS = (  # key of what the run says of its method, and heading
     ("family", "family"),
     ("level", "ratio"),
@@ -36,21 +24,15 @@ FACTS = (  # key of what the run says of its method, and heading
 )
 
 
-class Share(NamedTuple):
-    """Share of decisions, mean over runs: over all phases, and in the last one."""
-
-    mean: float
-    last: float
-
-
 def cards(runs: Iterable[StoredRun], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
     """One per label, in order of name, as the template wants it. A run that says nothing of its method is shown by
     its settings and its mechanisms alone."""
-    held = list(runs)
-    return [_card(label, [r for r in held if r.label == label], look) for label, look in looks.items()]
+    results = Results.of(runs)
+    return [_card(label, results, look) for label, look in looks.items()]
 
 
-def _card(label: str, runs: Sequence[StoredRun], look: Style) -> dict[str, Any]:
+def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
+    runs = [run for run in results.grid.runs if run.label == label]
     said = [dict(r.record["method"]) for r in runs if "method" in r.record]
     method = said[-1] if said else {}
     ks = sorted({int(r.record["spec"]["capacity"]) for r in runs})
@@ -65,7 +47,9 @@ def _card(label: str, runs: Sequence[StoredRun], look: Style) -> dict[str, Any]:
         "warnings": on_warnings(runs),
         "capacities": ks,
         "runs": plural(len(runs), "run"),
-        "mechanisms": _mechanisms(runs, ks, dict(method.get("touches", {}))),
+        "mechanisms": _mechanisms(
+            [results.diagnostics[label, k].touched for k in ks], dict(method.get("touches", {}))
+        ),
     }
 
 
@@ -78,24 +62,15 @@ def _options(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
     return [(key, " or ".join(found)) for key, found in sorted(values.items())]
 
 
-def _mechanisms(runs: Sequence[StoredRun], ks: Sequence[int], own: Mapping[str, str]) -> list[dict[str, Any]]:
+def _mechanisms(touched: Sequence[Mapping[str, Share]], own: Mapping[str, str]) -> list[dict[str, Any]]:
     """A row for each mechanism that any run measured, a cell for each capacity."""
     rows = []
     for column, (name, text) in MECHANISMS.items():
-        cells = [share(runs, k, column) for k in ks]
+        cells = [at_k.get(column) for at_k in touched]
         if any(cells):
             help_text = own.get(column.removeprefix("algorithm/"), text) if "/" in column else text
             rows.append({"name": name, "help": help_text, "cells": [_cell(c) for c in cells]})
     return rows
-
-
-def share(runs: Sequence[StoredRun], k: int, column: str) -> Share | None:
-    """What a mechanism touched at one capacity, or None where no run measured it."""
-    columns = [r.column(column) for r in runs if int(r.record["spec"]["capacity"]) == k]
-    there = [c[~np.isnan(c)] for c in columns if c is not None]
-    if not there:
-        return None
-    return Share(float(np.mean([x.mean() for x in there])), float(np.mean([x[-1] for x in there])))
 
 
 def _cell(found: Share | None) -> dict[str, str]:

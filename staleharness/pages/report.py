@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
+import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .. import __version__
-from ..base.files import digest, tree_digest, write_bytes, write_json
+from ..base.files import digest, tree_digest, whole, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..figures.palette import styles
 from ..statistics.pairs import pairs
 from ..statistics.results import Results
+from ..statistics.scores import learning_curve
 from ..statistics.table import Table, to_csv
 from ..store.cells import cell_of, flat
 from ..store.stored_run import StoredRun
@@ -64,13 +65,13 @@ def write(
     from .inline import inline_svg
 
     against = pairs(results.grid, table.settings["score"])
-    files = {
-        "table.csv": to_csv(table),
-        "pairs.csv": pairs_csv(against),
-        "runs.csv": _runs_csv(runs, failures),
-        "curves.csv": _curves_csv(Results.of(runs)),
+    lists: dict[str, Iterable[str]] = {
+        "table.csv": [to_csv(table)],
+        "pairs.csv": [pairs_csv(against)],
+        "runs.csv": [_runs_csv(runs, failures)],
+        "curves.csv": _curves_csv(runs),
     }
-    contents = {name: text.encode() for name, text in files.items()}
+    contents: dict[str, bytes] = {}
     figures = []
     for drawing in sections(results):
         assert drawing.section is not None
@@ -80,28 +81,32 @@ def write(
         if isinstance(drawing, Tabulation):
             sheet = drawing.write(results, table)
             shown["sheet"] = sheet.html()
-            contents[f"{name}.csv"] = sheet.to_csv().encode()
+            lists[f"{name}.csv"] = [sheet.to_csv()]
             continue
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = drawing.draw(results, table, width)
             shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
-    contents["data.zip"] = zipped({name: data for name, data in contents.items() if name.endswith(".csv")})
-    contents["index.html"] = _page(runs, table, failures, command, title, figures, against).encode()
+    contents["index.html"] = _page(runs, results, table, failures, command, title, figures, against).encode()
 
+    for name, pieces in lists.items():
+        with whole(out_dir / name) as stream:
+            stream.writelines(piece.encode() for piece in pieces)
+    with whole(out_dir / "data.zip") as stream:
+        zip_into(stream, [out_dir / name for name in lists])
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
-    for name in set(before["files"]) - set(contents):
+    written = {*lists, *contents, "data.zip"}
+    for name in set(before["files"]) - written:
         (out_dir / name).unlink(missing_ok=True)
-    shas = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    write_json(out_dir / "report.json", {"key": key, "files": shas})
+    write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in written}})
     return index
 
 
 def _page(
-    runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], command: str, title: str,
-    figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
+    runs: Sequence[StoredRun], results: Results, table: Table, failures: Sequence[Mapping[str, Any]], command: str,
+    title: str, figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
 ) -> str:  # fmt: skip
     import jinja2
     from markupsafe import Markup
@@ -132,11 +137,11 @@ def _page(
         rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
         squares=squares(against, looks),
         figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
-        cards=cards(runs, looks),
+        cards=cards(results, looks),
         failures=[failure(f) for f in failures],
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
         axes=AXES,
-        run_rows=[run_row(r, looks, envs) for r in run_records(runs, failures)],
+        run_rows=(run_row(r, looks, envs) for r in run_records(runs, failures)),
         made=[
             {"title": "Versions and hardware", "entries": entries([r.record["fingerprint"] for r in runs])},
             {"title": "Settings", "entries": entries([flat(r.record["spec"]) for r in runs])},
@@ -147,13 +152,14 @@ def _page(
     )
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
-    """A ZIP archive of these; the same bytes for the same files, on any day."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), files[name], zipfile.ZIP_DEFLATED)
-    return stream.getvalue()
+def zip_into(stream: BinaryIO, files: Iterable[Path]) -> None:
+    """Write a ZIP archive of these; the same bytes for the same files, on any day."""
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path in sorted(files):
+            entry = zipfile.ZipInfo(path.name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with path.open("rb") as source, archive.open(entry, "w") as target:
+                shutil.copyfileobj(source, target)
 
 
 def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> str:
@@ -162,11 +168,18 @@ def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) 
     return rows_to_csv(run_records(runs, failures), columns)
 
 
-def _curves_csv(results: Results) -> str:
-    """A line per evaluation of a run: the learning curves, sampled and deterministic."""
-    frame = results.curves().rename(columns={"env": "environment", "value": "return"})
+def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:
+    """A line per evaluation of a run: the learning curves, sampled and deterministic. A piece per curve, for together
+    they are many."""
     columns = ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return")
-    return columns_to_csv({name: frame[name].tolist() for name in columns})
+    yield rows_to_csv([], columns)
+    for run in runs:
+        cell = cell_of(run)
+        for score in run.record["scores"]:
+            steps, values = learning_curve(run, score)
+            place = (cell.label, cell.env, cell.capacity, run.seed, run.id, score)
+            held = [*([of_all] * len(steps) for of_all in place), steps.astype(int).tolist(), values.tolist()]
+            yield columns_to_csv(dict(zip(columns, held, strict=True)), header=False)
 
 
 def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:

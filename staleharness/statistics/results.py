@@ -19,6 +19,7 @@ from ..store.choose import Wanted, chosen
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from . import aggregate
+from .diagnostics import Diagnostics, diagnostics
 from .normalise import normaliser
 from .scores import AUTO, axis, final_score, learning_curve, usual
 from .table import Table
@@ -76,6 +77,11 @@ class Results:
     def grid(self) -> Grid:
         """The runs by cell. Raises `UserError` where two runs claim the same seed of the same cell."""
         return cells.grid(self.stored)
+
+    @functools.cached_property
+    def diagnostics(self) -> dict[tuple[str, int], Diagnostics]:
+        """By algorithm and capacity: staleness over training, and what the method's mechanisms touched."""
+        return {row: diagnostics(self.grid.members(*row)) for row in self.grid.rows}
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:

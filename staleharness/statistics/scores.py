@@ -61,8 +61,4 @@ def final_score(run: StoredRun, score: str) -> float:
 
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
     """(steps [points], mean return of the newest policy [points])."""
-    steps, values = run.column("steps"), run.column(f"eval_{score}")
-    if steps is None or values is None:
-        return np.empty(0), np.empty(0)
-    there = ~np.isnan(values)
-    return steps[there], values[there]
+    return run.curves.get(score, (np.empty(0), np.empty(0)))

@@ -16,13 +16,13 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest
 from ..errors import UserError, shortened
-from .record import is_id, wrong_with
+from .record import is_id, parsed, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,12 +73,12 @@ def _wrong_traces(root: Path, held: Mapping[str, str]) -> list[str]:
     return wrong or [name for name in named if name not in there or digest(root / name) != held[name]]
 
 
-def arrow_table(path: Path) -> Any:
-    """A Parquet file as pyarrow has it, read on this thread: tables are small, and pyarrow's own threads now and then
-    outlive `main`, which ends a process by SIGABRT."""
+def arrow_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file, or those of these columns that it has, as pyarrow has it. Read on this thread: tables are small,
+    and pyarrow's own threads now and then outlive `main`, which ends a process by SIGABRT."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(path).read(use_threads=False)
+    return pq.ParquetFile(path).read(columns=columns, use_threads=False)
 
 
 def frame_of(path: Path) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     check(root)
     try:
         rows = arrow_table(root / RUNS).select(["id", "record", "job", "seal"]).to_pylist()
-        runs = [(str(r["id"]), json.loads(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
+        runs = [(str(r["id"]), parsed(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
     seen: set[str] = set()
@@ -135,13 +135,15 @@ def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
     return frame.drop(columns="run").dropna(axis=1, how="all")
 
 
-def read_arrow(root: Path, name: str, run_id: str) -> Any:
-    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs."""
+def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None = None) -> Any:
+    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs, or those of these
+    columns that it has."""
     path = root / f"{name}.parquet"
     whole, places = _by_run(path, path.stat().st_mtime_ns)
     if run_id not in places:
         raise UserError(f"the packed results in {root} are damaged: {path.name} has nothing of run {run_id}")
-    return whole.slice(*places[run_id])
+    held = whole if columns is None else whole.select([c for c in columns if c in whole.column_names])
+    return held.slice(*places[run_id])
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, write_json
 from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table, trace_in
-from .record import wrong_with
+from .record import parsed, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what 
 TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
+EVALUATED = "eval_"  # before the name of a score: the column of its evaluations
 PARTS = (
     "collect",
     "learn",
@@ -63,7 +65,7 @@ class StoredRun:
 
     def column(self, name: str) -> NDArray[np.float64] | None:
         """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;
-        None where no phase has any. Each file is read once; not to be written to."""
+        None where no phase has any. Each file is read once and all of it kept; not to be written to."""
         file = "timing" if name.startswith(SECONDS) else "metrics"
         if file not in self._tables:
             self._tables[file] = numbers(self._arrow(file))
@@ -73,10 +75,28 @@ class StoredRun:
     def _tables(self) -> dict[str, dict[str, NDArray[np.float64]]]:
         return {}
 
-    def _arrow(self, name: str) -> Any:
+    def columns(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+        """Those of these columns of the metrics that `column` would find, by name. Read anew and not kept: for whoever
+        goes through thousands of runs."""
+        return numbers(self._arrow("metrics", names))
+
+    @functools.cached_property
+    def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Its learning curves by score: steps at which the newest policy was evaluated, and its mean return there,
+        [points] each. Read once and kept: they are short."""
+        import numpy as np
+
+        held = self.columns(["steps", *(EVALUATED + score for score in self.record["scores"])])
+        steps = held.pop("steps", None)
+        if steps is None:
+            return {}
+        there = {name: ~np.isnan(values) for name, values in held.items()}
+        return {name.removeprefix(EVALUATED): (steps[at], held[name][at]) for name, at in there.items()}
+
+    def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
         if is_packed(root := self.path.parent.parent):
-            return read_arrow(root, name, self.id)
-        return arrow_table(self.path / f"{name}.parquet")
+            return read_arrow(root, name, self.id, columns)
+        return arrow_table(self.path / f"{name}.parquet", columns)
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
@@ -127,7 +147,7 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
-        record = json.loads(contents["run.json"])
+        record = parsed(contents["run.json"])
         wrong = wrong_with(record, run_id or path.name)
         return wrong or StoredRun(path, record, hashlib.sha256(sealed).hexdigest())
     except (OSError, ValueError, TypeError) as error:

@@ -19,12 +19,13 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import Interrupted, UserError
 from staleharness.figures.palette import styles
 from staleharness.language.spec import LanguageSpec
-from staleharness.pages.cards import MECHANISMS, cards, percent
+from staleharness.pages.cards import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.job import Job
 from staleharness.running.run import execute
 from staleharness.simulator.methods import OTHER, Place, describe, families, passes_of, place_of, warnings_of
 from staleharness.statistics import aggregate as stats
+from staleharness.statistics.diagnostics import MECHANISMS
 from staleharness.statistics.notes import on_warnings
 from staleharness.store.store import Store
 from staleharness.task import simulation_of

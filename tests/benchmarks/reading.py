@@ -1,4 +1,4 @@
-"""What it costs to read results: reports of many runs, and the gallery of a paper, in processor seconds.
+"""What it costs to read results: reports of many runs, and the gallery of a paper, in processor seconds and memory.
 
     python tests/benchmarks/reading.py [--quick] [--runs 1000 10000] [--phases 100]
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from start import COMMAND, headline, line, spent
+from sweeps import MOST_MEMORY, command
 
 from staleharness.base.files import digest
 from staleharness.store.stored_run import RESULTS
@@ -58,13 +59,15 @@ def _repeat(path: Path, record: dict[str, Any], seed: int) -> None:
     (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
 
-def report(folder: Path, turns: int) -> tuple[list[float], list[float]]:
-    """Processor seconds of reports made from nothing, and of one that is there already."""
-    fresh = []
+def report(folder: Path, turns: int) -> tuple[list[float], float, list[float]]:
+    """Processor seconds and peak MB of reports made from nothing, and seconds of one that is there already."""
+    fresh, peaks = [], []
     for _ in range(turns):
         shutil.rmtree(folder / "reports", ignore_errors=True)
-        fresh.append(spent([*COMMAND, "report", "--out", str(folder)])[0])
-    return fresh, [spent([*COMMAND, "report", "--out", str(folder)])[0]]
+        seconds, megabytes, _ = command("report", "--out", str(folder))
+        fresh.append(seconds)
+        peaks.append(megabytes)
+    return fresh, max(peaks), [command("report", "--out", str(folder))[0]]
 
 
 def main() -> None:
@@ -78,8 +81,10 @@ def main() -> None:
         for wanted in arguments.runs[:1] if arguments.quick else arguments.runs:
             folder = Path(made) / str(wanted)
             count = make(folder, wanted, arguments.phases)
-            fresh, again = report(folder, 1 if arguments.quick or wanted > 2000 else 3)
+            fresh, peak, again = report(folder, 1 if arguments.quick or wanted > 2000 else 3)
             print(line(f"report, {count:,} runs", fresh, GOALS.get(wanted)))
+            reached = "reached" if peak <= MOST_MEMORY else "MISSED"
+            print(f"  a peak of {peak:.0f} MB, goal {MOST_MEMORY:.0f}  {reached}")
             print(line("the same again", again, None))
             (page,) = folder.glob("reports/*/index.html")
             pictures = sum(len(list(page.parent.glob(kind))) for kind in ("*.png", "*.pdf"))

@@ -1,7 +1,11 @@
-"""What a report does once, however many figures show it: read a file, sort runs into a grid, draw a format."""
+"""What a report does once, however many figures show it: read a file, sort runs into a grid, draw a format; and what it
+holds of each run meanwhile."""
 
 from __future__ import annotations
 
+import io
+import tracemalloc
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +13,13 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
-from results_helper import write_grid
+from results_helper import write_grid, write_run
 
 from staleharness.figures import canvas
 from staleharness.pages import report
 from staleharness.statistics import bootstrap
-from staleharness.statistics.results import load
+from staleharness.statistics.diagnostics import STALENESS
+from staleharness.statistics.results import Results, load
 from staleharness.store import cells, packed, stored_run
 
 SEEDS, LABELS, CAPACITIES = 5, ("ppo_clip", "vaco"), (1, 8)
@@ -38,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[Any]]:
     return count
 
 
-def test_a_report_opens_each_file_and_makes_each_grid_band_and_format_once(
+def test_a_report_checks_each_file_reads_each_table_twice_and_makes_each_grid_band_and_format_once(
     tmp_path: Path, counted: Callable[..., Counter[Any]]
 ) -> None:
     write_grid(tmp_path, LABELS, envs=("Hopper-v5", "Ant-v5"), capacities=CAPACITIES, seeds=SEEDS, phases=4)
@@ -54,7 +59,10 @@ def test_a_report_opens_each_file_and_makes_each_grid_band_and_format_once(
     report.write(tmp_path / "report", results, results.table(reps=50, engine="quick"))
 
     metrics = {path: n for path, n in tables.items() if path.endswith("metrics.parquet")}
-    assert len(metrics) == len(results) and set(tables.values()) == {1}
+    assert len(metrics) == len(results) == len(tables)
+    assert set(tables.values()) == {2}  # for its learning curves, and with its row for what else is shown
+    kept = {"path", "record", "seal", "curves"}
+    assert all(vars(run).keys() == kept for run in results)
     own = {path: n for path, n in files.items() if "/runs/" in path}
     assert len(own) == 5 * len(results) and set(own.values()) == {1}
     assert grids == {tuple: 1}
@@ -66,6 +74,65 @@ def test_a_report_opens_each_file_and_makes_each_grid_band_and_format_once(
         3: len(formats) // 2,
         1: len(formats) // 2,
     }  # SVG, PNG, PDF; narrow: SVG
+
+
+def peak_while_measured(folder: Path) -> int:
+    """Bytes at the peak over what was held before, while diagnostics are taken of all runs of a folder."""
+    results = load(folder)
+    tracemalloc.start()
+    try:
+        held = results.diagnostics
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(held) == len(results.grid.rows)
+    return peak
+
+
+def test_the_columns_of_one_row_are_held_at_a_time(tmp_path: Path) -> None:
+    few, many = (1, 2), (1, 2, 4, 8, 16, 32, 64, 128)
+    for ks in (few, many):
+        write_grid(tmp_path / str(len(ks)), ["vaco"], capacities=ks, seeds=4, phases=500)
+    peak_while_measured(tmp_path / "2")  # what is imported on the way is not counted
+    row = 4 * 500 * 8 * (1 + len(STALENESS))  # bytes of its columns
+    peaks = [peak_while_measured(tmp_path / str(len(ks))) for ks in (few, many)]
+    found = 4 * 2 * 100 * 8  # bytes of a row's means in bins, which stay
+    assert row < peaks[0] < 5 * row
+    assert peaks[1] < peaks[0] + row + 2 * found * len(many)
+
+
+def test_a_curve_is_a_few_numbers_that_hold_no_column(tmp_path: Path) -> None:
+    run = write_run(tmp_path, curve=[1.0, 2.0, 4.0], phases=100)
+    steps, values = run.curves["sampled"]
+    assert (steps / 2048).tolist() == [1, 51, 100] and values.tolist() == [1.0, 2.0, 4.0]
+    assert steps.base is None and values.base is None
+    assert run.curves["sampled"][0] is steps
+
+
+def test_the_lists_of_a_report_are_those_that_pandas_makes(tmp_path: Path) -> None:
+    write_grid(tmp_path, LABELS, capacities=CAPACITIES, seeds=2, phases=7)
+    results = load(tmp_path)
+    runs = sorted(results, key=lambda r: (cells.cell_of(r), r.seed))
+    pieces = list(report._curves_csv(runs))
+    assert len(pieces) == 1 + 2 * len(runs)
+    frame = Results.of(runs).curves().rename(columns={"env": "environment", "value": "return"})
+    columns = ["algorithm", "environment", "K", "seed", "run", "score", "steps", "return"]
+    assert "".join(pieces) == frame[columns].to_csv(index=False)
+
+
+def test_an_archive_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
+    files = {"b.csv": b"1,2\n" * 50_000, "a.csv": b""}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    made = []
+    for order in (files, reversed(files)):
+        stream = io.BytesIO()
+        report.zip_into(stream, [tmp_path / name for name in order])
+        made.append(stream.getvalue())
+    assert made[0] == made[1]
+    with zipfile.ZipFile(stream) as archive:
+        assert archive.namelist() == ["a.csv", "b.csv"]
+        assert {name: archive.read(name) for name in files} == files
 
 
 def test_packed_runs_are_cut_from_tables_that_are_read_once(
