@@ -66,8 +66,8 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
             ax.set_xticks(range(len(methods)), list(map(display, methods)))
             ax.set_xlim(-0.5, len(methods) - 0.5)
         said = (
-            f"mean over n = {_span(frame, ['task', 'load', 'way', 'method'])} seeds, dots: the runs, bars: Student's 95% "
-            "interval of three runs or more; dashed: the untrained policy"
+            f"mean over n = {_span(frame, ['task', 'load', 'way', 'method'])} seeds, dots: the runs, bars: Student's "
+            "95% interval of three runs or more; dashed: the untrained policy"
         )
         return _finished(figure, panels, "Final score, by where lag comes from", said, "final score", ways)
 

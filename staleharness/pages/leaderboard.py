@@ -90,7 +90,8 @@ def _section(board: Board, env: str) -> str:
     for method in methods:
         row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
         rows.append([
-            display(method.curve.algorithm), f"`{method.curve.algorithm}`", str(row["n"]), f"{row['synchronous']:.{digits}f}",
+            display(method.curve.algorithm), f"`{method.curve.algorithm}`", str(row["n"]),
+            f"{row['synchronous']:.{digits}f}",
             *(_kept(points.get(place)) for place in places),
             _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
             *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
