@@ -83,7 +83,7 @@ def few_colours(png: bytes) -> bytes:
         about = PngInfo()
         for key, text in image.info.items():
             if isinstance(text, str):
-                about.add_text(key, text)
+                about.add_text(str(key), text)
         stream = io.BytesIO()
         image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(
             stream, "png", optimize=True, dpi=image.info["dpi"], pnginfo=about

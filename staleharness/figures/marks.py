@@ -136,7 +136,7 @@ def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]
 
     def hidden(corner: tuple[bool, bool]) -> int:
         right, low = corner
-        return np.count_nonzero(((1 - x if right else x) < width) & ((y if low else 1 - y) < height))
+        return int(np.count_nonzero(((1 - x if right else x) < width) & ((y if low else 1 - y) < height)))
 
     return min(((right, low) for right in (False, True) for low in (False, True)), key=hidden)
 
