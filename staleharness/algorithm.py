@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from . import objectives
 from .base.options import Options
@@ -154,6 +154,8 @@ def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
 
 def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozenset()) -> None:
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
+    if algorithm.proximal not in (known := get_args(Proximal)):
+        raise UserError(f"{algorithm.name}: proximal={algorithm.proximal!r} is not one of {', '.join(known)}")
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
     why = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"

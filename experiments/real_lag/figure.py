@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,7 +46,8 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
             widest = max(map(len, mine["histogram"]))
             ax.set(xlim=(-0.6, widest - 0.4), ylim=(0, 1), xlabel="lag in phases (triangles: means)")
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        return _finished(figure, panels, "Lag, recorded and modelled", "share of decisions", MODELS)
+        said = f"all decisions of {_span(frame, ['task', 'load', 'way'])} runs a load, over methods and seeds"
+        return _finished(figure, panels, "Lag, recorded and modelled", said, "share of decisions", MODELS)
 
 
 def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
@@ -63,7 +65,17 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
             ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
             ax.set_xticks(range(len(methods)), list(map(display, methods)))
             ax.set_xlim(-0.5, len(methods) - 0.5)
-        return _finished(figure, panels, "Final score, by where lag comes from", "final score", ways)
+        said = (
+            f"mean over n = {_span(frame, ['task', 'load', 'way', 'method'])} seeds, dots: the runs, bars: Student's "
+            "95% interval of three runs or more; dashed: the untrained policy"
+        )
+        return _finished(figure, panels, "Final score, by where lag comes from", said, "final score", ways)
+
+
+def _span(frame: pd.DataFrame, keys: Sequence[str]) -> str:
+    """How many runs a cell has."""
+    sizes = frame.groupby(keys).size()
+    return " to ".join(dict.fromkeys(str(size) for size in (sizes.min(), sizes.max())))
 
 
 def _one(ax: Axes, x: float, scores: Sequence[float], way: str) -> None:
@@ -91,7 +103,9 @@ def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, P
     return figure, panels
 
 
-def _finished(figure: Figure, panels: Panels, title: str, y: str, ways: Sequence[str]) -> bytes:
+def _finished(
+    figure: Figure, panels: Panels, title: str, said: str, y: str, ways: Sequence[str]
+) -> bytes:  # fmt: skip
     columns = 1 if figure.get_figwidth() <= COLUMN else 3
     for i, ax in enumerate(panels.values()):
         if i % columns == 0:
@@ -103,5 +117,10 @@ def _finished(figure: Figure, panels: Panels, title: str, y: str, ways: Sequence
         for colour, marker, name in map(STYLES.__getitem__, ways)
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
-    figure.suptitle(title, x=0.005, ha="left", fontsize=9, fontweight="bold")
+    lines = textwrap.wrap(said, int(figure.get_figwidth() * 19))
+    figure.set_figheight(figure.get_figheight() + 0.14 * len(lines))
+    # The layout leaves room for the faint text; the title stands over its first, empty line.
+    figure.suptitle("\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35)
+    top = 1 - 0.03 / figure.get_figheight()
+    figure.text(0.005, top, title, ha="left", va="top", fontsize=9, fontweight="bold")
     return to_bytes(figure, "png")

@@ -9,6 +9,7 @@ import pandas as pd
 from compare import MARGIN, PAIRS, Difference, comparisons, gain, lags
 from design import METHODS, ON_POLICY, WAYS, Task
 
+from staleharness.pages.gallery_texts import picture
 from staleharness.statistics.display import display
 
 SAID = {
@@ -20,7 +21,7 @@ NAMED = {"pipeline": "the fitted pipeline", "uniform": "the uniform buffer"}
 
 
 def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
-    """Markdown, with the pictures `lags.png` and `scores.png` beside it."""
+    """Markdown, with the pictures `lags` and `scores` beside it, wide and narrow."""
     wanted = len(METHODS) * seeds * sum(1 + len(WAYS) * len(task.loads) for task in tasks)
     found = list(comparisons(frame))
     parts = [
@@ -32,11 +33,11 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "## What was run",
         _design(frame, tasks, wanted),
         "## Lag",
-        "![Lag, recorded and modelled](lags.png)",
+        picture("Lag, recorded and modelled", "lags"),
         _lag_words(frame),
         _lag_table(frame),
         "## Scores",
-        "![Final scores](scores.png)",
+        picture("Final scores", "scores"),
         _score_words(frame, found),
         _score_table(found),
         "## Is mean lag enough?",

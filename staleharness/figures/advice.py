@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..statistics.advice import Advice
+from ..statistics.display import display
 from ..statistics.table import Table
 from .canvas import FAINT, PAGE, columns_for, gid, legend, panels
 from .palette import Style, styles
@@ -23,7 +25,10 @@ def draw_advice(found: Advice, source: str, width: float = PAGE) -> Figure:
     second one below it: the score against the seconds of a step, a point per cap. `source` is named below the title.
     """
     envs, s = found.envs, found.settings
-    looks = styles(m.curve.algorithm for m in found.methods)
+    looks = {
+        label: replace(look, name=display(label))
+        for label, look in styles(m.curve.algorithm for m in found.methods).items()
+    }
     both = bool(found.caps)
     table = Table([], [], {"sizes": s["sizes"], "dates": s["dates"], "scale": source})
     subtitle = caption(found)

@@ -17,7 +17,7 @@ from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
 from ..store.cells import Cell, Grid
-from .canvas import FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
+from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
 from .captions import bars, looks_of, scale, seeds
 from .marks import dots, highest_first, named_rows
 from .registry import FIGURES
@@ -133,7 +133,7 @@ def paired_differences(
             named_rows(ax, looks, rows, width)
             ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
             ax.set_title(f"K = {k}", loc="left")
-            ax.xaxis.set_major_locator(MaxNLocator(5))
+            ax.xaxis.set_major_locator(MaxNLocator(5 if width > COLUMN else 4))
         label_edges(axes, columns, "difference of scores", "")
     return figure
 

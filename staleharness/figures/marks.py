@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-UNTRAINED = "; dotted: the untrained policy"  # in the second line of a figure that shows its level
+UNTRAINED = "; grey dots: the untrained policy"  # in the second line of a figure that shows its level
 End = tuple[str, float, float]  # of an algorithm's line: label, x, y
 
 
@@ -110,21 +110,35 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
             groups.setdefault(np.round(heights, 9).tobytes(), []).append(look.name)
     same = [" = ".join(names) for names in groups.values() if len(names) > 1]
     if same:
-        high = _begins_high(ax)
         lines = [line for text in same for line in textwrap.wrap(text, 26)]
+        right, low = _emptiest_corner(ax, 0.72, 0.05 + 0.09 * len(lines))
         note = ax.text(
-            0.02, 0.03 if high else 0.97, "\n".join(lines), transform=ax.transAxes, ha="left",
-            va="bottom" if high else "top", fontsize=5.5, color=FAINT,
+            0.98 if right else 0.02, 0.03 if low else 0.97, "\n".join(lines), transform=ax.transAxes,
+            ha="right" if right else "left", va="bottom" if low else "top", fontsize=5.5, color=FAINT,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
         )  # fmt: skip
         note.set_in_layout(False)
 
 
-def _begins_high(ax: Axes) -> bool:
-    """Whether the lines of a panel begin in its upper half, where a note would hide them."""
-    low, high = ax.get_ylim()
-    begin = [float(y[0]) for line in ax.lines if len(y := np.asarray(line.get_ydata(), np.float64)) > 1]
-    return bool(begin) and ax.get_yscale() == "linear" and sum(begin) / len(begin) > (low + high) / 2
+def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]:
+    """The corner (at the right? below?) in which a note of this size, in shares of the panel, hides the least of the
+    panel's lines; of equal ones the first of upper left, lower left, upper right, lower right."""
+    ax.get_ylim()  # settles the limits
+    pieces = [np.empty((0, 2))]
+    for line in ax.lines:
+        data = np.asarray(line.get_xydata(), np.float64)
+        data = data[np.isfinite(data).all(axis=1)]
+        if len(data) > 1:
+            x, y = ax.transAxes.inverted().transform(line.get_transform().transform(data)).T
+            at = np.linspace(0, len(data) - 1, 400)
+            pieces.append(np.stack([np.interp(at, np.arange(len(data)), z) for z in (x, y)], axis=1))
+    x, y = np.concatenate(pieces).T
+
+    def hidden(corner: tuple[bool, bool]) -> int:
+        right, low = corner
+        return int(np.count_nonzero(((1 - x if right else x) < width) & ((y if low else 1 - y) < height)))
+
+    return min(((right, low) for right in (False, True) for low in (False, True)), key=hidden)
 
 
 def named_rows(

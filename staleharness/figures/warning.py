@@ -63,7 +63,7 @@ def warning_before_fall(
             for tick, look in zip(ticks, looks.values(), strict=True):
                 tick.label1.set(color=look.colour, fontweight="bold", gid=gid(look))
         events.tick_params(axis="y", length=0)
-        events.set_title("when each run's fell", loc="left")
+        events.set_title("when they fell, run by run", loc="left")
         events.set_xlim(reward.get_xlim())
         steps_axis(events)
         events.set_xlabel(table.settings["unit"])

@@ -1,8 +1,8 @@
 """The figures of a paper as pictures and pages: what is asked, what the paper claims, what we saw.
 
 <out>/README.md             every paper and figure, and how it stands
-<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as PNG and SVG, and
-                            what is a table as a table
+<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as SVG and as PNG, for
+                            a page and for a telephone, and what is a table as a table
 <out>/<paper>.html          the same as one file that loads nothing
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..base.files import user_path, write_bytes
-from .gallery_texts import html, index, markdown
+from .gallery_texts import html, index, markdown, picture_file
 from .papers import Paper, chosen, read_paper
 from .shown import Shown, show
 
+FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
 __all__ = ["Shown", "index", "make", "publish", "show"]
 
 
@@ -29,7 +30,7 @@ def make(
 
     The page as one HTML file is written where all figures are drawn.
     """
-    from ..figures.canvas import COLUMN, retitle, to_bytes
+    from ..figures.canvas import COLUMN, few_colours, retitle, to_bytes
     from ..figures.canvas import PAGE as FULL
     from ..figures.drawings import check_drawing, draw, sheet
     from ..figures.registry import SHEETS
@@ -49,18 +50,20 @@ def make(
         if s.figure.name not in drawn:
             continue
         if s.bundle is None or s.table is None or is_table:
-            for kind in ("svg", "png"):  # of results that are no longer there, or of what is a table now
-                (folder / f"{s.figure.name}.{kind}").unlink(missing_ok=True)
+            for form, kind in FILES:  # of results that are no longer there, or of what is a table now
+                (folder / picture_file(s.figure.name, form, kind)).unlink(missing_ok=True)
             continue
         forms = {}
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
-            if form == "wide":
-                for kind, data in (("svg", svg), ("png", to_bytes(figure, "png", s.source))):
-                    write_bytes(folder / f"{s.figure.name}.{kind}", data)
-                    written.append(folder / f"{s.figure.name}.{kind}")
+            png = to_bytes(figure, "png", s.source)
+            files = {"svg": svg, "png": png} if form == "wide" else {"png": few_colours(png)}
+            for kind, data in files.items():
+                path = folder / picture_file(s.figure.name, form, kind)
+                write_bytes(path, data)
+                written.append(path)
             forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
         inline[s.figure.name] = forms
     if page:

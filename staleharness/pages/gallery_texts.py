@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 from .. import __version__
@@ -29,13 +30,27 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[st
         if s.figure.name in sheets:
             lines += [f"<!-- {s.source} -->", "", sheets[s.figure.name].markdown(), ""]
         elif s.state != "no bundle":
-            lines += [f"![{s.figure.heading}]({name}/{s.figure.name}.png)", ""]
+            lines += [picture(s.figure.heading, s.figure.name, f"{name}/"), ""]
         if e.claim:
             lines += [f"**The paper:** {e.claim}", ""]
         if e.asked:
             lines += [f"**Why:** {e.asked}", ""]
         lines += [*said_lines(s), facts_line(s), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def picture_file(name: str, form: str, kind: str = "png") -> str:
+    """The file of a figure in its `wide` or `narrow` form."""
+    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
+
+
+def picture(text: str, name: str, folder: str = "") -> str:
+    """A picture in Markdown, whose narrow form is shown where the page is; `text` stands in for it."""
+    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
+    return (
+        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="{escape(text)}"></picture>'
+    )
 
 
 def facts_line(s: Shown) -> str:

@@ -10,6 +10,7 @@ from ..errors import UserError
 from ..statistics.advice import Advice, advise
 from ..statistics.advised import Method
 from ..statistics.budget import KEEP, Limit
+from ..statistics.display import display
 from ..statistics.results import Results, load
 from ..statistics.scores import learning_curve
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
@@ -37,7 +38,7 @@ their order.
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
   method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
 
-Rows are sorted by budget, then by the share kept at the largest lag.
+Rows are sorted by budget, then by the share kept at the largest lag. *To type* is what `ALGO=` takes.
 """
 TAIL = """## A row of your own
 
@@ -81,7 +82,7 @@ def _section(board: Board, env: str) -> str:
     level, factors = _slowdowns(board.advice, methods)
     places = sorted({_at(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
     head = [
-        "method", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:.1f})" for k, lag in places),
+        "method", "to type", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:.1f})" for k, lag in places),
         "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k} (lag {lag:.1f})" for k, lag in places),
     ]  # fmt: skip
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
@@ -89,7 +90,8 @@ def _section(board: Board, env: str) -> str:
     for method in methods:
         row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
         rows.append([
-            method.curve.algorithm, str(row["n"]), f"{row['synchronous']:.{digits}f}",
+            display(method.curve.algorithm), f"`{method.curve.algorithm}`", str(row["n"]),
+            f"{row['synchronous']:.{digits}f}",
             *(_kept(points.get(place)) for place in places),
             _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
             *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
@@ -101,7 +103,7 @@ def _section(board: Board, env: str) -> str:
     whys: dict[str, list[str]] = {}
     for r in board.advice.refused:
         if r.env == env:
-            whys.setdefault(r.why, []).append(r.algorithm)
+            whys.setdefault(r.why, []).append(display(r.algorithm))
     refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
     return "\n".join([f"## {env}, {board.name}", "", _about(board, level), "", table, "", *refused])
 

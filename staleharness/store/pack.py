@@ -26,6 +26,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
 
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
+    if not to.strip():
+        raise UserError(f"TO={to!r} names no folder")
     store, target = Store(source), user_path(to).resolve()
     new = target.with_name(f".{target.name}.packing")
     if earlier(new).is_dir():  # a call was cut off at its last steps

@@ -111,6 +111,28 @@ def test_a_plugin_is_run_where_it_is_named(call: Call, tmp_path: Path) -> None:
     assert planned(call, "--env", "Pendulum", "--algo", "named", *plugin)
 
 
+def test_an_anchor_that_is_none_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -> None:
+    text = PLUGIN.format(name="adrift").replace("    needs =", '    proximal = "loglinear"\n    needs =')
+    (tmp_path / "mine.py").write_text(text)
+    words = ["--env", "Hopper", "--algo", "adrift", "--plugin", str(tmp_path / "mine.py"), "--dry"]
+    code, _, errors = call("sweep", *words)
+    said = "adrift: proximal='loglinear' is not one of behaviour, recompute, ewma"
+    assert code == 2 and errors.strip().endswith(said)
+
+
+def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> None:
+    assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0
+    assert call("pack", "mine", "--to", "bundle")[0] == 0
+    for words, said in (
+        (["mine", "--source=mine", "bundle"], "--source is given more than once"),
+        (["--source=mine"], "pack needs TO"),
+        (["--source=mine", "bundle", "more"], "'more' belongs to no option"),
+        (["mine", ""], "TO='' names no folder"),
+    ):
+        code, _, errors = call("pack", *words)
+        assert code == 2 and said in errors and len(errors.splitlines()) == 1, errors
+
+
 def test_a_need_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="needy"))
     words = ["--env", "bit-chain", "--algo", "needy", "--plugin", str(tmp_path / "mine.py"), "--dry"]

@@ -31,10 +31,10 @@ def test_rows_are_sorted_by_budget_and_bundles_without_an_answer_say_why(tmp_pat
     write(tmp_path / "poor", "vaco", (1000,))
     page = leaderboard(tmp_path)
     lines = page.splitlines()
-    rows = [line.split(" | ") for line in lines if line.startswith(("| impala", "| vaco", "| spo"))]
-    assert [row[0] for row in rows] == ["| vaco", "| spo", "| impala"]
-    assert [row[5][0] for row in rows] == ["≥", "1", "<"]
-    assert "No answer for a3po, ppo_kl: no stale runs: it has lag 0 only." in lines
+    rows = [line.split(" | ") for line in lines if line.startswith(("| IMPALA", "| VACO", "| SPO"))]
+    assert [row[:2] for row in rows] == [["| VACO", "`vaco`"], ["| SPO", "`spo`"], ["| IMPALA", "`impala`"]]
+    assert [row[6][0] for row in rows] == ["≥", "1", "<"]
+    assert "No answer for A-3PO, PPO-KL: no stale runs: it has lag 0 only." in lines
     assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in lines
     assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
 
@@ -59,6 +59,6 @@ def test_lags_that_share_a_capacity_have_columns_of_their_own(tmp_path: Path) ->
             write_run(tmp_path / "lags", f"vaco[lag=fixed:{lag}]", seed, capacity=6, **own)
     lines = leaderboard(tmp_path).splitlines()
     (head,) = [line.split(" | ") for line in lines if line.startswith("| method")]
-    (row,) = [line.split(" | ") for line in lines if line.startswith("| vaco")]
+    (row,) = [line.split(" | ") for line in lines if line.startswith("| VACO")]
     kept = {name: cell.split("%")[0] for name, cell in zip(head, row, strict=True) if name.startswith("kept")}
     assert kept == {"kept, K = 6 (lag 2.0)": "70", "kept, K = 6 (lag 5.0)": "39"}

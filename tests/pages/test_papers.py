@@ -109,7 +109,8 @@ def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_run
 def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
     for page in (ROOT / "docs" / "gallery").glob("*.md"):
         text = page.read_text(encoding="utf-8")
-        links = re.findall(r"\]\(([^)]+)\)", text)
+        links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+        links = [one or other for one, other in links]
         there = [link.partition("#")[0] for link in links if not link.startswith("http")]
         assert there or "| --- |" in text  # a page may hold tables alone
         assert all((page.parent / link).is_file() for link in there)
@@ -121,12 +122,13 @@ def test_the_committed_pictures_and_tables_are_made_from_the_committed_runs(name
     pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
-        file = pictures / f"{s.figure.name}.png"
-        if s.state == "no bundle" or s.figure.entry.draw in drawings.SHEETS:
-            assert not file.exists()
-            assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
-        else:
-            assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+        for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
+            if s.state == "no bundle" or s.figure.entry.draw in drawings.SHEETS:
+                assert not file.exists()
+                assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
+            else:
+                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+                assert f'="{name}/{file.name}"' in text
 
 
 @pytest.fixture
@@ -427,17 +429,18 @@ def test_a_table_stands_in_the_page_and_leaves_no_picture(shelf: Path, tmp_path:
     figure.write_text(figure.read_text().replace("aggregate_scores", "risk_table"))
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     (tmp_path / "out" / "p").mkdir(parents=True)
-    stale = tmp_path / "out" / "p" / "fig2.png"
-    stale.write_bytes(b"of a time when it was drawn")
+    stale = [tmp_path / "out" / "p" / name for name in ("fig2.png", "fig2_narrow.png")]
+    for file in stale:
+        file.write_bytes(b"of a time when it was drawn")
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.show(figures, tmp_path, reps=50)
     written = gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
-    assert {path.name for path in written} == {"p.md", "p.html"} and not stale.exists()
+    assert {path.name for path in written} == {"p.md", "p.html"} and not any(file.exists() for file in stale)
     text = (tmp_path / "out" / "p.md").read_text()
     assert (
         f"<!-- {shown.source} -->" in text
         and "| algorithm | 0–1: 0 steps (K = 1) |" in text
-        and "![" not in text
+        and "<picture>" not in text
     )
     page = (tmp_path / "out" / "p.html").read_text()
     assert '<table class="sheet">' in page and '<th scope="row">VACO</th>' in page and "PNG" not in page
@@ -478,7 +481,7 @@ def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) ->
     written = gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
-    names = ("fig2.svg", "fig2.png", "p.md", "p.html")
+    names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "p.md", "p.html")
     assert sorted(path.name for path in written) == sorted(names)
     text = (tmp_path / "out" / "p.md").read_text()
     for said in ("n = 2 seeds × 1 environment", "8 of 8 runs", "95% stratified bootstrap", "normalised: minmax",

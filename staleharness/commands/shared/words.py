@@ -93,9 +93,9 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
                 )
             given[free.pop(0)] = word
             continue
-        if flag not in known or known[flag].default is MISSING:
+        if flag not in known:
             raise UserError(f"{verb.name} has no option {flag}; {nearest(flag, [*known, '--help'])}")
-        name = known[flag].name
+        name = known[flag].name  # what has a place may have its name, too
         if name in given:
             raise UserError(f"{verb.name}: {flag} is given more than once")
         if isinstance(known[flag].default, bool):
@@ -110,6 +110,8 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
             if value.partition("=")[0] in ("--", *known):
                 raise UserError(f"{verb.name}: {flag} needs a value")
         given[name] = value
+        if name in free:
+            free.remove(name)
     if free:
         raise UserError(
             f"{verb.name} needs {' and '.join(name.upper() for name in free)}, see {verb.name} --help"

@@ -1,0 +1,61 @@
+"""Where texts of a figure stand: a title that fits, lines that break in the right place, notes beside the data."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from staleharness.figures import canvas
+from staleharness.figures.marks import say_same
+from staleharness.figures.palette import Style
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "shown"), [(45, 9.0, 45), (50, 8.19, 50), (54, 9 * 45.5 / 54, 54), (60, 7.5, 54)]
+)
+def test_a_long_title_is_smaller_before_it_is_cut(length: int, size: float, shown: int) -> None:
+    figure = Figure(figsize=(3.5, 2))
+    text = figure.text(0, 1, "", gid="figure-title")
+    canvas.retitle(figure, "x" * length)
+    assert text.get_fontsize() == pytest.approx(size) and len(text.get_text()) == shown
+    assert text.get_text().endswith("…") == (shown < length)
+
+
+def test_an_equation_stays_on_one_line() -> None:
+    assert canvas._wrap("kept at K = 16, n = 5 seeds", 12) == ["kept at", "K = 16,", "n = 5 seeds"]
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_note_stands_in_the_corner_that_lines_leave_free(corner: tuple[int, int], scale: str) -> None:
+    right, low = corner
+    looks = {name: Style(i, "#000000", "o", (), name) for i, name in enumerate("ab")}
+    ax = Figure().add_subplot()
+    # through the three other corners: along the side across, then along the one below or above
+    free, far = 1 - low, 1 - right  # of the corner: its height, and the side across
+    path = [(far, free), (far, low), (right, low)]
+    x, y = np.array(path, dtype=float).T
+    for look in looks.values():
+        ax.plot(x, 10.0**y, gid=canvas.gid(look))
+    ax.set_yscale(scale)
+    say_same(ax, looks)
+    (note,) = ax.texts
+    assert note.get_text() == "a = b"
+    assert (note.get_ha() == "right", note.get_va() == "bottom") == (bool(right), bool(low))
+
+
+def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
+    figure = Figure(figsize=(2, 1))
+    ax = figure.add_subplot()
+    ax.plot([0, 1], color="#D55E00")
+    wide = canvas.to_bytes(figure, "png", "from here")
+    small = canvas.few_colours(wide)
+    assert len(small) < len(wide) and canvas.few_colours(wide) == small
+    before, after = (Image.open(io.BytesIO(data)) for data in (wide, small))
+    assert after.mode == "P" and after.text == {"Source": "from here"} and after.size == before.size
+    apart = np.abs(np.asarray(before.convert("RGB"), float) - np.asarray(after.convert("RGB"), float))
+    assert apart.mean() < 1 and apart.max() < 40
