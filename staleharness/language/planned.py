@@ -52,11 +52,7 @@ class Planned:
             for i in range(0, len(rows), alone)
         ]
         made = joined(parts, self.sampler.decoder.policy.pad)
-        if schedule.apart:  # a recording says how long its rows were
-            flow = flow_of(schedule, phase, count(made))
-        else:
-            self._count_rows(buffer, phase, seconds)
-            flow = flow_of(schedule, phase, count(made), self.lengths)
+        flow = flow_of(schedule, phase, count(made), self._lengths(buffer, phase, seconds))
         return Round(made, dropped_groups(schedule, phase), flow, seconds)
 
     def _made(self, rows: Ints, places: Ints, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
@@ -84,10 +80,15 @@ class Planned:
         starts = [0, *ends[:-1]]
         return self.sampler.request(chosen, keys, versions[:, starts], length, tuple(ends)), chosen
 
-    def _count_rows(self, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> None:
-        """Sample the rows that are due in this phase to be counted, as many at once as a phase trains on. One that was
+    def _lengths(self, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> Ints | None:
+        """Tokens of each row; None: what the schedule says, which a recording knows.
+
+        Rows that are due in this phase to be counted are sampled, as many at once as a phase trains on. One that was
         stopped under way is as long as it had become. What nobody trains on does not make the buffer larger: where it
-        spans more versions than that holds, the oldest one held stands for those before."""
+        spans more versions than that holds, the oldest one held stands for those before.
+        """
+        if self.schedule.apart:
+            return None
         rows, schedule = np.flatnonzero(self._due == phase), self.schedule
         size = self.spec.minibatches * self.spec.sequences
         for part in np.split(rows, range(size, len(rows), size)) if len(rows) else []:
@@ -96,6 +97,7 @@ class Planned:
             decoded = self.sampler.decoded(self._request(part, versions)[0], buffer, seconds)
             sampled: NDArray[np.int64] = decoded.mask.sum(1).long().cpu().numpy()
             self.lengths[part] = np.minimum(sampled, schedule.lengths[part])
+        return self.lengths
 
     @cached_property
     def _due(self) -> Ints:

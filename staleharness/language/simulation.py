@@ -18,6 +18,7 @@ from .evaluation import evaluate
 from .generation import Generator, Round
 from .model.causal_lm import CausalLM
 from .model.memory import explained
+from .paced import Paced
 from .planned import Planned
 from .processes import LanguageProcesses
 from .setting_up import set_up
@@ -66,6 +67,8 @@ class LanguageSimulation(Simulation[Completions]):
             planned = Planned(self.sampler, self.lags.schedule)
             self.warnings += planned.remarks
             return planned
+        if self.lags.model.online:
+            return Paced(self.sampler, self.lags)
         if self.lags.model.real:
             pace = cast(Pace, self.lags.model)
             return LanguageProcesses(found, pace, self.task.preload, self.policy.pad)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from staleharness.errors import UserError
+from staleharness.language import generation
+from staleharness.language.answers import Verdict
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.buffer import PolicyBuffer
@@ -29,8 +31,14 @@ PIPELINES = {
 PHASES = 8
 
 
+@pytest.fixture(autouse=True)
+def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some answers are right, so that versions differ."""
+    monkeypatch.setattr(generation, "grade", lambda text, *_: Verdict(len(text) % 2 == 0, True))
+
+
 def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
-    return spec(lag=lag, capacity=PIPELINES[lag], prompts=3, steps=PHASES, completion_tokens=24, **settings)
+    return spec(lag=lag, capacity=PIPELINES[lag], prompts=3, steps=PHASES, completion_tokens=24, learning_rate=3e-2, **settings)
 
 
 def learner(simulation: Any) -> str:
@@ -127,6 +135,7 @@ def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) ->
     """Nor any number beside the accounts; and at the end the ledger knows what it knows in every phase."""
     found = {way: run(asked(spec, lag, ledger=way)) for way in ("final", "every_phase", "trained")}
     assert found["final"][0] == found["every_phase"][0] == found["trained"][0]
+    assert len(set(found["final"][0])) == PHASES, "nothing was learnt, so nothing was shown"
     for ways in zip(*(said for _, said, _ in found.values()), strict=True):
         plain = [{k: v for k, v in m.items() if not k.startswith((*UNITS, "lags/realised"))} for m in ways]
         assert plain[0] == plain[1] == plain[2]
