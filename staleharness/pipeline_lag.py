@@ -44,7 +44,9 @@ class PipelineLag(LagModel):
         self.require("row_time", 1e-6 <= self.row_time <= 1e6, "from 1e-6 to 1e6")
         self.require("cv", 0 <= self.cv <= 10, "from 0 to 10")
         cv = type(self).hyper_parameters()["cv"]
-        self.require("cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes")
+        self.require(
+            "cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes"
+        )
         self.require("sync_time", 0 <= self.sync_time <= 1e6, "from 0 to 1e6")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -83,9 +85,8 @@ class PipelineLag(LagModel):
         return self._simulated(demand, None)
 
     def paced(self, demand: Demand, lengths: Lengths) -> Schedule:
-        """The rows up to the end of `demand.phases`, where a row takes as long as it is. `lengths` is asked for those of a
-        group as that begins, each time anew. Raises `UserError` as `schedule` does.
-        """
+        """The rows up to the end of `demand.phases`, where a row takes as long as it is. `lengths` is asked for those
+        of a group as that begins, each time anew. Raises `UserError` as `schedule` does."""
         return self._simulated(demand, lengths)
 
     def _simulated(self, demand: Demand, lengths: Lengths | None) -> Schedule:

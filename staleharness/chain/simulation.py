@@ -69,7 +69,8 @@ class ChainSimulation(Simulation[Completions]):
             kept=None if kept.all() else torch.from_numpy(kept).float().to(device),
         )
         planned = self.lags.schedule
-        flow = planned and flow_of(planned, phase, Count(rows).rows(spec.horizon))
+        made = Count(rows).rows(spec.horizon)
+        flow = None if planned is None else flow_of(planned, phase, made)
         return Collected(data, data.behaviour_logp, said, {}, flow)
 
     def _asked(self, phase: int, rows: int) -> tuple[Ints, NDArray[np.float32], Bools]:

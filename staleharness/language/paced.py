@@ -19,8 +19,8 @@ class Paced(Planned):
     """A pipeline that is simulated as the run goes on, up to the batch of each phase, from the beginning every time:
     with the same lengths the same happens again.
 
-    A group is sampled when it begins, to know its lengths, and again with the batch that trains on it; its noise is that
-    of its number. What was asked once is kept, and goes from phase to phase.
+    A group is sampled when it begins, to know its lengths, and again with the batch that trains on it; its noise is
+    that of its number. What was asked once is kept, and goes from phase to phase.
     """
 
     def __init__(self, sampler: Sampler, lags: Lags) -> None:

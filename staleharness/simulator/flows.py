@@ -13,8 +13,8 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
     """As the learner found it when it took the batch of `phase`, of which `trained` became; None where the schedule
     does not say when rows were finished and when they left.
 
-    Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says, until
-    they are trained on: then what was generated changes by as much as `trained` differs from that.
+    Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
+    until they are trained on: then what was generated changes by as much as `trained` differs from that.
     """
     if schedule.finished is None or schedule.left is None:
         return None

@@ -17,10 +17,10 @@ from staleharness.language.answers import Verdict
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.ledger import ENTRIES, UNITS
 from staleharness.task import simulation_of
 
 Specs = Callable[..., LanguageSpec]
-UNITS = ("sequences", "decisions")
 # stale groups dropped at the queue; the oldest dropped where it is full; groups stopped under way; groups that wait
 PIPELINES = {
     "queue[max_lag=1,slots=3.0,row_time=2.0,cv=1.5]": 2,
@@ -38,11 +38,14 @@ def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
-    return spec(lag=lag, capacity=PIPELINES[lag], prompts=3, steps=PHASES, completion_tokens=24, learning_rate=3e-2, **settings)
+    given = {"prompts": 3, "steps": PHASES, "completion_tokens": 24, "learning_rate": 3e-2}
+    return spec(lag=lag, capacity=PIPELINES[lag], **given, **settings)
 
 
 def learner(simulation: Any) -> str:
-    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in simulation.learner.parameters)).hexdigest()
+    return hashlib.sha256(
+        b"".join(x.detach().numpy().tobytes() for x in simulation.learner.parameters)
+    ).hexdigest()
 
 
 def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]], Any]:
@@ -97,7 +100,7 @@ def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) ->
     fates: set[str] = set()
     lags = [0] * (PHASES + 1)
     for phase, m in enumerate(said):
-        wanted = {unit: dict.fromkeys(("generated", "trained", "dropped", "masked", "queued", "reused"), 0) for unit in UNITS}
+        wanted = {unit: dict.fromkeys(ENTRIES, 0) for unit in UNITS}
         for row in range(len(schedule)):
             if not 0 <= schedule.finished[row] <= phase:
                 continue
@@ -121,7 +124,9 @@ def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) ->
 
 
 def test_rows_that_are_stopped_are_no_longer_than_they_had_become(spec: Specs) -> None:
-    simulation: Any = simulation_of(asked(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]"))
+    simulation: Any = simulation_of(
+        asked(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]")
+    )
     for _ in simulation:
         pass
     schedule, lengths = simulation.lags.schedule, simulation.generator.lengths
