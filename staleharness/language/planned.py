@@ -117,7 +117,6 @@ class Planned:
         wanted = schedule.phase == NEVER
         if self.spec.ledger == "every_phase":
             wanted = schedule.phase != schedule.finished
-        wanted &= schedule.finished != NEVER
         due[wanted] = np.minimum(newest, schedule.finished)[wanted]
         return due
 
