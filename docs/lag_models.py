@@ -15,7 +15,7 @@ from staleharness.lag import DRAWN, LAGS, LagModel
 from staleharness.pipeline_lag import PipelineLag
 
 PAGE = Path(__file__).with_suffix(".md")
-LOAD = ("slots", "row_time", "cv", "sync_time")  # options that all simulated models share
+LOAD = ("slots", "row_time", "cv", "sync_time", "pace")  # options that all simulated models share
 
 
 def page() -> str:
@@ -37,7 +37,8 @@ def page() -> str:
                 "All of these also have `slots` (rows generated at once, in batches; 2), `row_time` (that a row takes "
                 "in the mean, in training steps; 1), `cv` (standard deviation of that time over its mean; 0.5) and "
                 "`sync_time` (until new weights have arrived, in training steps; 0). They need a buffer of the longest "
-                "lag that comes of it, and say which K to give."
+                "lag that comes of it, and say which K to give. On tokens `pace=length` has a row take as long as its "
+                "completion is: [pipeline.md](pipeline.md#as-a-lag-model)."
             )
         parts += [of_model(cls) for cls in models if cls.listed_under() == family]
     return "\n\n".join(parts) + "\n"

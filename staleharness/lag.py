@@ -107,8 +107,13 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
 
     @property
+    def online(self) -> bool:
+        """Whether its schedule follows from how long the run's own rows are, phase by phase."""
+        return False
+
+    @property
     def drawn(self) -> bool:
-        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real`."""
+        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real` or `online`."""
         return type(self).schedule is LagModel.schedule and not self.real
 
     @property
@@ -238,7 +243,7 @@ def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
 def schedule_of(spec: RunSpec) -> Schedule | None:
     """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
-    if model.drawn or model.real:
+    if model.drawn or model.real or model.online:
         return None
     if spec.demand is None:
         raise UserError(

@@ -16,6 +16,7 @@ from .lag import LagModel
 from .pipeline.schedule import schedule_of
 from .pipeline.settings import Pipeline
 from .pipeline.simulation import simulate
+from .pipeline.work import Lengths
 from .schedule import Demand, Schedule
 
 OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withhold"]
@@ -33,12 +34,19 @@ class PipelineLag(LagModel):
     row_time: float = 1.0  # that a row takes in the mean, in training steps
     cv: float = 0.5  # standard deviation of that time, over its mean
     sync_time: float = 0.0  # until new weights have arrived, in training steps
+    pace: Literal["drawn", "length"] = (
+        "drawn"  # length: a row takes row_time × its decisions / the most that it may have
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("slots", 0 < self.slots <= 1000, "above 0 and at most 1000")
         self.require("row_time", 1e-6 <= self.row_time <= 1e6, "from 1e-6 to 1e6")
         self.require("cv", 0 <= self.cv <= 10, "from 0 to 10")
+        cv = type(self).hyper_parameters()["cv"]
+        self.require(
+            "cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes"
+        )
         self.require("sync_time", 0 <= self.sync_time <= 1e6, "from 0 to 1e6")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -51,19 +59,40 @@ class PipelineLag(LagModel):
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
             raise UserError(f"{self.title()}: slots follow from its own rule; leave them out")
         spread = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
+        decision = 0.0
+        if self.online:
+            spread, decision = "constant:0", self.row_time / demand.length
         settings = {
             "slots": rows_of(self.slots, demand), "workers": 1, "group": demand.rows, "unit": "group",
-            "lengths": f"constant:{demand.length}", "token_seconds": 0.0, "environment": spread,
+            "lengths": f"constant:{demand.length}", "token_seconds": decision, "environment": spread,
             "batch": demand.groups * demand.rows, "train_seconds": 1.0, "steps": demand.phases,
             "sync_seconds": self.sync_time, "blocking": False, **rules,
         }  # fmt: skip
-        return Pipeline().changed(settings, self.title())
+        found = Pipeline().changed(settings, self.title())
+        if self.online and found.in_flight == "switch":
+            raise UserError(
+                f"LAG={self.text}: pace=length asks how long a row is when it begins, and here its weights may change"
+            )
+        return found
+
+    @property
+    def online(self) -> bool:
+        return self.pace == "length"
 
     def schedule(self, demand: Demand) -> Schedule:
+        if self.online:
+            raise UserError(f"LAG={self.text}: pace=length asks for the lengths of a run's own rows")
+        return self._simulated(demand, None)
+
+    def paced(self, demand: Demand, lengths: Lengths) -> Schedule:
+        """The rows up to the end of `demand.phases`, where a row takes as long as it is. `lengths` is asked for those
+        of a group as that begins, each time anew. Raises `UserError` as `schedule` does."""
+        return self._simulated(demand, lengths)
+
+    def _simulated(self, demand: Demand, lengths: Lengths | None) -> Schedule:
         """Raises `UserError` where the rules starve the trainer, with the time at which they did."""
-        pipeline = self.pipeline(demand)
         try:
-            return schedule_of(simulate(pipeline, integer(demand.seed, "lag")))
+            return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
         except UserError as error:
             raise UserError(f"LAG={self.text}: {error} (s: training steps)") from error
 

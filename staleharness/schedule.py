@@ -76,6 +76,11 @@ class Schedule:
         return self.version[self.first[1:] - 1]
 
     @cached_property
+    def lengths(self) -> Ints:
+        """[n], decisions of each row that are made."""
+        return self.end[self.first[1:] - 1]
+
+    @cached_property
     def made(self) -> Ints:
         """[n], the phase in which each row can be made: its newest version is there, and what its actor made before is
         made; NEVER for what an actor does once nothing of it is trained on any more, which nobody has to make."""

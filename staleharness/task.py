@@ -45,6 +45,9 @@ class Task:
     axes: ClassVar[dict[str, str]] = {}
     inflight: ClassVar[bool] = False  # whether weights can change inside a row
     real_time: ClassVar[bool] = False  # whether actors can be processes of their own
+    paced: ClassVar[bool] = (
+        False  # whether rows differ in length, so that the time they take can follow from it
+    )
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
     preload: ClassVar[
         tuple[str, ...]
@@ -89,6 +92,10 @@ class Task:
         if model.real and not cls.real_time:
             raise UserError(
                 f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform"
+            )
+        if model.online and not cls.paced:
+            raise UserError(
+                f"LAG={spec.lag}: rows of {spec.env} are all of one length; leave out pace=length"
             )
         if spec.warm(0) and not model.drawn:
             raise UserError(

@@ -12,6 +12,8 @@ from ..base.streams import stream
 from ..batch import Completions
 from ..schedule import Bools, Ints
 from ..simulator.elsewhere import counted_elsewhere
+from ..simulator.flows import flow_of
+from ..simulator.ledger import Count
 from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from ..tokens.learner import TokenLearner
@@ -66,7 +68,10 @@ class ChainSimulation(Simulation[Completions]):
             unparsed=torch.zeros(rows, dtype=torch.bool, device=device),
             kept=None if kept.all() else torch.from_numpy(kept).float().to(device),
         )
-        return Collected(data, data.behaviour_logp, said, {})
+        planned = self.lags.schedule
+        made = Count(rows).rows(spec.horizon)
+        flow = None if planned is None else flow_of(planned, phase, made)
+        return Collected(data, data.behaviour_logp, said, {}, flow)
 
     def _asked(self, phase: int, rows: int) -> tuple[Ints, NDArray[np.float32], Bools]:
         """(version, noise, whether it is kept) of each decision [rows, H]."""

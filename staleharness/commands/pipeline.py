@@ -89,6 +89,8 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
         return preset(name, values)
     model = read_lag(name)
     assert isinstance(model, PipelineLag)
+    if model.online:
+        raise UserError(f"{name}: pace=length asks for the lengths of a run's own rows; leave it out here")
     plain = Pipeline()
     demand = Demand(plain.steps, plain.groups, plain.group, LENGTH, seed)
     return model.pipeline(demand).changed(values)

@@ -19,8 +19,8 @@ class PrimeRL(PipelineLag):
     weights, and a group that is more than `max_off_policy_steps` old is dropped: stopped in its middle as soon as it
     is, or when it would be trained.
 
-    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. In a run, the row of a group that
-    was stopped is made to its end, and not trained on.
+    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. On control the row of a group
+    that was stopped is acted to its end, and counted as far as it had got.
     """
 
     paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"

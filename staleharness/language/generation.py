@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
-from ..schedule import Ints, Schedule
+from ..schedule import Ints
 from ..simulator.ages import added
 from ..simulator.buffer import PolicyBuffer
-from ..simulator.flows import dropped_groups, flow_of
 from ..simulator.lags import Lags
 from ..simulator.ledger import Count, Flow
 from .answers import grade
@@ -94,14 +93,17 @@ class Sampler:
         self, request: Request, buffer: PolicyBuffer, chosen: Sequence[int], groups: Ints, seconds: Seconds
     ) -> Completions:
         """The graded completions of a request for the problems `chosen`, in groups of these numbers."""
-        decoder, policy = self.decoder, self.decoder.policy
-        begin = time.perf_counter()
-        decoded = decoder.complete(request, buffer)
-        if policy.device.type == "cuda":
-            torch.cuda.synchronize()
-        sampled = time.perf_counter()
-        seconds.generate += sampled - begin
+        decoded = self.decoded(request, buffer, seconds)
         return self.graded(request, decoded, buffer, chosen, groups, seconds)
+
+    def decoded(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
+        """What was sampled, and nothing more."""
+        begin = time.perf_counter()
+        decoded = self.decoder.complete(request, buffer)
+        if self.decoder.policy.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.generate += time.perf_counter() - begin
+        return decoded
 
     def graded(
         self,
@@ -164,12 +166,12 @@ class Generator:
                 )
             part = self._draw(buffer, phase, drawn, missing, seconds)
             drawn += missing
-            made += _count(part)
+            made += count(part)
             if self.spec.dynamic_sampling:
                 mixed = _mixed(part.outcome, self.spec.completions)
                 dropped += missing - int(mixed.sum()) // self.spec.completions
                 left_out = part.rows((~mixed).nonzero()[:, 0])
-                lost += _count(left_out)
+                lost += count(left_out)
                 lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
@@ -202,55 +204,6 @@ class Generator:
         self.cursor = state["cursor"]
 
 
-class Planned:
-    """Groups as a schedule says. Those of a phase are made when it trains on them: a prompt has no past, and the
-    versions are still held. So nothing of it goes from phase to phase.
-
-    The number of a group is that of its problem.
-    """
-
-    def __init__(self, sampler: Sampler, schedule: Schedule) -> None:
-        self.sampler, self.schedule = sampler, schedule
-
-    def round(self, buffer: PolicyBuffer, phase: int) -> Round:
-        rows, each, seconds = self.schedule.trained_in(phase), self.sampler.spec.completions, Seconds()
-        alone = each if self.schedule.apart else len(rows)
-        parts = [
-            self._made(rows[i : i + alone], np.arange(i, i + alone, each) // each, buffer, seconds)
-            for i in range(0, len(rows), alone)
-        ]
-        made, schedule = joined(parts, self.sampler.decoder.policy.pad), self.schedule
-        # in a simulation all rows are of one length, which says nothing of completions that nobody made
-        flow = flow_of(schedule, phase, _count(made)) if schedule.apart else None
-        return Round(made, dropped_groups(schedule, phase), flow, seconds)
-
-    def _made(self, rows: Ints, places: Ints, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
-        """Some rows, as one batch; `places` of their groups."""
-        schedule, length = self.schedule, self.sampler.spec.completion_tokens
-        versions, kept = schedule.along(rows, length)
-        if schedule.apart:  # a row that has ended says nothing of what came after; the others of its group do
-            versions[:] = versions.max(0)
-            ends = [*range(schedule.apart, length, schedule.apart), length]
-        else:
-            ends = [*(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist(), length]
-        first = rows[:: self.sampler.spec.completions]
-        chosen = [self.sampler.problem(number) for number in schedule.group[first].tolist()]
-        keys = list(zip(schedule.nth[first].tolist(), schedule.actor[first].tolist(), strict=True))
-        starts = [0, *ends[:-1]]
-        request = self.sampler.request(chosen, keys, versions[:, starts], length, tuple(ends))
-        made = self.sampler.complete(request, buffer, chosen, places, seconds)
-        if schedule.kept.all():
-            return made
-        masked = torch.from_numpy(kept[:, : made.mask.shape[1]]).to(made.mask)
-        return replace(made, kept=masked)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is none."""
-
-
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     """The completions as text, without special tokens."""
     counts = decoded.mask.sum(1).long().tolist()
@@ -259,7 +212,8 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     return texts
 
 
-def _count(part: Completions) -> Count:
+def count(part: Completions) -> Count:
+    """Completions that have a token, and tokens."""
     return Count(int((part.mask.sum(1) > 0).sum()), int(part.mask.sum()))
 
 

@@ -15,9 +15,11 @@ from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
 from .evaluation import evaluate
-from .generation import Generator, Planned, Round
+from .generation import Generator, Round
 from .model.causal_lm import CausalLM
 from .model.memory import explained
+from .paced import Paced
+from .planned import Planned
 from .processes import LanguageProcesses
 from .setting_up import set_up
 from .spec import LanguageSpec
@@ -62,7 +64,11 @@ class LanguageSimulation(Simulation[Completions]):
     def _generator(self, found: LanguageSpec) -> Source:
         """What makes the rounds: it draws versions, or follows a schedule, or hears processes."""
         if self.lags.schedule is not None:
-            return Planned(self.sampler, self.lags.schedule)
+            planned = Planned(self.sampler, self.lags.schedule)
+            self.warnings += planned.remarks
+            return planned
+        if self.lags.model.online:
+            return Paced(self.sampler, self.lags)
         if self.lags.model.real:
             pace = cast(Pace, self.lags.model)
             return LanguageProcesses(found, pace, self.task.preload, self.policy.pad)

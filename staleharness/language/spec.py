@@ -54,6 +54,11 @@ class LanguageSpec(TokenSpec):
     )  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
+    # under a simulated pipeline
+    ledger: Literal["final", "every_phase", "trained"] = later(
+        "final", before="final"
+    )  # completions made to be counted alone: those never trained on, those that wait as well, or none
+
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
     dynamic_sampling: bool = False  # only groups with some but not all correct (DAPO); others are counted

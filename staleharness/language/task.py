@@ -15,6 +15,7 @@ from ..base.files import digest, user_path
 from ..base.notes import NOTES
 from ..errors import UserError, missing_extra
 from ..lag import read_lag
+from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
@@ -71,6 +72,7 @@ class LanguageTask(Task):
     axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     inflight: ClassVar[bool] = True
     real_time: ClassVar[bool] = True
+    paced: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
@@ -98,6 +100,8 @@ class LanguageTask(Task):
         model = read_lag(spec.lag)
         if spec.dynamic_sampling and not model.drawn:
             raise UserError(f"dynamic_sampling asks for more groups than LAG={spec.lag} has; set it to false")
+        if isinstance(model, PipelineLag) and model.online:
+            model.pipeline(spec.demand)
         if model.real and spec.device != "cpu":
             raise UserError(
                 f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu"

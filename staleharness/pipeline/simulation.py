@@ -13,7 +13,7 @@ from .settings import Pipeline
 from .slots import Slots
 from .sync import Sync
 from .trainer import Trainer
-from .work import Work
+from .work import Lengths, Work
 
 MOST_FAILURES = 10_000  # in a row
 WARM_UP = 0.2  # share of the steps that are left out of what is measured
@@ -23,19 +23,20 @@ class Starved(UserError):
     """The trainer will never have another batch."""
 
 
-def simulate(pipeline: Pipeline, seed: int = 0) -> Record:
-    """Run a pipeline for its steps: a pure function of settings and seed.
+def simulate(pipeline: Pipeline, seed: int = 0, lengths: Lengths | None = None) -> Record:
+    """Run a pipeline for its steps: a pure function of settings and seed, and of what `lengths` answers in place of the
+    settings' lengths.
 
     Raises `UserError` where its rules starve the trainer, with the time at which they did.
     """
-    return _Simulation(pipeline, seed).run()
+    return _Simulation(pipeline, seed, lengths).run()
 
 
 class _Simulation:
-    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+    def __init__(self, pipeline: Pipeline, seed: int, lengths: Lengths | None) -> None:
         self.pipeline, self.seed = pipeline, seed
         self.log = Log(pipeline.group)
-        self.work = Work(pipeline, seed)
+        self.work = Work(pipeline, seed, lengths)
         self.admission = Admission(pipeline)
         self.slots = Slots(pipeline, self.work, self.admission, self.log, self.deliver)
         self.finished = Finished(pipeline, self.version_of, self.lag_of, self.discard)

@@ -210,7 +210,7 @@ class Slots:
                 f"{MOST_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
                 "set a cap, or make rows longer"
             )
-        self.work.more()
+        self.work.more(self.version)
         self.log.new_group()
         self.left.append(self.group)
         self.quota = self.group

@@ -9,24 +9,25 @@ from ..schedule import NEVER, Ints, Schedule
 from .ledger import Count, Flow
 
 
-def flow_of(schedule: Schedule, phase: int, trained: Count) -> Flow | None:
+def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:
     """As the learner found it when it took the batch of `phase`, of which `trained` became; None where the schedule
     does not say when rows were finished and when they left.
 
-    Rows that are not trained on are as long as the schedule has them, until they are: those of another seed or method
-    are longer or shorter by what `trained` and the schedule differ by.
+    Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
+    until they are trained on: then what was generated changes by as much as `trained` differs from that.
     """
     if schedule.finished is None or schedule.left is None:
         return None
+    lengths = schedule.lengths if lengths is None else lengths
     finished = schedule.finished != NEVER
     waits = (schedule.left == NEVER) | (schedule.left > phase)
     gone = finished & (schedule.left == phase) & (schedule.phase == NEVER)
-    planned = _count(schedule, schedule.trained_in(phase))
+    counted = _count(lengths, schedule.trained_in(phase))
     return Flow(
-        generated=_count(schedule, np.flatnonzero(schedule.finished == phase)) + trained - planned,
-        dropped=_count(schedule, np.flatnonzero(gone)),
-        queued=_count(schedule, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
-        dropped_lags=np.bincount(phase - _versions(schedule, np.flatnonzero(gone))).tolist(),
+        generated=_count(lengths, np.flatnonzero(schedule.finished == phase)) + trained - counted,
+        dropped=_count(lengths, np.flatnonzero(gone)),
+        queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
+        dropped_lags=np.bincount(phase - _versions(schedule, np.flatnonzero(gone), lengths)).tolist(),
     )
 
 
@@ -38,12 +39,15 @@ def dropped_groups(schedule: Schedule, phase: int) -> int:
     return len(np.unique(schedule.group[gone]))
 
 
-def _count(schedule: Schedule, rows: Ints) -> Count:
-    return Count(len(rows), int(schedule.end[schedule.first[rows + 1] - 1].sum()))
+def _count(lengths: Ints, rows: Ints) -> Count:
+    return Count(len(rows), int(lengths[rows].sum()))
 
 
-def _versions(schedule: Schedule, rows: Ints) -> NDArray[np.int64]:
+def _versions(schedule: Schedule, rows: Ints, lengths: Ints) -> NDArray[np.int64]:
     """Of all decisions of some rows."""
-    parts = [slice(schedule.first[row], schedule.first[row + 1]) for row in rows]
-    each = [np.repeat(schedule.version[part], np.diff(schedule.end[part], prepend=0)) for part in parts]
+    each = []
+    for row in rows:
+        part = slice(schedule.first[row], schedule.first[row + 1])
+        ends = np.minimum(schedule.end[part], lengths[row])
+        each.append(np.repeat(schedule.version[part], np.diff(ends, prepend=0)))
     return np.concatenate(each) if each else np.empty(0, np.int64)

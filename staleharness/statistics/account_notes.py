@@ -15,6 +15,7 @@ from .scores import final_score
 
 SHORT = 0.75  # a mean lag below this share of what is promised is said
 SURE = 2.0  # standard errors by which a score has to be above that of the untrained policy
+BIAS = 0.01  # by which rows trained on are longer or shorter than all, from where it is said
 Lags = dict[int, int]  # lag in phases -> how many
 
 
@@ -51,15 +52,41 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
-    """The ledger of all runs, where not everything that was made was trained on, once."""
-    total = ledger_of(runs, "decisions")
-    if total["generated"] == total["trained"] and not total["reused"]:
-        return []
-    parts = " + ".join(
-        f"{total[fate]:,} {fate}" for fate in ("trained", "dropped", "masked", "queued") if total[fate]
-    )
-    again = f"; trained on again: {total['reused']:,}" if total["reused"] else ""
-    return [f"ledger: {total['generated']:,} decisions generated = {parts}{again}"]
+    """The ledger of all runs, where not everything that was made was trained on, once; how long rows were that were
+    trained on, where the others were not; and what it leaves out."""
+    total, rows = ledger_of(runs, "decisions"), ledger_of(runs, "sequences")
+    notes, left_out = [], sum(map(_uncounted, runs))
+    if total["generated"] != total["trained"] or total["reused"]:
+        parts = " + ".join(
+            f"{total[fate]:,} {fate}" for fate in ("trained", "dropped", "masked", "queued") if total[fate]
+        )
+        again = f"; trained on again: {total['reused']:,}" if total["reused"] else ""
+        notes.append(f"ledger: {total['generated']:,} decisions generated = {parts}{again}")
+    if left_out:
+        notes.append(
+            f"not in the ledger: decisions of {left_out:,} rows that were dropped or left in the queue of a simulated "
+            "pipeline"
+        )
+    elif rows["trained"] and total["trained"]:
+        trained, made = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
+        if abs(trained / made - 1) >= BIAS:
+            notes.append(
+                f"rows trained on have {number(trained)} decisions in the mean, all that were made {number(made)}: "
+                f"{trained / made - 1:+.0%}"
+            )
+    return notes
+
+
+def _uncounted(run: StoredRun) -> int:
+    """Rows whose decisions a run's ledger lacks: of simulated pipelines on tokens, with ledger=trained, or before such
+    rows were made."""
+    if not run.record.get("pipeline_ledger") or "completions" not in run.spec:
+        return 0
+    rows = run.record.get("ledger", {}).get("sequences", {})
+    if run.spec.get("ledger") == "trained":
+        return int(rows["dropped"] + rows["queued"])
+    groups = round(run.record["summary"].get("dropped_groups", 0) * run.record["phases"])
+    return 0 if rows.get("dropped") else groups * int(run.spec["completions"])
 
 
 def on_untrained(found: Grid, score: str) -> list[str]:

@@ -78,3 +78,21 @@ def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(written: Say
     written(lambda demand: lock_step(demand, 2))
     with pytest.raises(UserError, match="lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"):
         find_env("bit-chain")[1].check(spec(lag="written", capacity=2))
+
+
+@pytest.mark.parametrize("lag", ["queue[max_lag=1", "prime_rl[max_off_policy_steps=1"])
+def test_what_a_pipeline_drops_is_in_the_ledger(lag: str) -> None:
+    """Episodes are of one length, so the schedule says all of it; those that were stopped are as long as they were."""
+    simulation: Any = simulation_of(spec(lag=f"{lag},slots=3.0,row_time=3.0,cv=1.5]", steps=8))
+    plan, dropped = simulation.lags.schedule, 0
+    for phase, record in enumerate(simulation):
+        m = record.metrics
+        rows = [[i for i in range(len(plan)) if 0 <= when[i] <= phase] for when in (plan.finished, plan.left)]
+        gone = [i for i in rows[1] if plan.phase[i] == NEVER]
+        assert m["sequences/generated"] == len(rows[0]) and m["sequences/dropped"] == len(gone)
+        made = [sum(int(plan.end[plan.first[i + 1] - 1]) for i in some) for some in (rows[0], gone)]
+        assert [m["decisions/generated"], m["decisions/dropped"]] == made
+        assert m["sequences/queued"] == len(set(rows[0]) - set(rows[1]))
+        assert m["decisions/trained"] == (phase + 1) * BATCH * H
+        dropped = m["decisions/dropped"] / max(1, m["sequences/dropped"])
+    assert dropped == H if lag.startswith("queue") else 0 < dropped < H

@@ -293,13 +293,16 @@ def test_a_simulated_model_has_no_probabilities_and_says_so_in_one_line() -> Non
     assert "\n" not in str(error.value)
 
 
+LOAD = ["slots", "row_time", "cv", "sync_time"]
+
+
 def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_own() -> None:
     from staleharness.lag import LAGS
 
     pipelines = [LAGS[name] for name in LAGS if issubclass(LAGS[name], PipelineLag)]
     assert len(pipelines) >= 18
     for cls in pipelines:
-        assert list(cls.hyper_parameter_types())[-4:] == ["slots", "row_time", "cv", "sync_time"], cls
+        assert list(cls.hyper_parameter_types())[-5:] == [*LOAD, "pace"], cls
     assert (
         read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
     )

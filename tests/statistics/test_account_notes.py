@@ -36,7 +36,15 @@ def made(tmp_path: Path) -> Made:
 
 def notes(*runs: StoredRun, **options: Any) -> list[str]:
     """Those of accounts, in their order."""
-    ours = ("less lag", "mean lag in phases", "ledger: ", "no method beats", "K = ")
+    ours = (
+        "less lag",
+        "mean lag in phases",
+        "ledger: ",
+        "rows trained",
+        "not in the ledger",
+        "no method",
+        "K = ",
+    )
     table = aggregate.table(runs, reps=10, engine="quick", **options)
     return [note for note in table.notes if note.startswith(ours)]
 
@@ -83,6 +91,41 @@ def test_the_ledger_of_a_replay_says_what_returned(made: Made) -> None:
     assert notes(made(said=said), made(seed=1, said=accounts(hist(at7=10)))) == [
         "ledger: 6,010 decisions generated = 5,011 trained + 999 queued; trained on again: 1,234"
     ]
+
+
+def of_pipeline(
+    rows: dict[str, int], decisions: dict[str, int], groups: float, **settings: Any
+) -> dict[str, Any]:
+    """A run on tokens under a simulated pipeline, with its two ledgers; `groups` are dropped in a phase."""
+    nothing = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
+    return {
+        "settings": {"completions": 4, **settings},
+        "said": {"ledger": {"sequences": nothing | rows, "decisions": nothing | decisions},
+                 "pipeline_ledger": {"rows": {}}, "summary": {"dropped_groups": groups}},
+    }  # fmt: skip
+
+
+def test_rows_trained_on_that_are_shorter_than_all_are_said(made: Made) -> None:
+    rows = {"generated": 100, "trained": 80, "dropped": 20}
+    run = of_pipeline(rows, {"generated": 1200, "trained": 800, "dropped": 400}, 5.0)
+    assert notes(made(**run)) == [
+        "ledger: 1,200 decisions generated = 800 trained + 400 dropped",
+        "rows trained on have 10.00 decisions in the mean, all that were made 12.00: -17%",
+    ]
+    alike = of_pipeline(rows, {"generated": 1005, "trained": 800, "dropped": 205}, 5.0)
+    assert len(notes(made("spo", **alike))) == 1
+
+
+def test_decisions_that_the_ledger_lacks_are_said(made: Made) -> None:
+    """Where the run was told not to make them, and of runs from before they were made."""
+    rows = {"generated": 100, "trained": 80, "dropped": 12, "queued": 8}
+    told = of_pipeline(rows, {"generated": 800, "trained": 800}, 0.3, ledger="trained")
+    words = "not in the ledger: decisions of {} rows that were dropped or left in the queue of a simulated pipeline"
+    assert notes(made(**told)) == [words.format(20)]
+    earlier = of_pipeline({"generated": 80, "trained": 80}, {"generated": 800, "trained": 800}, 0.75)
+    assert notes(made("spo", phases=4, **earlier)) == [words.format(12)]
+    nothing = {"generated": 8, "trained": 8}
+    assert notes(made("impala", **of_pipeline(nothing, nothing, 0.0))) == []
 
 
 def untrained(score: float, error: float = 1.0) -> dict[str, Any]:
