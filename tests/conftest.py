@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing import forkserver
 
 import pytest
 
@@ -13,6 +14,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell script starts with `nohup ... &` is born deaf to these, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Whoever needs a fork server first starts it, and all tests of this process share it: it loads what any of them
+    wants of it, or each worker of the others would load that for itself."""
+    rooms = {item.path.parent.name for item in session.items}
+    preload = forkserver.set_forkserver_preload
+
+    def with_all(modules: list[str]) -> None:
+        from staleharness.chain.task import ChainTask
+        from staleharness.control.task import ControlTask
+        from staleharness.language.task import LanguageTask
+        from staleharness.running.runners.local import GRADIENT, WORKER
+
+        kinds = [ChainTask, ControlTask, *([LanguageTask] if "language" in rooms else [])]
+        preload(
+            list(dict.fromkeys([WORKER, GRADIENT, *(n for kind in kinds for n in kind.preload), *modules]))
+        )
+
+    forkserver.set_forkserver_preload = with_all
 
 
 @pytest.fixture
