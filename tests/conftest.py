@@ -16,6 +16,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: tests of processes wait for them most of their time."""
+    from staleharness.running.devices import usable_cores
+
+    return usable_cores() + 1
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Whoever needs a fork server first starts it, and all tests of this process share it: it loads what any of them
     wants of it, or each worker of the others would load that for itself."""
