@@ -1,5 +1,5 @@
 """The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say; and
-docs/leaderboard.md, docs/corrections.md and the map of docs/staleness.md from the published results.
+docs/leaderboard.md, docs/corrections.md and the maps of docs/staleness.md from the published results.
 
     python docs/generate.py
 
@@ -29,7 +29,7 @@ from staleharness.statistics.results import load
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"
-MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/backward_forward -->"
+MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/{} -->"
 
 
 def pages() -> dict[str, str]:
@@ -243,11 +243,13 @@ def main() -> None:
 
 
 def with_map(page: str) -> str:
-    """The page with the map of backward and forward lag between its two marks."""
-    head, begin, rest = page.partition(MAP.format("Begin"))
-    _, end, tail = rest.partition(MAP.format("End"))
-    drawn = sheet("backward_forward", load(PUBLISHED / "backward_forward")).markdown()
-    return f"{head}{begin}\n\n{drawn}\n\n{end}{tail}"
+    """The page with each map of backward and forward lag between its two marks."""
+    for bundle in re.findall(MAP.format("Begin", r"(\w+)"), page):
+        head, begin, rest = page.partition(MAP.format("Begin", bundle))
+        _, end, tail = rest.partition(MAP.format("End", bundle))
+        drawn = sheet("backward_forward", load(PUBLISHED / bundle)).markdown()
+        page = f"{head}{begin}\n\n{drawn}\n\n{end}{tail}"
+    return page
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pandas as pd
 from design import ON_POLICY, Cell
 from fit import histogram, mean_lag
 
+from staleharness.running.fingerprint import same_bits
 from staleharness.running.plan import PlannedRun
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
@@ -34,8 +35,9 @@ class Found:
 
 
 def table(found: Found, cells: Sequence[Cell]) -> pd.DataFrame:
-    """Columns task, method, load, seed, way, `row`'s, and `bits`: whether the run is the recorded one, bit for bit.
-    What is without lag has no load, and the load's seed as all others."""
+    """Columns task, method, load, seed, way, `row`'s, `bits`: whether the run is the recorded one, bit for bit, and
+    `alike`: whether it was made on the same kind of machine, without which bits are not promised. What is without lag
+    has no load, and the load's seed as all others."""
     rows = list(_rows(found, cells))
     frame = pd.DataFrame(rows).drop_duplicates(["task", "method", "load", "seed", "way"])
     return frame.reset_index(drop=True)
@@ -45,14 +47,15 @@ def _rows(found: Found, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         place = {"task": cell.task.env, "method": cell.method, "seed": cell.seed}
         if (run := found.of(cell.on_policy())) is not None:
-            yield place | {"load": "", "way": ON_POLICY, "bits": False} | row(run, cell)
+            yield place | {"load": "", "way": ON_POLICY, "bits": False, "alike": False} | row(run, cell)
         if (real := found.of(cell.recorded())) is None:
             continue
         made = {"recorded": real} | {way: found.of(planned) for way, planned in cell.again(real).items()}
         for way, run in made.items():
             if run is not None:
                 bits = run.record["metrics_sha256"] == real.record["metrics_sha256"]
-                yield place | {"load": cell.load, "way": way, "bits": bits} | row(run, cell)
+                alike = not same_bits(run.record["fingerprint"], real.record["fingerprint"])
+                yield place | {"load": cell.load, "way": way, "bits": bits, "alike": alike} | row(run, cell)
 
 
 def row(run: StoredRun, cell: Cell) -> dict[str, Any]:
