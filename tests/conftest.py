@@ -24,24 +24,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return usable_cores() + 1
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Whoever needs a fork server first starts it, and all tests of this process share it: it loads what any of them
-    wants of it, or each worker of the others would load that for itself."""
-    rooms = {item.path.parent.name for item in session.items}
+@pytest.fixture(autouse=True, scope="session")
+def one_fork_server() -> Iterator[None]:
+    """All tests of this process share the fork server that the first of them starts. It loads what most of them want of
+    it, whoever is the first; not what only language models want, which takes as long again."""
     preload = forkserver.set_forkserver_preload
 
-    def with_all(modules: list[str]) -> None:
-        from staleharness.chain.task import ChainTask
+    def and_more(modules: list[str]) -> None:
         from staleharness.control.task import ControlTask
-        from staleharness.language.task import LanguageTask
         from staleharness.running.runners.local import GRADIENT, WORKER
 
-        kinds = [ChainTask, ControlTask, *([LanguageTask] if "language" in rooms else [])]
-        preload(
-            list(dict.fromkeys([WORKER, GRADIENT, *(n for kind in kinds for n in kind.preload), *modules]))
-        )
+        preload(list(dict.fromkeys([WORKER, GRADIENT, *ControlTask.preload, *modules])))
 
-    forkserver.set_forkserver_preload = with_all
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", and_more)
+        yield
 
 
 @pytest.fixture
