@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing import forkserver
 
 import pytest
 
@@ -13,6 +14,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell script starts with `nohup ... &` is born deaf to these, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: tests of processes wait for them most of their time."""
+    from staleharness.running.devices import usable_cores
+
+    return usable_cores() + 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_fork_server() -> Iterator[None]:
+    """All tests of this process share the fork server that the first of them starts. It loads what most of them want of
+    it, whoever is the first; not what only language models want, which takes as long again."""
+    preload = forkserver.set_forkserver_preload
+
+    def and_more(modules: list[str]) -> None:
+        from staleharness.control.task import ControlTask
+        from staleharness.running.runners.local import GRADIENT, WORKER
+
+        preload(list(dict.fromkeys([WORKER, GRADIENT, *ControlTask.preload, *modules])))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", and_more)
+        yield
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from staleharness.task import all_families
 def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
     named = {module for family in all_families() for module in family.preload}
     assert named and importlib.util.find_spec(local.WORKER) is not None
-    for module in named:
+    for module in (*named, local.GRADIENT):
         if module.startswith("staleharness.language"):
             pytest.importorskip("transformers")
         importlib.import_module(module)

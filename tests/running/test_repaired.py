@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from crash import EVERY, Died, every_crash
+from known_plugins import TABULAR, known
 
 from staleharness.errors import Interrupted, UserError
 from staleharness.running import checkpoint, run
@@ -60,11 +61,18 @@ def result(job: Job) -> tuple[str, Any]:
     return found.record["metrics_sha256"], found.record["scores"]
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    with known(TABULAR):
+        alone = job_of(tmp_path_factory.mktemp("straight"))
+        assert carry_out(alone) == [1, 2, 3, 4, 5]
+        return result(alone)
+
+
 @pytest.fixture
-def straight(tmp_path: Path, job: Job) -> tuple[str, Any]:
-    alone = job_of(tmp_path / "straight")
-    assert alone.run_id == job.run_id and carry_out(alone) == [1, 2, 3, 4, 5]
-    return result(alone)
+def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
+    """What comes of the run where nothing happens to it."""
+    return once
 
 
 def flip(path: Path, place: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from crash import CALLS, EVERY, every_crash
+from known_plugins import TABULAR, known
 from sweeping import environment, wait_until
 
 from staleharness.errors import Interrupted, UserError
@@ -76,11 +77,18 @@ def everything(root: str) -> dict[str, bytes]:
     }
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    with known(TABULAR):
+        alone = job_of(tmp_path_factory.mktemp("straight"))
+        assert carry_out(alone) == [1, 2, 3, 4, 5]
+        return result(alone)
+
+
 @pytest.fixture
-def straight(tmp_path: Path, job: Job) -> tuple[str, Any]:
-    alone = job_of(tmp_path / "straight")
-    assert carry_out(alone) == [1, 2, 3, 4, 5]
-    return result(alone)
+def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
+    """What comes of the run where nothing happens to it."""
+    return once
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from killing import swept
-from known_plugins import known
+from known_plugins import TABULAR, known
 from places import HELPERS
 from sweeping import said, staleharness
 
@@ -24,11 +24,18 @@ from staleharness.store.study import ask
 TOY = HELPERS / "toy_kind.py"
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of five phases, which nobody changes."""
+    out = tmp_path_factory.mktemp("once") / "results"
+    with known(TABULAR):
+        swept(out, plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs)
+    return out
+
+
 @pytest.fixture
-def stored(tmp_path: Path, tabular: Path) -> Path:
-    runs = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs
-    swept(tmp_path / "results", runs)
-    return tmp_path / "results"
+def stored(once: Path, tmp_path: Path, tabular: Path) -> Path:
+    return shutil.copytree(once, tmp_path / "results")
 
 
 def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any) -> StoredRun:

@@ -21,6 +21,7 @@ from ..job import Job
 from ..runner import OUT_OF_MEMORY, Demand, Ended, Event, Progress
 
 WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
+GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: what torch itself loads at a process's first gradient
 GRACE = 10.0  # seconds for a worker to end after its last word
 
 
@@ -49,7 +50,7 @@ class LocalPool:
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Start the fork server deaf to what ends us, so that it outlives the workers it has to report on."""
-        self._context.set_forkserver_preload([WORKER, *modules])
+        self._context.set_forkserver_preload([WORKER, GRADIENT, *modules])
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
         try:
