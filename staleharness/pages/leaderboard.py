@@ -14,6 +14,7 @@ from ..statistics.display import display
 from ..statistics.results import Results, load
 from ..statistics.scores import learning_curve
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
+from ..store.pack import STUDY
 from ..store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
@@ -64,6 +65,9 @@ def leaderboard(folder: Path) -> str:
     """The page, from every bundle in a folder. A bundle that has no answer is named with its reason."""
     boards, without = [], []
     for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
+        if not (path / STUDY).is_file():
+            without.append(f"- {path.name}: its runs are not a sweep's")
+            continue
         results = load(path)
         try:
             boards.append(Board(path.name, results, advise(results)))

@@ -19,6 +19,8 @@ from .stored_run import StoredRun, seal
 from .study import read_study
 from .traces import renamed, traces_of, unpack_trace, write_traces
 
+STUDY = "study.toml"  # in a bundle, what its runs were asked for with
+
 
 def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     """Write the runs of a results folder (of a study, those that it asks for) as a bundle; returns what was done.
@@ -49,7 +51,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
     if target.is_dir():  # what somebody has put beside the tables stays
-        ours = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", "study.toml")
+        ours = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
         shutil.copytree(target, new, symlinks=True, ignore=ours)
     else:
         new.mkdir()
@@ -58,7 +60,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     write_traces(traces, new)
     _write_tables(runs, new, traces, target.name)
     if spec_file is not None:
-        (new / "study.toml").write_bytes(user_path(spec_file).read_bytes())
+        (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     write_json(new / "manifest.json", {
         "files": {name: digest(new / name) for name in (*FILES, *traces)},

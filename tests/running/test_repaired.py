@@ -62,17 +62,20 @@ def result(job: Job) -> tuple[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[str, Any]]:
+    """The run that nothing happens to: its id, and what comes of it."""
     with known(TABULAR):
         alone = job_of(tmp_path_factory.mktemp("straight"))
         assert carry_out(alone) == [1, 2, 3, 4, 5]
-        return result(alone)
+        return alone.run_id, result(alone)
 
 
 @pytest.fixture
-def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
+def straight(once: tuple[str, tuple[str, Any]], job: Job) -> tuple[str, Any]:
     """What comes of the run where nothing happens to it."""
-    return once
+    run_id, found = once
+    assert run_id == job.run_id
+    return found
 
 
 def flip(path: Path, place: int) -> None:
