@@ -113,7 +113,7 @@ class LanguageSpec(TokenSpec):
             "model": "smollm2",
             "prompt_format": "verl",
             "most_steps": 1,
-            "warm_start": 24,
+            "warm_start": 6,
             "steps": 40,
             "prompts": 8,
             "completions": 8,
@@ -122,7 +122,7 @@ class LanguageSpec(TokenSpec):
             "learning_rate": 1e-5,
             "evaluations": 8,
             "evaluation_problems": 64,
-            "threads": 2,
+            "threads": 1,
         },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
         "paper": {
