@@ -1,5 +1,5 @@
 """Lag models that are pipelines: a subclass says in `rules` which settings its own knobs are; how fast rows come is
-said by the same four options everywhere. The simulation runs once, and what the trainer took is the `Schedule`.
+said by the same options everywhere. The simulation runs once, and what the trainer took is the `Schedule`.
 
 Time is counted in training steps, and a row takes its time spread evenly over its decisions.
 """
@@ -31,12 +31,14 @@ class PipelineLag(LagModel):
 
     _: KW_ONLY
     slots: float = 2.0  # rows generated at once, in batches
-    row_time: float = 1.0  # that a row takes in the mean, in training steps
+    row_time: float = 1.0  # that a row takes in the mean, in training steps, where slots are not slow
     cv: float = 0.5  # standard deviation of that time, over its mean
     sync_time: float = 0.0  # until new weights have arrived, in training steps
     pace: Literal["drawn", "length"] = (
         "drawn"  # length: a row takes row_time × its decisions / the most that it may have
     )
+    slow: float = 0.0  # share of the slots that are slow for good, in whole groups
+    slow_factor: float = 1.0  # times as long as in the others a row takes there
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,6 +49,10 @@ class PipelineLag(LagModel):
         self.require(
             "cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes"
         )
+        self.require("slow", 0 <= self.slow <= 1, "from 0 to 1")
+        self.require("slow_factor", 1 <= self.slow_factor <= 1e6, "from 1 to 1e6")
+        kinds = (self.slow > 0) == (self.slow_factor > 1)
+        self.require("slow", kinds, "above 0, and slow_factor above 1, where there are slow slots")
         self.require("sync_time", 0 <= self.sync_time <= 1e6, "from 0 to 1e6")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -66,6 +72,7 @@ class PipelineLag(LagModel):
             "slots": rows_of(self.slots, demand), "workers": 1, "group": demand.rows, "unit": "group",
             "lengths": f"constant:{demand.length}", "token_seconds": decision, "environment": spread,
             "batch": demand.groups * demand.rows, "train_seconds": 1.0, "steps": demand.phases,
+            "slow": self.slow, "slow_factor": self.slow_factor,
             "sync_seconds": self.sync_time, "blocking": False, **rules,
         }  # fmt: skip
         found = Pipeline().changed(settings, self.title())

@@ -21,20 +21,40 @@ def fitted(trace: Path, load: str, capacity: int) -> str:
     There a row takes a lognormal time, and its group is finished with the last of them; here actors finish all rows of
     a group at once. So a row has the time of which the longest of a group's has mean and deviation of the recorded
     groups, in units of a training step; that lasts from when a batch was taken until the version that it led to was
-    announced.
+    announced. Of a load with slow actors the model has slow slots, as many and as slow as in the trace.
     """
     header, rows = read_trace(str(trace))
     real = read_lag(load)
     assert isinstance(real, Async)
     groups = rows.drop_duplicates("group")
     took = (groups["made_at"] - groups["began_at"]).dropna()
+    mean, deviation, slow = took.mean(), took.std(), ""
+    if real.slow and real.spread > 1:
+        mean, deviation, share, factor = two_kinds(took, groups["actor"][took.index], real.actors)
+        slow = f",slow={share:.4g},slow_factor={factor:.4g}"
     step = training_seconds(header["published_at"], rows).mean()
     batch = int((groups["phase"] == 0).sum())
-    mean, deviation = row_times(took.mean() / step, took.std() / step, len(rows) // len(groups))
+    mean, deviation = row_times(mean / step, deviation / step, len(rows) // len(groups))
     return (
         f"queue[capacity={max(1.0, real.queue)},max_lag={capacity - 1},slots={real.actors / batch:.4g},"
-        f"row_time={mean:.4g},cv={deviation / mean:.3g}]"
+        f"row_time={mean:.4g},cv={deviation / mean:.3g}{slow}]"
     )
+
+
+def two_kinds(took: pd.Series, actor: pd.Series, actors: int) -> tuple[float, float, float, float]:
+    """Mean and deviation of the fast actors' times, the share of the actors that are slow, and how many times as long
+    these take.
+
+    Actors, in the order of their mean times, are parted where the next one's is the most times as long; those that
+    finished nothing are slow. Both kinds have one coefficient of variation, of all times over the means of their kinds.
+    """
+    means = took.groupby(actor).mean().sort_values()
+    fast = 1 + int(np.argmax(np.diff(np.log(means))))
+    kind = actor.isin(means.index[fast:])
+    mean, late = took.groupby(kind).mean()
+    over = took / took.groupby(kind).transform("mean")
+    cv = np.sqrt(((over - 1) ** 2).sum() / (len(over) - 2))
+    return mean, cv * mean, 1 - fast / actors, late / mean
 
 
 def row_times(mean: float, deviation: float, rows: int) -> tuple[float, float]:

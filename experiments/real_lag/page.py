@@ -46,8 +46,9 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "Two tasks, three methods at one learning rate each, one machine that other work shared. A pair is a seed, and "
         "differences much smaller than the margin cannot be seen with so few. The real actors are paced by stated "
         "seconds (`delay`, `train`), so that the load decides about lag, not the machine; lag that swings with that of "
-        "a cluster is not in here. The pipeline is fitted with two numbers of a recording, mean and deviation of a "
-        "row's time: actors of two speeds are one broad distribution to it.",
+        "a cluster is not in here. The pipeline is fitted with a few numbers of a recording: mean and deviation of "
+        "a row's time and, with slow actors, how many are slow and by what factor; of what else tells "
+        "actors apart it knows nothing.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 

@@ -17,7 +17,11 @@ MOST_ROWS = 20_000_000  # of one simulation, which keeps them all
 @dataclass(frozen=True)
 class Pipeline:
     """A row is one trajectory or completion; a group is the rows of one prompt, trained together; a batch is what the
-    trainer takes for one step, after which the policy has a new version. Times are in seconds."""
+    trainer takes for one step, after which the policy has a new version. Times are in seconds.
+
+    Slow slots are slow for good, as workers on other hardware are. With unit=group or batch they come in whole units,
+    each of which keeps its slots, so that the rows of a group are slow together; with unit=row a group may have both.
+    """
 
     # Generation
     slots: int = 64  # rows generated at once, over all workers
@@ -28,6 +32,8 @@ class Pipeline:
     token_seconds: float = 0.02  # a decision takes
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
     unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
+    slow: float = 0.0  # share of the slots, the last ones
+    slow_factor: float = 1.0  # times as long as in the others a row takes there
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
@@ -80,6 +86,8 @@ class Pipeline:
         self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
+        self._require("slow", 0 <= self.slow <= 1, "from 0 to 1")
+        self._require("slow_factor", 1 <= self.slow_factor < math.inf, "1 or above")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
         self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
         if self.full == "drop_oldest" and self.order != "completed":
@@ -90,6 +98,14 @@ class Pipeline:
             raise UserError(f"window={self.window} needs order=window, not {self.order}")
         if self.stop and (self.max_lag is None or self.stale not in ("drop", "recycle")):
             raise UserError("stop=true needs a max_lag, and stale=drop or recycle")
+        if (self.slow > 0) != (self.slow_factor > 1):
+            raise UserError("slow, above 0, and slow_factor, above 1, go together")
+        if self.slow:
+            whole = self.slots % self.unit_rows == 0
+            self._require("slots", whole, f"a multiple of {self.unit_rows} where some are slow")
+            some = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
+            units = self.slots // self.unit_rows
+            self._require("slow", some, f"some and not all of {units} units of {self.unit_rows} slots, or 1")
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")
@@ -106,6 +122,11 @@ class Pipeline:
     def unit_rows(self) -> int:
         """Rows of the unit in which slots are given out."""
         return {"row": 1, "group": self.group, "batch": self.batch}[self.unit]
+
+    @property
+    def slow_slots(self) -> int:
+        """In whole units, rounded."""
+        return round(self.slow * (self.slots // self.unit_rows)) * self.unit_rows
 
     def changed(self, values: Mapping[str, Any], where: str = "SET") -> Pipeline:
         """With some settings changed. Raises `UserError` for a bad name or value."""

@@ -29,6 +29,8 @@ class Slots:
         self.group, self.unit = pipeline.group, pipeline.unit_rows
         self.recompute = pipeline.recompute_seconds
         self.count = pipeline.slots
+        slow = pipeline.slow_slots
+        self.pace = [1.0] * (self.count - slow) + [pipeline.slow_factor] * slow  # of each slot
         self.version = 0  # of the weights here
         self.horizon = inf  # when something else happens
         self.offset = 0.0  # seconds that generation has stood still
@@ -60,7 +62,8 @@ class Slots:
     def advance(self) -> None:
         """Let rows finish, and others begin in their place, for as long as nothing else happens."""
         rows, row_in, left, made = self.rows, self.row, self.left, self.log.made
-        seconds, single, group = self.work.seconds, self.unit == 1, self.group
+        seconds, pace = self.work.seconds, self.pace
+        single, group = self.unit == 1, self.group
         while self.paused_at is None and rows and rows[0][0] + self.offset < self.horizon:
             finish, slot = rows[0]
             now = finish + self.offset
@@ -74,7 +77,7 @@ class Slots:
                 self.quota -= 1
                 row_in[slot] = begun
                 self.log.begin(slot, now, self.version)
-                heapreplace(rows, (finish + seconds[begun], slot))
+                heapreplace(rows, (finish + seconds[begun] * pace[slot], slot))
                 continue
             self.account(now)
             heappop(rows)
@@ -102,7 +105,7 @@ class Slots:
             slot = self.free.popleft()
             self.row[slot] = begun
             self.log.begin(slot, now, self.version)
-            heappush(self.rows, (now - self.offset + self.work.seconds[begun], slot))
+            heappush(self.rows, (now - self.offset + self._takes(begun), slot))
 
     def pause(self, now: float) -> None:
         """Generation stands still."""
@@ -134,7 +137,7 @@ class Slots:
             cut[row] = done
             self.log.changes.append((row, done, self.version))
             if self.recompute:
-                left = (tokens[row] - done) * self.work.seconds[row] / tokens[row]
+                left = (tokens[row] - done) * self._takes(row) / tokens[row]
                 unfinished = max(0.0, finish - clock - left)  # of the cache that it was building already
                 self.seconds["recompute"] += self.recompute * done - unfinished
                 finish = clock + left + self.recompute * done
@@ -197,9 +200,13 @@ class Slots:
                  for f, s in self.rows}  # fmt: skip
         return found | dict(self.again) | self.stopped
 
+    def _takes(self, row: int) -> float:
+        """Seconds from its first decision to its last, in the slot that it is in."""
+        return self.work.seconds[row] * self.pace[self.log.slot[row]]
+
     def _done(self, row: int, left: float) -> int:
         """Decisions of a row that are made when it will take `left` seconds more."""
-        tokens, seconds = self.work.tokens[row], self.work.seconds[row]
+        tokens, seconds = self.work.tokens[row], self._takes(row)
         return min(tokens, max(0, int(tokens * (1 - left / seconds)))) if seconds else 0
 
     def _admit(self) -> bool:
@@ -221,7 +228,7 @@ class Slots:
         slot = self.free.popleft()
         self.row[slot] = row
         self.log.slot[row] = slot
-        left = self.work.seconds[row] * (1 - done / self.work.tokens[row])
+        left = self._takes(row) * (1 - done / self.work.tokens[row])
         if done:
             self.log.changes.append((row, done, self.version))
             self._cut[row] = done

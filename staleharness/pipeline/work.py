@@ -1,4 +1,4 @@
-"""What there is to do: the length of each row, and how long it takes, drawn group by group."""
+"""What there is to do: the length of each row, and how long it takes where slots are not slow, drawn group by group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Work:
         self._at = 0
         self._again: deque[int] = deque()  # groups whose rows are generated once more
 
-    def more(self, version: int) -> None:
+    def more(self, version: int = 0) -> None:
         """One more group, which begins with a version: a recycled one if there is any, with its lengths, or else a new
         one."""
         if self.asked is not None:

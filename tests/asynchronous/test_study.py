@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from places import ROOT
 from scipy import stats
 
 from staleharness.lag import read_lag
+from staleharness.schedule import Demand
 from staleharness.store.stored_run import StoredRun
 from staleharness.trace import written
 
@@ -35,11 +36,13 @@ def study() -> Iterator[SimpleNamespace]:
             del sys.modules[name]
 
 
-def trace(path: Path) -> Path:
-    """Steps of two seconds, of which training takes one and a half; groups that take one second or three, four of them
-    a batch, of two rows each."""
+def trace(
+    path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.0 if place % 2 else 3.0
+) -> Path:
+    """Steps of two seconds, of which training takes one and a half; groups that take one second or three, or as many
+    as is said of (phase, place), four of them a batch, of two rows each."""
     lines = [(phase, place) for phase in range(5) for place in range(4) for _ in range(2)]
-    took = [1.0 if place % 2 else 3.0 for _, place in lines]
+    took = [seconds(*line) for line in lines]
     rows = pd.DataFrame([
         {
             "row": i, "group": i // 2, "actor": place, "nth": phase, "fate": "trained", "phase": phase, "place": place,
@@ -67,6 +70,50 @@ def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(
     )
     assert drawn.mean() == pytest.approx(2.0 / 1.5, rel=5e-3)
     assert drawn.std() == pytest.approx(np.std([1, 3] * 10, ddof=1) / 1.5, rel=2e-2)
+
+
+def test_slow_actors_of_the_trace_are_slow_slots(study: SimpleNamespace, tmp_path: Path) -> None:
+    """Actor 1 takes 12 ± 4 seconds and the others 3 ± 1: one deviation over the mean, but for the degrees of freedom.
+    A fifth actor finished nothing."""
+    path = trace(
+        tmp_path / "t.parquet", lambda phase, place: (3.0 + phase % 3 - 1) * (4 if place == 1 else 1)
+    )
+    model: Any = read_lag(study.fit.fitted(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
+    assert (model.slots, model.slow, model.slow_factor) == (1.25, 0.4, 4.0)
+    times = [3.0 + phase % 3 - 1 for phase in range(5)]
+    mean, deviation = np.mean(times), np.std(times) * np.sqrt(20 / 18)
+    row, spread = study.fit.row_times(mean / 1.5, deviation / 1.5, 2)
+    assert (model.row_time, model.cv) == (pytest.approx(row, rel=1e-3), pytest.approx(spread / row, rel=1e-2))
+    plain: Any = read_lag(study.fit.fitted(path, "async[actors=5,delay=1.0,spread=4.0]", 16))
+    assert (plain.slow, plain.slow_factor) == (0.0, 1.0)
+
+
+def simulated(text: str, demand: Demand) -> list[float]:
+    """Share of the decisions that are trained on, by lag."""
+    plan = read_lag(text).schedule(demand)
+    rows = plan.phase >= 0
+    counts = np.bincount((plan.phase - plan.oldest)[rows], plan.lengths[rows])
+    return (counts / counts.sum()).tolist()
+
+
+@pytest.mark.parametrize("task", [0, 1], ids=["Hopper", "word-problems"])
+def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespace, task: int) -> None:
+    """On published traces. One kind is 0.4 to 1.5 phases away, two are 0.03 to 0.5."""
+    found = study.collect.Found.below(ROOT / "results" / "reference" / "real_lag")
+    cells = study.design.cells(study.design.SCALES["small"][task : task + 1], range(2))
+    slow = [cell for cell in cells if cell.load == "slow actors"]
+    assert len(slow) == 6
+    for cell in slow:
+        real, load = found.of(cell.recorded()), cell.task.loads[cell.load]
+        demand = cell.recorded().spec.demand
+        one, two = (
+            study.compare.distance(
+                simulated(study.fit.fitted(real.trace, text, study.design.CAPACITY), demand),
+                study.fit.histogram(real),
+            )
+            for text in (load.replace(f"slow={read_lag(load).slow}", "slow=0"), load)
+        )
+        assert two < 0.6 * one, cell
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(2.0, 0.3), (0.5, 0.6)])

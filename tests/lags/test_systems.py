@@ -276,6 +276,12 @@ def test_a_rule_that_starves_the_trainer_is_one_line_with_the_time() -> None:
         "areal[eta=inf]": "LAG=areal: eta=inf is not finite|eta=Infinity is not finite|is not finite",
         "areal[cv=-1]": "cv must be from 0 to 10",
         "areal[row_time=0]": "row_time must be from 1e-6 to 1e6",
+        "areal[slow=1.5]": "areal: slow must be from 0 to 1, not 1.5",
+        "areal[slow=0.5,slow_factor=0.5]": "areal: slow_factor must be from 1 to 1e6, not 0.5",
+        "areal[slow=0.5]": "areal: slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.5",
+        "areal[slow_factor=2.0]": "slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.0",
+        "areal[slow=0.01,slow_factor=2.0]": "slow must be some and not all of 32 units of 1 slots, or 1, not 0.01",
+        "cleanba[slow=0.5,slow_factor=2.0,slots=2.5]": "slots must be a multiple of 16 where some are slow, not 40",
         "areal[etta=2]": "unknown option 'etta'; did you mean 'eta'?",
         "arael": "did you mean 'areal'?",
         "prime_rl[on_stale=drop]": "on_stale=drop is not one of drop_group, drop_sample",
@@ -302,7 +308,7 @@ def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_
     pipelines = [LAGS[name] for name in LAGS if issubclass(LAGS[name], PipelineLag)]
     assert len(pipelines) >= 18
     for cls in pipelines:
-        assert list(cls.hyper_parameter_types())[-5:] == [*LOAD, "pace"], cls
+        assert list(cls.hyper_parameter_types())[-7:] == [*LOAD, "pace", "slow", "slow_factor"], cls
     assert (
         read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
     )
