@@ -15,8 +15,8 @@ LARGE = 300_000  # numbers: long enough to copy that a writer comes in between
 
 
 def read(board: Board, channel: Connection, seconds: float) -> None:
-    """Read for some time, on a busy machine until it was a race; (reads, versions seen, reads whose numbers were not all
-    of one version, steps back)."""
+    """Read for some time, on a busy machine until it was a race; (reads, versions seen, reads whose numbers were not
+    all of one version, steps back)."""
     torch.set_num_threads(1)
     channel.send("ready")
     reads, torn, back, last = 0, 0, 0, -1
