@@ -15,6 +15,7 @@ from ..statistics.results import Results, load
 from ..statistics.scores import learning_curve
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..store.pack import STUDY
+from ..store.packed import is_packed
 from ..store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
@@ -65,7 +66,7 @@ def leaderboard(folder: Path) -> str:
     """The page, from every bundle in a folder. A bundle that has no answer is named with its reason."""
     boards, without = [], []
     for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
-        if not (path / STUDY).is_file():
+        if is_packed(path) and not (path / STUDY).is_file():
             without.append(f"- {path.name}: its runs are not a sweep's")
             continue
         results = load(path)

@@ -22,5 +22,5 @@ def lengths(groups: int = 8192, **settings: Any) -> NDArray[np.float64]:
     """A sample of lengths, of another seed than any pipeline here."""
     work = Work(Pipeline(**settings), 12345)
     for _ in range(groups):
-        work.more()
+        work.more(0)
     return np.array(work.tokens, dtype=float)

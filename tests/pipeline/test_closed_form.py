@@ -175,7 +175,7 @@ def listed(
     settings = {"batch": 64, "group": 8, "lengths": f"lognormal[mean={MEAN},cv={cv}]", "environment": APART}
     work = Work(Pipeline(**settings), seed)
     for _ in range(8 * (steps + 64)):
-        work.more()
+        work.more(0)
     seconds = np.array(work.seconds).reshape(-1, unit)
     free = [0.0] * ((1 + lag) * 64 // unit)
     starts = []

@@ -48,7 +48,7 @@ def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
             queue, training = queue[pipeline.batch :], True
             heapq.heappush(events, (now + pipeline.train_seconds, 0, "step", -1))
         while under_way < pipeline.slots and begun < (version + 1 + pipeline.cap) * pipeline.batch:  # type: ignore[operator]
-            work.more()
+            work.more(0)
             began.append(version)
             heapq.heappush(events, (now + work.seconds[begun], 1, "row", begun))
             begun, under_way = begun + 1, under_way + 1

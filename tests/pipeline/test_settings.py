@@ -103,10 +103,10 @@ def test_a_file_that_holds_no_lengths(tmp_path: Path, name: str, content: str, w
 def test_long_rows_are_cut_and_each_row_takes_its_time() -> None:
     work = Work(Pipeline(lengths="lognormal[mean=1000,cv=2]", max_tokens=1500, environment="constant:3"), 0)
     for _ in range(200):
-        work.more()
+        work.more(0)
     assert max(work.tokens) == 1500 and min(work.tokens) >= 1
     assert work.seconds == pytest.approx([3 + 0.02 * n for n in work.tokens])
     before = work.tokens[8:16]
     work.recycle(1)
-    work.more()
+    work.more(0)
     assert work.tokens[-8:] == before
