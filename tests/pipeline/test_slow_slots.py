@@ -12,6 +12,7 @@ from staleharness.pipeline.ledger import ledger
 from staleharness.pipeline.log import Record
 from staleharness.pipeline.settings import Pipeline
 from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import Demand
 
 
@@ -108,3 +109,15 @@ def test_throughput_is_that_of_both_kinds() -> None:
     record = simulate(pipeline(train_seconds=0.0, steps=200))
     rate = 200 * 16 / record.seconds
     assert rate == pytest.approx(2 * 4 + 6 * 4 / 3, rel=0.01)
+
+
+def test_rows_that_take_as_long_as_they_are_take_longer_in_slow_slots() -> None:
+    """Where all are of the longest length, that is the model whose rows take a constant time."""
+    demand = Demand(phases=20, groups=4, rows=2, length=40, seed=0)
+    kinds = "row_time=1.7,slow=0.5,slow_factor=2.6"
+    paced = read_lag(f"queue[{kinds},pace=length]")
+    assert isinstance(paced, PipelineLag)
+    found = paced.paced(demand, lambda group, version: [40, 40])
+    drawn = read_lag(f"queue[{kinds},cv=0]").schedule(demand)
+    np.testing.assert_array_equal(found.phase, drawn.phase)
+    np.testing.assert_array_equal(found.version, drawn.version)
