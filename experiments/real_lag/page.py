@@ -165,7 +165,8 @@ def _score_table(found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
     note = (
         "Differences of final scores, in shares of what learning gains without lag; Student's intervals over seeds, "
         f"each the mean over methods. *The same within the margin*: the 90 % interval lies within ± {MARGIN:.0%} (two "
-        "one-sided tests at 5 %); the smallest margin is the one with which they would be."
+        "one-sided tests at 5 %); the smallest margin is the one with which they would be. The intervals are not "
+        f"corrected for their number: of {len(found)} some {len(found) / 20:.0f} would leave zero out by chance."
     )
     return "\n".join([*lines, "", note])
 
