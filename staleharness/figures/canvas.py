@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGE, COLUMN = 7.0, 3.5  # inches
 NARROWEST = 1.6  # inches: the least width of a panel
+LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches of each beyond them
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
 INK, FAINT = "#222222", "#6B6B6B"
 SETTINGS: dict[str, Any] = {
@@ -202,6 +203,9 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     }
     lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
+    # Panels leave room for a short legend; what a longer one needs must not be taken from them.
+    beyond = max(0, math.ceil(len(names) / per_row) - LEGEND_ROWS)
+    figure.set_figheight(figure.get_figheight() + beyond * LEGEND_ROW)
     # matplotlib fills columns; people read rows.
     looks = {label: looks[label] for i in range(per_row) for label in list(looks)[i::per_row]}
     handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
@@ -211,7 +215,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
         loc="outside lower left",
         ncols=per_row,
         frameon=False,
-        handlelength=1.4,
+        handlelength=1.4 if len({s.colour for s in looks.values()}) == len(looks) else 2.4,  # to see dashes
         columnspacing=1.4,
     )
     for line, text, look in zip(made.get_lines(), made.get_texts(), looks.values(), strict=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from PIL import Image
 
 from staleharness.figures import canvas
 from staleharness.figures.marks import say_same
-from staleharness.figures.palette import Style
+from staleharness.figures.palette import Style, styles
+from staleharness.statistics.table import Table
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,16 @@ def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
     assert after.mode == "P" and after.text == {"Source": "from here"} and after.size == before.size
     apart = np.abs(np.asarray(before.convert("RGB"), float) - np.asarray(after.convert("RGB"), float))
     assert apart.mean() < 1 and apart.max() < 40
+
+
+def test_a_long_legend_takes_no_room_from_the_panels() -> None:
+    settings = {"sizes": [(32, 64)], "dates": ["2026-11-22"]}
+    table = cast("Table", SimpleNamespace(draft=False, settings=settings))
+
+    def height_of_a_panel(methods: int) -> float:
+        looks = styles(f"method {i}" for i in range(methods))
+        with canvas.panels("t", "s", "ab", table=table, columns=1, height=1.45, width=3.5) as (figure, axes):
+            canvas.legend(figure, looks)
+        return float(axes[0].get_position().height * figure.get_figheight())
+
+    assert height_of_a_panel(27) == pytest.approx(height_of_a_panel(6), rel=0.1)
