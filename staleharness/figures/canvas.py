@@ -204,7 +204,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
     # Panels leave room for a short legend; what a longer one needs must not be taken from them.
-    beyond = max(0, math.ceil(len(names) / per_row) - LEGEND_ROWS)
+    beyond = max(0, math.ceil(len(names) / max(1, per_row)) - LEGEND_ROWS)
     figure.set_figheight(figure.get_figheight() + beyond * LEGEND_ROW)
     # matplotlib fills columns; people read rows.
     looks = {label: looks[label] for i in range(per_row) for label in list(looks)[i::per_row]}
