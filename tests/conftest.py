@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from multiprocessing import forkserver
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell script starts with `nohup ... &` is born deaf to these, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Where tests write, in memory if there is room: whatever is published is synced, thousands of times, and a disk takes
+# milliseconds for each.
+MEMORY = Path("/dev/shm")
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.hookimpl(optionalhook=True)
