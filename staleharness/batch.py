@@ -33,11 +33,14 @@ class Rollout:
     final_obs: Tensor  # [M, D]
     final_row: Tensor  # [M] int64
     final_step: Tensor  # [M] int64
+    # V(s) by the critic of the version that acted, at each decision and at `final_obs`; nothing where it kept none.
+    behaviour_value: Tensor  # [B, T, 1] or [B, T, 0]
+    final_value: Tensor  # [M, 1] or [M, 0]
 
     def rows(self, index: Tensor) -> Rollout:
         """The rows at `index` [R] (sorted), in that order."""
         keep = (self.final_row[:, None] == index[None, :]).nonzero()
-        cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step")}
+        cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step", "final_value")}
         dense = {
             f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")
         }

@@ -164,7 +164,7 @@ def test_the_same_spec_has_the_same_id_for_ever() -> None:
 OTHER: dict[str, Any] = {
     "env": "Ant-v5", "algorithm": "vaco", "hyper": {"a": 0.2}, "lag": "fixed:1", "mechanism": "replay",
     "assignment": "episode", "density": "mixture", "observation_statistics": "frozen", "hidden": (32,),
-    "step_size": "ess", "device": "cuda", "discount": 0.9, "gae_lambda": 0.9,
+    "step_size": "ess", "device": "cuda", "discount": 0.9, "gae_lambda": 0.9, "value_function": "behaviour",
 }  # fmt: skip
 
 

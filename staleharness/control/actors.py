@@ -12,7 +12,7 @@ from torch import Tensor
 from ..simulator.buffer import Version
 from .moments import CLIP
 from .networks import MIN_ROWS, views_of
-from .policy import MLPPolicy
+from .policy import MLPPolicy, scaled
 
 
 class Actors:
@@ -69,12 +69,12 @@ class Actors:
 
 
 def mixture_logp(
-    policy: MLPPolicy, versions: list[Version], weights: list[float], obs: Tensor, action: Tensor
+    policy: MLPPolicy, versions: list[Version], shares: list[float], obs: Tensor, action: Tensor
 ) -> Tensor:
-    """log Σ_k m_k π_k(a|s) over `versions` with probabilities `weights`, for [N, D] and [N, A] (VACO, eq. 1)."""
+    """log Σ_k m_k π_k(a|s) over `versions` with probabilities `shares`, for [N, D] and [N, A] (VACO, eq. 1)."""
     terms = []
-    for version, weight in zip(versions, weights, strict=True):
-        x = ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-CLIP, CLIP)
-        mean, log_std = policy.actor(views_of(version.tensors["actor"], policy.actor_shapes), x)
-        terms.append(policy.density.logp(action, mean, log_std) + math.log(weight))
+    for version, share in zip(versions, shares, strict=True):
+        weights = views_of(version.tensors["actor"], policy.actor_shapes)
+        mean, log_std = policy.actor(weights, scaled(version, obs))
+        terms.append(policy.density.logp(action, mean, log_std) + math.log(share))
     return torch.logsumexp(torch.stack(terms), 0) if len(terms) > 1 else terms[0]

@@ -76,7 +76,7 @@ class Collector:
 
         record, episodes = self._roll(buffer, phase, next_versions)
         mixture = self._mixture(buffer, phase, record) if self.spec.density == "mixture" else None
-        return record.rollout(buffer, mixture), episodes
+        return self._written(record, buffer, mixture), episodes
 
     def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> tuple[Rollout, Episodes]:
         """The `nth` time that every environment is rolled for `num_steps`, with what `versions` says."""
@@ -84,7 +84,11 @@ class Collector:
         asked = versions(0, np.zeros(self.size, dtype=np.bool_))
         self.assigned = self.assigned if asked is None else asked
         record, episodes = self._roll(buffer, nth, versions)
-        return record.rollout(buffer, None), episodes
+        return self._written(record, buffer), episodes
+
+    def _written(self, record: _Record, buffer: PolicyBuffer, mixture: Tensor | None = None) -> Rollout:
+        versions = {v: self._as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
+        return record.rollout(versions, mixture, self.policy)
 
     def _begin(self, nth: int) -> None:
         if self.spec.reset_each_phase and nth > 0:
@@ -222,11 +226,11 @@ class _Record:
         rows = np.flatnonzero(cut)
         self.final.append((next_obs[rows].astype(np.float32), rows, t))
 
-    def rollout(self, buffer: PolicyBuffer, mixture: Tensor | None) -> Rollout:
-        """What was written, by rows. `mixture` [T, N]: log-probabilities in place of the acting version's own."""
+    def rollout(self, versions: dict[int, Version], mixture: Tensor | None, policy: MLPPolicy) -> Rollout:
+        """What was written, by rows. `versions`: those that acted. `mixture` [T, N]: log-probabilities in place of the
+        acting version's own."""
         tensor = self.tensor
-        steps = {v: buffer[v].gradient_step for v in np.unique(self.version).tolist()}
-        step_of = np.vectorize(steps.__getitem__, otypes=[np.int64])
+        step_of = np.vectorize(lambda v: versions[v].gradient_step, otypes=[np.int64])
         action, mean, log_std = tensor(self.action), tensor(self.mean), tensor(self.log_std)
         by_time = {
             "obs": tensor(self.obs),
@@ -240,12 +244,29 @@ class _Record:
             "terminated": tensor(self.terminated),
             "truncated": tensor(self.truncated),
         }
+        obs, rows, steps = (
+            np.concatenate(parts)
+            for parts in zip(*((o, r, np.full(len(r), t)) for o, r, t in self.final), strict=True)
+        )
+        by_time["behaviour_value"] = _values(policy, versions, by_time["obs"], self.version)
         return Rollout(
             **{name: value.transpose(0, 1).contiguous() for name, value in by_time.items()},
-            final_obs=tensor(np.concatenate([obs for obs, _, _ in self.final])),
-            final_row=tensor(np.concatenate([rows for _, rows, _ in self.final])),
-            final_step=tensor(np.concatenate([np.full(len(rows), t) for _, rows, t in self.final])),
+            final_obs=tensor(obs),
+            final_row=tensor(rows),
+            final_step=tensor(steps),
+            final_value=_values(policy, versions, tensor(obs), self.version[steps, rows]),
         )
+
+
+def _values(
+    policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, version: NDArray[np.int64]
+) -> Tensor:
+    """V [..., 1] of observations [..., D] by the critics of the versions [...]; [..., 0] where they kept none."""
+    values = obs.new_empty((*version.shape, int(policy.with_critic)))
+    for v in versions if policy.with_critic else ():
+        mine = torch.from_numpy(version == v).to(obs.device)
+        values[mine, 0] = policy.values_then(versions[v], obs[mine])
+    return values
 
 
 def _drawn(

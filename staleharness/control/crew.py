@@ -136,14 +136,14 @@ def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) ->
     """Groups one under the other, written down as one vector of environments would have been."""
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
-    finals = {name: getattr(rollout, name)[order] for name in ("final_obs", "final_row", "final_step")}
-    dense = {f.name: getattr(rollout, f.name) for f in fields(rollout)} | finals
+    columns = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
+    finals = {name: column[order] for name, column in columns.items() if name.startswith("final_")}
     episodes = Episodes([], [])
     for group in groups:
         episodes.returns += group.episodes.returns
         episodes.lengths += group.episodes.lengths
     returns = torch.cat([group.returns for group in groups], 1)
-    return Consumed(Rollout(**dense), returns, episodes, flow, kept)
+    return Consumed(Rollout(**columns | finals), returns, episodes, flow, kept)
 
 
 def as_plain(group: Group) -> dict[str, Any]:

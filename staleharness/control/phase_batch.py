@@ -59,18 +59,25 @@ class PhaseBatch:
         self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None
     ) -> Trajectories:
         """What `Algorithm.targets` is shown of `rows` [R] (all by default), given the learner's log-probabilities
-        and values [R, T] there. The next observation's value is the next column's, except where the rollout
-        recorded another observation."""
+        and values [R, T] there; where versions kept their critics, these take the place of the learner's values. The
+        next observation's value is the next column's, except where the rollout recorded another observation."""
         rollout = self.rollout
+        index: Tensor | slice
+        found: Tensor | slice
         if rows is None:
-            index: Tensor | slice = slice(None)
+            index = found = slice(None)
             obs, row, step = rollout.final_obs, rollout.final_row, rollout.final_step
         else:
             index = rows
             match = (rollout.final_row[:, None] == rows[None, :]).nonzero()
-            obs, row, step = rollout.final_obs[match[:, 0]], match[:, 1], rollout.final_step[match[:, 0]]
+            found, row = match[:, 0], match[:, 1]
+            obs, step = rollout.final_obs[found], rollout.final_step[found]
+        if rollout.behaviour_value.shape[-1] > 0:
+            value, at_ends = rollout.behaviour_value[index][..., 0], rollout.final_value[found][:, 0]
+        else:
+            at_ends = policy.values_now(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
-        next_value[row, step] = policy.values_now(obs)
+        next_value[row, step] = at_ends
         return Trajectories(
             reward=self.reward[index],
             discount=self.discount[index],

@@ -43,10 +43,16 @@ class Pull(NamedTuple):
     log_std: Tensor | None = None  # [A], likewise
 
 
+def scaled(version: Version, obs: Tensor) -> Tensor:
+    """Observations [N, D] as a version sees them."""
+    return ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-CLIP, CLIP)
+
+
 def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
     """The policy that a run begins with, for environments like these."""
     obs_dim = int(math.prod(env.single_observation_space.shape or ()))
-    return MLPPolicy(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device)
+    with_critic = spec.value_function == "behaviour"
+    return MLPPolicy(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device, with_critic)
 
 
 class MLPPolicy:
@@ -62,8 +68,11 @@ class MLPPolicy:
         hidden: tuple[int, ...],
         seed: int,
         device: str = "cpu",
+        with_critic: bool = False,
     ) -> None:
-        """`actions`: what they are drawn from; a number stands for normals of so many dimensions."""
+        """`actions`: what they are drawn from; a number stands for normals of so many dimensions. `with_critic`:
+        versions take their critic along."""
+        self.with_critic = with_critic
         self.density: Distribution = Gaussian(actions) if isinstance(actions, int) else actions
         self.obs_dim, self.act_dim, self.hidden = obs_dim, self.density.outputs, hidden
         self.device = torch.device(device)
@@ -142,6 +151,12 @@ class MLPPolicy:
         return network(self.critic_weights, self.normalise(obs)).squeeze(-1)
 
     @torch.no_grad()
+    def values_then(self, version: Version, obs: Tensor) -> Tensor:
+        """V [N] of raw observations [N, D] by a version's own critic and statistics."""
+        critic = views_of(version.tensors["critic"], self.critic_shapes)
+        return network(critic, scaled(version, obs)).squeeze(-1)
+
+    @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
         return self.density.logp(action, *self.actor_with(actor_flat, obs))
@@ -163,4 +178,6 @@ class MLPPolicy:
             "mean": self.mean.clone(),
             "inverse_std": self.inverse_std.clone(),
         }
+        if self.with_critic:
+            tensors["critic"] = self.flat[self.actor_size :].clone()
         return Version(phase, gradient_step, tensors)

@@ -30,6 +30,8 @@ class ControlSpec(RunSpec):
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
     # of past versions: their own, today's, or those of the first phase
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
+    # whose critic values what past versions did: today's, or that of the version that acted
+    value_function: Literal["learner", "behaviour"] = later("learner", before="learner")
     reset_each_phase: bool = False  # whether episodes begin anew in each phase
     envs_per_actor: int = later(1, before=1)  # that one actor steps together, where a schedule says who acts
 

@@ -45,16 +45,16 @@ def test_a_word_that_nothing_holds_is_said(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("after", "code", "said"),
     [
-        ("np.power(self.decay, 2.0 * np.arange(", 0, "caught by tests/lags/test_models.py::test_"),
-        ("np.power(self.decay, 1.0 * np.arange(", 1, "SURVIVED"),
-        ("np.power(self.decay, (np.arange(", 1, "no answer"),
+        ("np.power(self.decay, 2.0 * lag)", 0, "caught by tests/lags/test_models.py::test_"),
+        ("np.power(self.decay, 1.0 * lag)", 1, "SURVIVED"),
+        ("np.power(self.decay, (lag)", 1, "no answer"),
     ],
     ids=["caught", "survived", "broken"],
 )
 def test_a_change_is_caught_or_survives(
     after: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    geometric, before = "staleharness/lags/geometric.py", "np.power(self.decay, np.arange("
+    geometric, before = "staleharness/lags/geometric.py", "np.power(self.decay, lag)"
     change = Mutant(geometric, before, after, "decay", "tests/lags/test_models.py")
     monkeypatch.setattr("run.read", lambda: [change])
     assert main(["--jobs", "1"]) == code
