@@ -153,10 +153,11 @@ bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B m
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## the pages made from code: methods, settings, lag models, leaderboard, corrections
+docs: $(STAMP) ## what is made from code: methods, settings, lag models, leaderboard, corrections, time per step
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
+	@$(PYTHON) docs/time_per_step.py
 
 lint: $(STAMP) ## style, layout and who imports whom
 	@$(PYTHON) -m ruff check --quiet .

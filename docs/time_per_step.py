@@ -1,0 +1,94 @@
+"""docs/time_per_step.png and its table in docs/pipeline.md: seconds a step over the length of rows, under several caps.
+
+    python docs/time_per_step.py
+
+Simulated anew each time, in about ten seconds. A test asserts that the committed table is what this writes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from staleharness.figures.canvas import FAINT, INK, TITLE, drawing, few_colours, to_bytes
+from staleharness.figures.palette import MARKERS
+from staleharness.pipeline.caps import Cap, over_caps
+from staleharness.pipeline.settings import Pipeline
+
+HERE = Path(__file__).resolve().parent
+LENGTHS = (250, 500, 1000, 2000, 4000)  # decisions of a row, in the mean
+SPREADS = {"light": 0.3, "heavy": 1.0}  # standard deviation over mean
+CAPS = (0.0, 1.0, 2.0, 4.0, 8.0, None)
+COLOURS = ("#A9CCE3", "#7FA8CB", "#5585B2", "#2F6297", "#0A2A4A", INK)  # light to dark; black: no cap
+BEGIN, END = (f"<!-- {edge} of the table that docs/time_per_step.py writes -->" for edge in ("Begin", "End"))
+
+
+def pipeline(length: int, spread: float) -> Pipeline:
+    """1,024 slots at 50 tokens a second, a batch of 256 in groups of 8; a trainer that takes 2 s and 5.5 ms more for
+    each token of a mean row, so that without a cap it is the trainer that binds."""
+    return Pipeline(
+        slots=1024, workers=4, group=8, batch=256, token_seconds=0.02, train_seconds=2.0,
+        train_token_seconds=0.0055 / 256, lengths=f"lognormal[mean={length},cv={spread}]", steps=150,
+    )  # fmt: skip
+
+
+def simulated(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[Cap]]:
+    """Length -> the pipeline under each of `CAPS`."""
+    return {length: over_caps(pipeline(length, spread), CAPS) for length in lengths}
+
+
+def row(name: str, length: int, found: list[Cap]) -> str:
+    floor = found[-1].step_seconds
+    cells = [f"{floor:.1f} s", *(f"{cap.step_seconds / floor:.2f}" for cap in found[:-1])]
+    return f"| {name} | {length:,} | {' | '.join(cells)} |"
+
+
+def table(found: dict[str, dict[int, list[Cap]]]) -> str:
+    heads = ["tail", "mean length", "no cap", *(f"cap {cap:g}" for cap in CAPS if cap is not None)]
+    lines = [f"| {' | '.join(heads)} |", "|---|---:|---:|" + "---:|" * (len(CAPS) - 1)]
+    return "\n".join([*lines, *(row(name, n, caps) for name, of in found.items() for n, caps in of.items())])
+
+
+def figure(found: dict[str, dict[int, list[Cap]]]) -> Figure:
+    """A panel for each spread: seconds a step over mean length, a line for each cap."""
+    told = (
+        "Pipelines simulated, seed 0, 150 steps each (the first fifth left out): 1,024 slots, batches of 256 rows in "
+        "groups of 8, trained on in the order in which they are complete. Without a cap the trainer binds."
+    )
+    with drawing():
+        made = Figure(figsize=(7.0, 3.4), layout="constrained")
+        axes = made.subplots(1, len(found), sharey=True)
+        for ax, (name, of) in zip(axes, found.items(), strict=True):
+            for i, (cap, colour) in enumerate(zip(CAPS, COLOURS, strict=True)):
+                seconds = [caps[i].step_seconds for caps in of.values()]
+                ax.plot(
+                    list(of), seconds, color=colour, marker=MARKERS[i], markersize=3.5,
+                    dashes=(3, 1.5) if cap is None else (), label="no cap" if cap is None else f"cap {cap:g}",
+                )  # fmt: skip
+            ax.set(xscale="log", yscale="log", xlabel="mean length of a row (tokens)")
+            ax.set_xticks(list(of), [f"{n:,}" for n in of])
+            ax.minorticks_off()
+            ax.set_title(f"{name} tail: cv = {SPREADS[name]:g}", loc="left")
+        axes[0].set_ylabel("seconds a step")
+        axes[0].set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
+        handles, names = axes[0].get_legend_handles_labels()
+        made.legend(handles, names, loc="outside lower left", ncols=len(CAPS), frameon=False)
+        made.suptitle("\n".join(["", *textwrap.wrap(told, 133)]), x=0.005, ha="left", fontsize=7, color=FAINT)
+        title = "What a cap costs: time per step over length"
+        made.text(0.005, 0.99, title, ha="left", va="top", fontweight="bold", fontsize=TITLE)
+    return made
+
+
+def with_table(text: str, new: str) -> str:
+    """The page with the table between its two marks."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{new}\n\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    everything = {name: simulated(spread) for name, spread in SPREADS.items()}
+    page = HERE / "pipeline.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8"), table(everything)), encoding="utf-8")
+    (HERE / "time_per_step.png").write_bytes(few_colours(to_bytes(figure(everything), "png")))
