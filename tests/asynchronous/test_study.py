@@ -248,7 +248,7 @@ def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace)
     assert set(frame["id"]) == there
     replays = frame[frame["way"] == "same seed"]
     assert replays["alike"].any()
-    assert (replays["bits"] == replays["alike"]).all(), "on one kind of machine, a replay is the recorded run"
+    assert replays["bits"][replays["alike"]].all(), "on one kind of machine, a replay is the recorded run"
 
 
 def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
