@@ -130,10 +130,7 @@ class RunSpec:
         return sorted({(i + 1) * self.phases // count - 1 for i in range(count)})
 
     def to_dict(self) -> dict[str, Any]:
-        plain = dataclasses.asdict(self)
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in plain.items()} | {
-            "hyper": dict(self.hyper)
-        }
+        return _plain(dataclasses.asdict(self)) | {"hyper": dict(self.hyper)}
 
     def to_json(self) -> str:
         return canonical_json(self.to_dict())
@@ -148,17 +145,18 @@ class RunSpec:
         """The fields that are not an axis of a sweep."""
         return [f.name for f in fields(cls) if f.name not in COMMON]
 
+    @classmethod
+    def before(cls) -> dict[str, Any]:
+        """The fields that came `later`, each at the value that means what runs did that are older than it."""
+        return _plain({f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata})
+
     def run_id(self, algorithm_hash: str, env_hash: str, lag_hash: str = "", lag: str = "") -> str:
         """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others; that of
         the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not its text
         (`lag.identity`)."""
-        as_before = {
-            f.name
-            for f in fields(self)
-            if "before" in f.metadata and getattr(self, f.name) == f.metadata["before"]
-        }
+        before = self.before()
         identity: dict[str, Any] = {
-            "spec": {key: value for key, value in self.to_dict().items() if key not in as_before},
+            "spec": {k: v for k, v in self.to_dict().items() if k not in before or v != before[k]},
             "maths": MATHS_VERSION,
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,
@@ -166,6 +164,10 @@ class RunSpec:
         identity["spec"] |= {"lag": lag} if lag else {}
         identity |= {"lag_file": lag_hash} if lag_hash else {}
         return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
 COMMON = "env algorithm hyper capacity lag seed".split()

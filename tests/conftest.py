@@ -36,14 +36,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def one_fork_server() -> Iterator[None]:
     """All tests of this process share the fork server that the first of them starts. It loads what most of them want of
     it, whoever is the first; not what only language models want, which takes as long again."""
+    from staleharness.control.task import ControlTask
+    from staleharness.running.runners.local import GRADIENT, WORKER
+
     preload = forkserver.set_forkserver_preload
 
     def and_more(modules: list[str]) -> None:
-        from staleharness.control.task import ControlTask
-        from staleharness.running.runners.local import GRADIENT, WORKER
-
         preload(list(dict.fromkeys([WORKER, GRADIENT, *ControlTask.preload, *modules])))
 
+    and_more(
+        []
+    )  # whoever starts it without a word of what to load would leave it to each process to load torch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", and_more)
         yield

@@ -9,6 +9,7 @@ packages in the groups `staleharness.algorithms`, `staleharness.envs` and `stale
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -122,7 +123,7 @@ class Registry(Generic[T]):
                     raise UserError(
                         f"plugin {folder} registers nothing; `staleharness new` writes one to start from"
                     )
-            for point in sorted(importlib.metadata.entry_points(group=f"staleharness.{self.kind}"), key=str):
+            for point in installed()[self.kind]:
                 try:
                     with contextlib.redirect_stdout(sys.stderr):
                         point.load()
@@ -134,6 +135,17 @@ class Registry(Generic[T]):
         except BaseException:
             self._complete = None
             raise
+
+
+def installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Plugins of installed packages, by kind. To look for them takes longer than to load those that are built in."""
+    return _installed(tuple(sys.path))
+
+
+@functools.cache
+def _installed(path: tuple[str, ...]) -> dict[str, list[importlib.metadata.EntryPoint]]:
+    found = importlib.metadata.entry_points()
+    return {kind: sorted(found.select(group=f"staleharness.{kind}"), key=str) for kind in KINDS}
 
 
 def builtin_folder(kind: str) -> Path:

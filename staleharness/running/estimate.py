@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections import Counter
@@ -12,6 +13,7 @@ from ..base.text import duration, megabytes
 from ..spec import RunSpec
 from ..store.bundle import bundles
 from ..store.store import Store
+from ..store.stored_run import StoredRun
 from .plan import PlannedRun
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
@@ -70,16 +72,20 @@ def disk(phases: int) -> int:
 
 def _stored_speed(spec: RunSpec, store: Store) -> tuple[float, str, int] | None:
     """Steps per second of one run, evaluation included; of which runs, and how many."""
-    for kind, stores in (("stored", [store]), ("published", list(map(Store, bundles())))):
+    for kind, read in (("stored", store.read_all), ("published", _published)):
         rates = [
             run.record["steps"] / run.record["seconds"]["total"]
-            for each in stores
-            for run in each.read_all()
+            for run in read()
             if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
         ]
         if rates:
             return sum(rates) / len(rates), kind, len(rates)
     return None
+
+
+@functools.cache
+def _published() -> list[StoredRun]:
+    return [run for folder in bundles() for run in Store(folder).read_all()]
 
 
 def _probe(spec: RunSpec) -> float:

@@ -51,6 +51,7 @@ def conclude(
         "id": job.run_id,
         "label": job.label,
         "task": family.facts(),
+        "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
         "warnings": list(simulation.warnings),

@@ -20,7 +20,7 @@ import torch
 from ..algorithm import ALGORITHMS
 from ..base.files import write_json
 from ..base.notes import show_notes
-from ..base.plugins import PATH_VARIABLE, source_file, source_hash
+from ..base.plugins import PATH_VARIABLE, installed, source_file, source_hash
 from ..base.stopping import listen
 from ..errors import Changed, Interrupted
 from ..lag import file_hash, hashed, identity
@@ -32,6 +32,8 @@ from .job import Job
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log
+
+installed()  # looked for once, in the fork server
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:

@@ -11,7 +11,7 @@ from ..base.parsing import canonical_json
 from ..base.text import plural, word
 from ..errors import UserError
 from ..store.cells import Cell, cell_of, flat, grid, where
-from ..store.stored_run import StoredRun
+from ..store.stored_run import StoredRun, up_to_date
 from .scores import axis
 
 MOST = 12  # names in one note
@@ -32,9 +32,11 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     Where a side holds a cell with several settings, those that the other side has too are compared, and a note
     says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
     """
-    a, b = list(a), list(b)
-    added = _added([*a, *b])
-    a, b = ([_without(run, added) for run in side] for side in (a, b))
+    a = list(a)
+    runs = up_to_date([*a, *b])
+    added = _added(runs)
+    runs = [_without(run, added) for run in runs]
+    a, b = runs[: len(a)], runs[len(a) :]
     left, right = _cells(a, named := _names_n([*a, *b])), _cells(b, named)
     both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not both:

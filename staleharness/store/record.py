@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMAT = 2
-RECORD = {  # what every reader of a record counts on
-    "label": str, "task": dict, "spec": dict, "fingerprint": dict, "scores": dict, "summary": dict, "seconds": dict,
-    "lag_histogram": dict, "phases": int, "steps": int, "metrics_sha256": str, "date": str,
+RECORD = {  # what every reader of a record counts on; `before` is empty where it is not there
+    "label": str, "task": dict, "before": dict, "spec": dict, "fingerprint": dict, "scores": dict, "summary": dict,
+    "seconds": dict, "lag_histogram": dict, "phases": int, "steps": int, "metrics_sha256": str, "date": str,
 }  # fmt: skip
 SPEC = {"env": str, "algorithm": str, "capacity": int, "seed": int}
 
@@ -43,7 +43,7 @@ def wrong_with(record: Any, run_id: str) -> str | None:
     if record.get("format") != FORMAT:
         return None
     wrong = (
-        _untyped(record, RECORD)
+        _untyped({"before": {}, **record}, RECORD)
         or _untyped(record["spec"], SPEC)
         or _untyped(record["seconds"], {"total": float})
     )

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,16 @@ class StoredRun:
         if is_packed(root := self.path.parent.parent):
             return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
         return dict(json.loads((self.path / "job.json").read_text()))
+
+
+def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs, with settings that some of them are older than at the value that means what those did, as far as newer
+    runs of their kind say it."""
+    before: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        before.setdefault(run.record["task"].get("kind"), {}).update(run.record.get("before", {}))
+    specs = [before[run.record["task"].get("kind")] | run.spec for run in runs]
+    return [replace(run, record={**run.record, "spec": spec}) for run, spec in zip(runs, specs, strict=True)]
 
 
 def seal(path: Path) -> None:

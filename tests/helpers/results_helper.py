@@ -4,6 +4,7 @@ leaves.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -82,8 +83,7 @@ def write_run(
     rng = np.random.default_rng([seed, capacity, len(label)])
     rows = _metrics(rng, phases, capacity, sampled, deterministic, curve)
     pd.DataFrame(rows).assign(**(columns or {})).to_parquet(attempt / "metrics.parquet")
-    seconds_per_phase = [{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases
-    pd.DataFrame(seconds_per_phase).to_parquet(attempt / "timing.parquet")
+    (attempt / "timing.parquet").write_bytes(_timing(phases))
     (attempt / "job.json").write_text(json.dumps({"label": label, "spec": spec}))
     (attempt / "log.txt").write_text(f"{label} on {env}\n")
     histogram = np.sum([r["lag_histogram"] for r in rows], axis=0)
@@ -107,6 +107,11 @@ def write_run(
     run = store.read(run_id)
     assert run is not None
     return run
+
+
+@functools.cache
+def _timing(phases: int) -> bytes:
+    return pd.DataFrame([{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases).to_parquet()
 
 
 def _metrics(

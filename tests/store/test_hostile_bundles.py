@@ -71,6 +71,7 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
     "another run's name": (called("0123456789ab", consistent=False), "its record is that of run"),
     "one run twice": (lambda rows: rows.append(rows[0]), "there twice"),
     "no spec": (recorded(spec=None), "no proper spec"),
+    "settings of before in words": (recorded(before="warmth"), "no proper before"),
     "a score in words": (recorded(scores={"sampled": "high"}), "no proper mean"),
     "a broken record": (lambda rows: rows[0].update(record="{"), "JSONDecodeError"),
     "a record that is a list": (lambda rows: rows[0].update(record="[]"), "is no record"),
