@@ -34,7 +34,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays, and looking through it for garbage again and again took a sixth of the tests' time."""
+    """What is loaded by now stays, and to look through it for garbage again and again took a sixth of the time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 

@@ -90,9 +90,9 @@ def _interval(tested: Tested, made: Contrast) -> str:
 
 
 def _number(tested: Tested, value: float) -> str:
-    """With two digits that count, of shares in per cent."""
+    """With two digits that count, of shares in per cent; a ratio near one with two decimals."""
     if tested.part.ratio:
-        return f"× {math.exp(value):.2g}"
+        return f"× {math.exp(value):.2f}" if abs(value) < math.log(2) else f"× {math.exp(value):.2g}"
     if tested.part.what in PERCENT:
         text = f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.1f} %"
     elif tested.part.what == "return" or abs(value) >= 100:

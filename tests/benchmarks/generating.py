@@ -4,11 +4,11 @@
 
 The model is SmolLM2-135M (`MODEL=smollm2`) in float32, the prompts are questions in its chat template, and nothing
 ends before the limit, so that both sample the same number of tokens at temperature 1. `generate` is as transformers
-ships it, with its cache, and reads a prompt once per completion. The bound is matrix products alone: those of every
-layer and of the logits for each token that is sampled, and those of every layer for each prompt read once, with the
-same rows at a time.
+ships it, with its cache, and reads a prompt once per completion. The first bound is matrix products alone: those of
+every layer and of the logits for each token that is sampled, and those of every layer for each prompt read once, with
+the same rows at a time. The second has attention over all keys and values beside them, which no token can do without.
 
-Each takes its turn (ours, theirs, the bound, ours, ...). Printed are tokens per second and the ratios: the median over
+Each takes its turn (ours, theirs, the bounds, ours, ...). Printed are tokens per second and the ratios: the median over
 the rounds, with the smallest and the largest.
 """
 
@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for name, times in seconds.items():
         rates = [sampled / each for each in times]
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
-    for name in ("generate", "products alone"):
+    for name in ("generate", "products alone", "and attention"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
         print(f"  ours to {name:16} {spread(ratios, '.2f')}")
     return 0
@@ -133,15 +134,29 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     given = {weight.shape[1]: torch.randn(len(prompt), weight.shape[1]) for weight in [*inside, head]}
     read = {weight.shape[1]: torch.randn(sum(map(len, tokens)), weight.shape[1]) for weight in inside}
 
-    def products() -> None:
+    config = policy.model.config
+    width = config.hidden_size // config.num_attention_heads
+    room = prompt.shape[1] + asked.tokens
+    query = torch.randn(len(prompt), config.num_attention_heads, 1, width)
+    held = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width) for _ in layers]
+
+    def products(attention: bool) -> None:
         with torch.no_grad():
             for weight in inside:
                 torch.nn.functional.linear(read[weight.shape[1]], weight)
-            for _ in range(asked.tokens):
+            for length in range(prompt.shape[1], room):
                 for weight in (*inside, head):
                     torch.nn.functional.linear(given[weight.shape[1]], weight)
+                for both in held if attention else ():
+                    keys, values = both[..., :length, :]
+                    torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
-    return {"ours": ours, "generate": generate, "products alone": products}
+    return {
+        "ours": ours,
+        "generate": generate,
+        "products alone": partial(products, False),
+        "and attention": partial(products, True),
+    }
 
 
 if __name__ == "__main__":

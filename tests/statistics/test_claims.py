@@ -112,6 +112,7 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
     for asked, said in (
         ("{return vaco K=4 plain}", "67"), ("{return spo K=4}", "16 (one run)"),
         ("{return vaco K=4 over=ppo_clip}", "30 [30, 30]"), ("{kept vaco K=4 plain}", "51%"),
+        ("{return vaco K=4 over=ppo_clip as=ratio plain digits=3}", "1.807"), ("{seconds vaco K=4 plain}", "50.00"),
         ("{clipped vaco K=4 phases=0:2 plain}", "15%"), ("{clipped vaco K=4 as=x plain digits=3}", "0.250"),
         ("{above vaco K=4}", "5 of 5"), ("{same vaco K=4}", "0 of 5"), ("{told vaco over=ppo_clip K=4}", "above"),
         ("{told vaco over=ppo_clip K=1}", "below"), ("{seeds vaco K=4}", "5 seeds"), ("{seeds spo}", "1 seed"),

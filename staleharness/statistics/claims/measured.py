@@ -73,8 +73,8 @@ class Evidence:
 
 def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
     """score, area: as the table normalises them; return: as it is; kept: the return above the zero of its environment
-    (whoever compares divides it by that at K = 1); fell: when the reward first fell; otherwise a column of the metrics
-    over `phases`."""
+    (whoever compares divides it by that at K = 1); fell: when the reward first fell; seconds: of collecting and
+    learning, without evaluation; otherwise a column of the metrics over `phases`."""
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
     if what == "score":
         return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
@@ -86,6 +86,8 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
         return lambda run: final_score(run, score) - evidence.zero(cell_of(run).env)
     if what == "fell":
         return _fell
+    if what == "seconds":
+        return lambda run: float(run.record["seconds"]["collect"] + run.record["seconds"]["learn"])
     return lambda run: column(run, what, phases, reduce)
 
 

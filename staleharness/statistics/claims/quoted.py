@@ -2,14 +2,15 @@
 
     {QUANTITY [LABEL] [OPTION=VALUE ...] [plain]}
 
-QUANTITY is one of `QUANTITIES` or `WORDS`, a measure (`measured.measure`: score, area, return, kept) or a column of the
-metrics. Options: K, env, study, over=LABEL (the difference from it, seed by seed), over_k, phases=10:50, reduce,
-digits, as=%, level. From five runs of a cell on there is an interval; fewer stand in parentheses themselves, where they
-are of one environment. `plain`: the number alone.
+QUANTITY is one of `QUANTITIES` or `WORDS`, a measure (`measured.measure`: score, area, return, kept, seconds) or a
+column of the metrics. Options: K, env, study, over=LABEL (the difference from it, seed by seed; with as=ratio their
+ratio), over_k, phases=10:50, reduce, digits, as=%, level. From five runs of a cell on there is an interval; fewer stand
+in parentheses themselves, where they are of one environment. `plain`: the number alone.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -189,7 +190,8 @@ def _label(text: str) -> str:
 
 
 def _difference(asked: Asked, evidence: Evidence) -> Number:
-    """With Student's interval, whatever the number of seeds."""
+    """With Student's interval, whatever the number of seeds. A ratio is that of geometric means."""
+    ratio = asked.options.get("as") == "ratio"
     k, share = evidence.capacity(asked.k), asked.what == "kept"
     terms = [Term(asked.label, k, 1.0, share)]
     at = int(asked.options.get("over_k", k))
@@ -202,9 +204,11 @@ def _difference(asked: Asked, evidence: Evidence) -> Number:
         than=0.0,
         env=asked.options.get("env", ""),
         phases=asked.phases,
+        ratio=ratio,
     )
     made = compare(evidence, terms, part)
-    return Number(made.value, made.low, made.high)
+    ends = (made.value, made.low, made.high)
+    return Number(*(math.exp(x) if ratio and x is not None else x for x in ends))  # type: ignore[arg-type]
 
 
 def _slowdown(asked: Asked, evidence: Evidence) -> str:

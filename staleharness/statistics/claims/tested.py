@@ -26,7 +26,9 @@ NAMES = {
     "algorithm/filter_active": "share of minibatches filtered",
     "second_moment_ratio": "second moment",
     "fell": "step of the fall",
+    "seconds": "training time",
     "seconds/proximal": "seconds of the proximal step",
+    "seconds/loss": "seconds of the loss",
 }
 PERCENT = ("kept", "clipped", "warned", "warned first", "algorithm/filter_active")
 
