@@ -16,7 +16,7 @@ def test_a_published_bundle_is_found_far_from_the_checkout(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert published("results/reference/vaco_delta") == reference() / "vaco_delta"
-    assert len(sh.load("results/reference/vaco_delta")) == 20
+    assert len(sh.load("results/reference/vaco_delta")) == 50
     assert {"vaco_delta", "quick_hopper"} <= {path.name for path in bundles()}
 
 
