@@ -62,6 +62,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     if spec_file is not None:
         (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
+    replaced = target / "manifest.json"
+    told = json.loads(replaced.read_text()).get("renamed") if replaced.exists() else None
     write_json(new / "manifest.json", {
         "files": {name: digest(new / name) for name in (*FILES, *traces)},
         "runs": len(runs),
@@ -69,6 +71,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
         "dates": sorted({run.record["date"][:10] for run in runs}),
         "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
         "packed_by": __version__,
+        **({"renamed": told} if told else {}),  # what its runs were once called
     })  # fmt: skip
     swap(new, target)
     size, of_traces = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))

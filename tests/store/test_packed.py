@@ -101,6 +101,19 @@ def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_a
     assert before == {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
 
 
+def test_what_runs_were_once_called_outlives_a_bundle_that_is_written_again(
+    results: Path, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "bundle" / "manifest.json"
+    pack(str(results), str(tmp_path / "bundle"), None)
+    assert "renamed" not in json.loads(manifest.read_text())
+    told = [{"ids": {"0123456789ab": "ba9876543210"}}]
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "renamed": told}))
+    write_run(results, "spo", 7)
+    pack(str(results), str(tmp_path / "bundle"), None)
+    assert json.loads(manifest.read_text())["renamed"] == told
+
+
 def test_packing_the_same_runs_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         pack(str(results), str(tmp_path / name), None)

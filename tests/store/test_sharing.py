@@ -7,7 +7,7 @@ from staleharness.store.sharing import shared_with
 from staleharness.store.study import read_study
 
 
-def test_four_studies_hold_the_same_two_runs_of_vaco() -> None:
+def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
     bundle = read_bundle(
         bundle_path(reference(), "vaco_delta", "small"),
         read_study(reference() / "vaco_delta" / "study.toml"),
@@ -16,7 +16,7 @@ def test_four_studies_hold_the_same_two_runs_of_vaco() -> None:
     assert bundle is not None
     runs, studies = shared_with(bundle)
     assert {"vaco_control", "vaco_rho_bar", "vaco_switches", "vaco_tuned_kl"} <= set(studies)
-    assert {(run.label, run.seed) for run in runs} == {("vaco", 0), ("vaco", 1)}
+    assert {(run.label, run.seed) for run in runs} == {("vaco", seed) for seed in range(5)}
 
 
 def test_a_study_of_its_own_shares_nothing() -> None:
