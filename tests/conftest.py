@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import signal
@@ -31,12 +30,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     from staleharness.running.devices import usable_cores
 
     return usable_cores() + 1
-
-
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays, and to look through it for garbage again and again took a sixth of the time."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")
