@@ -44,9 +44,8 @@ def one_fork_server() -> Iterator[None]:
     def and_more(modules: list[str]) -> None:
         preload(list(dict.fromkeys([WORKER, GRADIENT, *ControlTask.preload, *modules])))
 
-    and_more(
-        []
-    )  # whoever starts it without a word of what to load would leave it to each process to load torch
+    # Who starts it without a word of what to load would leave it to each process to load torch.
+    and_more([])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", and_more)
         yield

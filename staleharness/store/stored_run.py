@@ -130,8 +130,8 @@ def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:
     runs of their kind say it."""
     before: dict[str, dict[str, Any]] = {}
     for run in runs:
-        before.setdefault(run.record["task"].get("kind"), {}).update(run.record.get("before", {}))
-    specs = [before[run.record["task"].get("kind")] | run.spec for run in runs]
+        before.setdefault(str(run.record["task"].get("kind")), {}).update(run.record.get("before", {}))
+    specs = [before[str(run.record["task"].get("kind"))] | run.spec for run in runs]
     return [replace(run, record={**run.record, "spec": spec}) for run, spec in zip(runs, specs, strict=True)]
 
 

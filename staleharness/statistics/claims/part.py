@@ -25,9 +25,7 @@ class Part:
     says: str  # in words
     of: tuple[str, ...] = ()  # algorithms, as the study names them
     be: Literal["more", "less", "alike"] = "more"
-    what: str = (
-        "score"  # score, area, return, kept, seconds, warned, or a column of the metrics (`measured.py`)
-    )
+    what: str = "score"  # area, return, kept, seconds, warned, or a column of the metrics (`measured.py`)
     over: tuple[str, ...] = ()  # compared with these
     k: tuple[int, ...] = ()  # at these capacities; empty: at the study's one
     over_k: int | None = None  # compared with what is at this capacity
