@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Column = str | Callable[[StoredRun], Array | None]
+Transform = Callable[[Array], Array]
 
 
 def binned(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple[Array, Array]:
@@ -27,9 +28,24 @@ def binned(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple
     return in_bins(pairs, most)
 
 
-def draw_spread(ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style, fewest: int = 0) -> None:
+def in_logarithms(column: Column) -> Column:
+    """The natural logarithm of a column, whose means are geometric; what is not above zero has none and is left out."""
+
+    def logarithm(run: StoredRun) -> Array | None:
+        values = run.column(column) if isinstance(column, str) else column(run)
+        return None if values is None else np.log(np.where(values > 0, values, np.nan))
+
+    return logarithm
+
+
+def draw_spread(
+    ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style, fewest: int = 0, shown: Transform = np.asarray
+) -> None:
     """A band around the mean of `binned`: Student's pointwise interval over the runs of each environment; the range of
-    runs where an environment has fewer than `fewest`. Nothing where runs are not measured at the same steps."""
+    runs where an environment has fewer than `fewest`. Nothing where runs are not measured at the same steps.
+
+    `shown` takes the ends of the band to the axis: `np.exp` for those of a column `in_logarithms`.
+    """
     from scipy.special import stdtrit
 
     tasks: dict[str, list[tuple[Array, Array]]] = {}
@@ -52,4 +68,4 @@ def draw_spread(ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style
         freedom = sum(len(s) - 1 for s in stacked)
         reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * np.sqrt(parts.sum(axis=0))
         low, high = middle - reach, middle + reach
-    ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
+    ax.fill_between(curves[0][0], shown(low), shown(high), color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS
-from .bins import binned, draw_spread
+from .bins import Transform, binned, draw_spread, in_logarithms
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, steps_axis
 from .captions import looks_of, machines, seeds, spread
 from .marks import level, say_same
@@ -23,7 +24,8 @@ def rows_over_training(
     results: Results, table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
     unit: str = "", note: str = "", logarithmic: bool = False, line: float = math.nan, one_axis: bool = True,
 ) -> Figure:  # fmt: skip
-    """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs.
+    """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs,
+    and on a `logarithmic` axis the geometric mean, its interval taken on logarithms.
 
     A column is one of the metrics, or `seconds/<part>` of what a phase's time went to. All panels have one y axis, or
     each row its own. `line`: a level to compare with, where each row has its own axis in the last row. Algorithms
@@ -31,11 +33,12 @@ def rows_over_training(
     """
     found, ks = results.grid, table.settings["capacities"]
     looks = looks_of(table)
-    subtitle = f"mean over environments and seeds ({seeds(found)}), {spread(table)}" + (
+    subtitle = f"{'geometric ' * logarithmic}mean over environments and seeds ({seeds(found)}), {spread(table)}" + (
         f"; {note}" if note else ""
     )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + machines(results)
+    shown: Transform = np.exp if logarithmic else np.asarray
     fewest = table.settings.get("fewest", 0)
     columns = columns_for(width, min(4, len(ks)))
     places = [(row, k) for row in rows for k in ks]
@@ -51,11 +54,12 @@ def rows_over_training(
         drawn = set()
         for ax, (row, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                for column in rows[row]:
+                for name_of in rows[row]:
+                    column = in_logarithms(name_of) if logarithmic else name_of
                     x, y = binned(found.members(label, k), column)
                     if len(x):
-                        draw_spread(ax, found.members(label, k), column, look, fewest)
-                        ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
+                        draw_spread(ax, found.members(label, k), column, look, fewest, shown)
+                        ax.plot(x, shown(y), color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
                         drawn.add(label)
             say_same(ax, looks)
             if one_axis or row == list(rows)[-1]:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from results_helper import write_grid, write_run
+from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
 from staleharness.figures import (
@@ -185,8 +186,11 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     figure = rows.rows_over_training(Results.of(runs), quick(runs), logarithmic=True, line=1.0, **options)
     assert [ax.get_title("left") for ax in figure.axes] == ["w, K = 1", "w, K = 4", "TV, K = 1", "TV, K = 4"]
     high, low = [line for line in figure.axes[1].lines if line.get_gid()]
-    assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([12.0, 6.0])
-    assert [*low.get_ydata()] == pytest.approx([(1 / 8 + 1 / 16) / 2, (1 / 4 + 1 / 8) / 2])
+    assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([128**0.5, 32**0.5])
+    assert [*low.get_ydata()] == pytest.approx([128**-0.5, 32**-0.5])  # geometric means of 8 and 16, 4 and 8
+    band = figure.axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    reach = 2 ** (student_t.ppf(0.975, 1) / 2)  # two runs a factor of 2 apart: half of ln 2 is a standard error
+    assert band.max() == pytest.approx(128**0.5 * reach) and band.min() == pytest.approx(32**0.5 / reach)
     assert (
         len([line for line in figure.axes[2].lines if line.get_gid()]) == 2
     )  # of the TV, one for each method
