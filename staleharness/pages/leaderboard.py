@@ -87,8 +87,8 @@ def _section(board: Board, env: str) -> str:
     level, factors = _slowdowns(board.advice, methods)
     places = sorted({_at(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
     head = [
-        "method", "to type", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:.1f})" for k, lag in places),
-        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k} (lag {lag:.1f})" for k, lag in places),
+        "method", "to type", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:g})" for k, lag in places),
+        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
     ]  # fmt: skip
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
     rows = []
@@ -151,7 +151,8 @@ def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[st
 
 
 def _at(k: int, lag: float) -> Place:
-    return k, round(lag, 1)
+    """To two digits: lags that are drawn differ a little between methods that draw another number of them."""
+    return k, float(f"{lag:.2g}")
 
 
 def _place(method: Method) -> tuple[int, float, float]:

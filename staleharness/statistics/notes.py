@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.text import plural
 from ..store.cells import Cell, Grid
-from ..store.stored_run import StoredRun, up_to_date
+from ..store.stored_run import StoredRun
 
 AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other settings should be equal
 Missing = tuple[Cell, int, str | None]  # cell, seed, problem
@@ -80,7 +80,7 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
 
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     """Warnings where runs were made by different code, versions or hardware, or with different settings."""
-    notes, runs = [], up_to_date(runs)
+    notes = []
     for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
         if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label

@@ -17,7 +17,7 @@ from ..store import cells
 from ..store.cells import Grid, cell_of
 from ..store.choose import Wanted, chosen
 from ..store.store import Store
-from ..store.stored_run import StoredRun
+from ..store.stored_run import StoredRun, up_to_date
 from . import aggregate
 from .diagnostics import Diagnostics, diagnostics
 from .normalise import normaliser
@@ -51,8 +51,8 @@ class Results:
 
     @classmethod
     def of(cls, runs: Iterable[StoredRun]) -> Results:
-        """These runs; results stay as they are."""
-        return runs if isinstance(runs, Results) else cls(tuple(runs))
+        """These runs, with the settings that some are older than filled in (`up_to_date`); results stay as they are."""
+        return runs if isinstance(runs, Results) else cls(tuple(up_to_date(list(runs))))
 
     def __repr__(self) -> str:
         return f"<Results: {plural(len(self), 'run')}>"

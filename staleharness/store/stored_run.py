@@ -131,8 +131,12 @@ def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:
     before: dict[str, dict[str, Any]] = {}
     for run in runs:
         before.setdefault(str(run.record["task"].get("kind")), {}).update(run.record.get("before", {}))
-    specs = [before[str(run.record["task"].get("kind"))] | run.spec for run in runs]
-    return [replace(run, record={**run.record, "spec": spec}) for run, spec in zip(runs, specs, strict=True)]
+
+    def filled_in(run: StoredRun) -> StoredRun:
+        spec = before[str(run.record["task"].get("kind"))] | run.spec
+        return run if len(spec) == len(run.spec) else replace(run, record={**run.record, "spec": spec})
+
+    return [filled_in(run) for run in runs]
 
 
 def seal(path: Path) -> None:

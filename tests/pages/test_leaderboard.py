@@ -61,4 +61,14 @@ def test_lags_that_share_a_capacity_have_columns_of_their_own(tmp_path: Path) ->
     (head,) = [line.split(" | ") for line in lines if line.startswith("| method")]
     (row,) = [line.split(" | ") for line in lines if line.startswith("| VACO")]
     kept = {name: cell.split("%")[0] for name, cell in zip(head, row, strict=True) if name.startswith("kept")}
-    assert kept == {"kept, K = 6 (lag 2.0)": "70", "kept, K = 6 (lag 5.0)": "39"}
+    assert kept == {"kept, K = 6 (lag 2)": "70", "kept, K = 6 (lag 5)": "39"}
+
+
+def test_methods_whose_drawn_lags_differ_a_little_share_a_column(tmp_path: Path) -> None:
+    for label, lag in (("vaco", 15.66), ("spo", 15.84)):
+        for k, mean in ((1, 0.0), (64, lag)):
+            for seed in range(3):
+                said = {"summary": {"lag_mean": mean, "lag_max": mean}}
+                write_run(tmp_path / "drawn", label, seed, capacity=k, sampled=1000.0 + seed - k, said=said)
+    (head,) = [line for line in leaderboard(tmp_path).splitlines() if line.startswith("| method")]
+    assert head.count("kept") == 1 and "kept, K = 64 (lag 16)" in head

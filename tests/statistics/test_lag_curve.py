@@ -77,6 +77,18 @@ def test_an_accuracy_begins_at_nothing(tmp_path: Path) -> None:
     assert (curve.zero, curve.zero_note) == (0.0, "a score of 0")
 
 
+def test_runs_that_are_older_than_a_setting_lie_on_one_curve_with_newer_ones(tmp_path: Path) -> None:
+    for k in (1, 8):
+        for seed in range(4):  # the last two know of the setting
+            newer: dict[str, Any] = {"settings": {"warmth": 0}, "said": {"before": {"warmth": 0}}}
+            write_run(tmp_path, "spo", seed, capacity=k, sampled=1000.0, **(newer if seed > 1 else {}))
+    ((curve,), refused) = lag_curves(load(tmp_path))
+    assert not refused and curve.seeds == ((0, 1, 2, 3),) * 2
+    write_run(tmp_path, "spo", 4, capacity=8, settings={"warmth": 5})
+    (refusal,) = refusals(tmp_path)
+    assert refusal.why == "its runs differ in more than lag: warmth=0 or 5"
+
+
 def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
     write(tmp_path)
     write(tmp_path, capacity=4)
@@ -92,7 +104,7 @@ def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     summary = {"lag_mean": 2.0}
     for k in (4, 8):
         write(tmp_path, capacity=k, settings={"lag": "fixed:2"}, said={"summary": summary})
-    ((refusal,)) = refusals(tmp_path)
+    (refusal,) = refusals(tmp_path)
     assert (
         refusal.why == "two settings have one mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose with K"
     )
