@@ -39,7 +39,12 @@ def in_logarithms(column: Column) -> Column:
 
 
 def draw_spread(
-    ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style, fewest: int = 0, shown: Transform = np.asarray
+    ax: Axes,
+    runs: Iterable[StoredRun],
+    column: Column,
+    look: Style,
+    fewest: int = 0,
+    shown: Transform = np.asarray,
 ) -> None:
     """A band around the mean of `binned`: Student's pointwise interval over the runs of each environment; the range of
     runs where an environment has fewer than `fewest`. Nothing where runs are not measured at the same steps.
@@ -68,4 +73,5 @@ def draw_spread(
         freedom = sum(len(s) - 1 for s in stacked)
         reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * np.sqrt(parts.sum(axis=0))
         low, high = middle - reach, middle + reach
-    ax.fill_between(curves[0][0], shown(low), shown(high), color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
+    low, high = shown(low), shown(high)
+    ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

@@ -33,8 +33,9 @@ def rows_over_training(
     """
     found, ks = results.grid, table.settings["capacities"]
     looks = looks_of(table)
-    subtitle = f"{'geometric ' * logarithmic}mean over environments and seeds ({seeds(found)}), {spread(table)}" + (
-        f"; {note}" if note else ""
+    subtitle = (
+        f"{'geometric ' * logarithmic}mean over environments and seeds ({seeds(found)}), {spread(table)}"
+        + (f"; {note}" if note else "")
     )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + machines(results)
@@ -59,7 +60,9 @@ def rows_over_training(
                     x, y = binned(found.members(label, k), column)
                     if len(x):
                         draw_spread(ax, found.members(label, k), column, look, fewest, shown)
-                        ax.plot(x, shown(y), color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
+                        ax.plot(
+                            x, shown(y), color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look)
+                        )
                         drawn.add(label)
             say_same(ax, looks)
             if one_axis or row == list(rows)[-1]:

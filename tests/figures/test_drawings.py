@@ -189,7 +189,8 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([128**0.5, 32**0.5])
     assert [*low.get_ydata()] == pytest.approx([128**-0.5, 32**-0.5])  # geometric means of 8 and 16, 4 and 8
     band = figure.axes[1].collections[0].get_paths()[0].vertices[:, 1]
-    reach = 2 ** (student_t.ppf(0.975, 1) / 2)  # two runs a factor of 2 apart: half of ln 2 is a standard error
+    # Of two runs a factor of 2 apart, half of ln 2 is the standard error.
+    reach = 2 ** (student_t.ppf(0.975, 1) / 2)
     assert band.max() == pytest.approx(128**0.5 * reach) and band.min() == pytest.approx(32**0.5 / reach)
     assert (
         len([line for line in figure.axes[2].lines if line.get_gid()]) == 2
