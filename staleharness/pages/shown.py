@@ -24,6 +24,7 @@ from ..statistics.table import Table
 from ..store.bundle import Bundle, bundle_path, read_bundle
 from ..store.sharing import shared_with
 from ..store.store import Store
+from ..store.stored_run import StoredRun
 from ..store.study import check_scale_name
 from .papers import PaperFigure
 
@@ -134,16 +135,26 @@ class Shown:
 
 
 def _shared(bundle: Bundle) -> str:
-    """Which of its runs other studies hold as well."""
-    runs, studies = shared_with(bundle)
-    if not runs:
-        return ""
+    """Which of its runs other studies hold as well, and which were made again for them."""
+    shared, text = shared_with(bundle), ""
+    if shared.same:
+        text += (
+            f" {plural(len(shared.same), 'run')} of these ({_who(shared.same)}) stand in {', '.join(shared.same_in)} "
+            "as well, so what is seen there is not seen a second time."
+        )
+    if shared.again:
+        text += (
+            f" {plural(len(shared.again), 'run')} ({_who(shared.again)}) were made again for "
+            f"{', '.join(shared.again_in)}, on another kind of processor or by another version, with other numbers."
+        )
+    return text
+
+
+def _who(runs: Sequence[StoredRun]) -> str:
+    """Their algorithms, where they are few, and seeds."""
     labels, seeds = sorted({display(run.label) for run in runs}), sorted({run.seed for run in runs})
     who = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
-    return (
-        f" {plural(len(runs), 'run')} of these ({who}; seeds {', '.join(map(str, seeds))}) stand in "
-        f"{', '.join(studies)} as well, so what is seen there is not seen a second time."
-    )
+    return f"{who}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
 def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any) -> list[Shown]:
