@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from staleharness.base.files import user_path
+from staleharness.base.files import stamp, user_path
 from staleharness.errors import UserError
 from staleharness.language.gsm8k import load
 from staleharness.language.problem import Problem
@@ -18,10 +19,19 @@ from staleharness.task import ENVS
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
-@functools.cache
 def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
-    """The problems of a split in the folder `data`, or the hub's, read once."""
-    return load(split, user_path(data) if data else None)
+    """The problems of a split in the folder `data`, or the hub's, read once for as long as the file is the same."""
+    folder = user_path(data) if data else None
+    file = folder / f"{split}.jsonl" if folder else None
+    return _rows(split, folder, stamp(file) if file and file.is_file() else None)
+
+
+@functools.lru_cache(maxsize=8)
+def _rows(
+    split: Literal["train", "test"], folder: Path | None, changed: tuple[str, int, int, int] | None
+) -> list[Problem]:
+    """`changed` tells one content of the file from the next."""
+    return load(split, folder)
 
 
 @ENVS.register("gsm8k")

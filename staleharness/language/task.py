@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..base.files import digest, user_path
+from ..base.files import digest, stamp, user_path
 from ..base.notes import NOTES
 from ..errors import UserError, missing_extra
 from ..lag import read_lag
@@ -47,13 +47,18 @@ def model_digest(model: str) -> str:
     return folder_digest(model) if file is None else digest(file)[:16]
 
 
-@functools.cache
 def folder_digest(text: str) -> str:
     """16 hex digits of the names and contents of the files in a folder; empty where there is no such folder."""
     folder = user_path(text)
     if not text or not folder.is_dir():
         return ""
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return _digest_of(tuple(files), tuple(map(stamp, files)))
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int], ...]) -> str:
+    """Computed once for the files as they are: with other `stamps` they are others."""
     content = [[path.name, digest(path)] for path in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 

@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.language import task
 from staleharness.language.model import checkpoint_files
 from staleharness.language.model.checkpoint_files import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
+from staleharness.language.task import LanguageTask
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
+from staleharness.task import find_env
 
 ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
-
-
-@pytest.fixture(autouse=True)
-def fresh_folders() -> None:
-    task.folder_digest.cache_clear()
 
 
 @pytest.fixture
@@ -57,7 +53,6 @@ def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
 
 def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path) -> None:
     def asked() -> str:
-        task.folder_digest.cache_clear()
         return (
             plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1"))
             .runs[0]
@@ -69,7 +64,23 @@ def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path
     (model / "generation_config.json").write_text("{}")
     second = asked()
     (data / "notes.txt").write_text("other data")
-    assert len({first, second, asked()}) == 3
+    third = asked()
+    (data / "train.jsonl").write_text(ROWS.replace("1 + 1", "9 - 7"))
+    assert len({first, second, third, asked()}) == 4
+
+
+def test_rows_are_read_again_once_their_file_is_another(model: Path, data: Path) -> None:
+    question: dict[str, Any] = {"env": "gsm8k", "model": str(model), "data": str(data)}
+    planned = plan(ask(**question, algo="ppo_clip", seeds="1")).runs[0].spec
+    assert isinstance(planned, LanguageSpec)
+    task = find_env("gsm8k")[1]()
+    assert isinstance(task, LanguageTask)
+    assert task.problems(planned, "train")[0].question == "1 + 1?"
+    assert task.problems(planned, "train") is task.problems(planned, "train")
+    (data / "train.jsonl").write_text(ROWS.replace("1 + 1", "9 - 7"))
+    assert task.problems(planned, "train")[0].question == "9 - 7?"
+    (data / "train.jsonl").write_text("{broken")
+    assert "line 1" in refused(**question)
 
 
 def test_a_model_that_is_not_causal(model: Path) -> None:
