@@ -218,8 +218,8 @@ def read_lag(text: str) -> LagModel:
 
     Raises `UserError`.
     """
-    before, slash, behind = text.rpartition("/")
-    if slash and before and (around := _split(behind)) and "of" in LAGS[around[0]].hyper_parameter_types():
+    before, behind = _last_slash(text)
+    if before and (around := _split(behind)) and "of" in LAGS[around[0]].hyper_parameter_types():
         return _made(text, around[0], {**around[1], "of": before})
     if (found := _split(text)) is None:
         name = re.split(r"[:\[/]", text)[0]
@@ -270,6 +270,16 @@ def file_hash(text: str) -> str:
     """Hash of the files that a lag model is written in, so that editing one expires its runs; empty where none
     counts."""
     return "+".join(map(source_hash, hashed(text)))
+
+
+def _last_slash(text: str) -> tuple[str, str]:
+    """What stands before the last `/` that is in no brackets, empty where there is none, and what stands behind it."""
+    depth = 0
+    for i in range(len(text) - 1, -1, -1):
+        depth += (text[i] == "]") - (text[i] == "[")
+        if text[i] == "/" and depth == 0:
+            return text[:i], text[i + 1 :]
+    return "", text
 
 
 def _split(text: str) -> tuple[str, dict[str, Any]] | None:

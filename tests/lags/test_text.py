@@ -31,6 +31,9 @@ WRITTEN = {  # what may be typed -> what stands in the spec
     "uniform/sync[every=4]": "uniform/sync:4",
     "sync[of=geometric[decay=0.7],every=4]": "geometric:0.7/sync:4",
     "geometric[decay=0.7]/sync:4": "geometric:0.7/sync:4",
+    "uniform/sync:8/cap:1": "cap[max=1,of=uniform/sync:8]",
+    "cap[max=1,of=uniform/sync:8]": "cap[max=1,of=uniform/sync:8]",
+    "uniform/sync:8/cap:1/sync:2": "cap[max=1,of=uniform/sync:8]/sync:2",
     "inflight:64": "inflight:64",
     "inflight[every=64]": "inflight:64",
 }
