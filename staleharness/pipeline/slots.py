@@ -71,7 +71,12 @@ class Slots:
             made[row] = self.now = now
             g = row // group
             left[g] -= 1
-            free = True if left[g] else self.deliver(g, slot, now)
+            free = True
+            if not left[g]:
+                free = self.deliver(g, slot, now)
+                if rows[0] != (finish, slot):  # rows that take no time have begun, and stand before this one
+                    rows[rows.index((finish, slot))] = (-inf, slot)
+                    heapify(rows)
             if single and free and not self.closed and not self.again and (self.quota or self._admit()):
                 begun = len(self.log.slot)
                 self.quota -= 1

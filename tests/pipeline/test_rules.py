@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -405,3 +406,19 @@ def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
     )  # fmt: skip
     assert abs(free["length_bias"]) < 0.03
     assert dropped["length_bias"] < -0.2 and masked["length_bias"] < -0.1
+
+
+def test_rows_that_take_no_time_may_begin_while_another_is_delivered(tmp_path: Path) -> None:
+    """They stand before it in the order of what finishes, and it is over all the same: no slot is lost."""
+    (tmp_path / "env.txt").write_text("0\n0\n0\n5\n")
+    record = simulate(
+        Pipeline(
+            token_seconds=0.0, environment=f"file:{tmp_path / 'env.txt'}", lengths="constant:10", slots=8,
+            workers=1, group=2, batch=4, cap=4.0, capacity=1.5, full="drop_newest", order="submitted", max_lag=2,
+            stale="recycle", train_seconds=0.0, sync_seconds=1.0, steps=15,
+        )
+    )  # fmt: skip
+    assert (record.fate == TRAINED).sum() == 2 * 15 * 2
+    for slot in range(8):
+        began, made = (at[record.slot == slot] for at in (record.began, record.made))
+        assert not np.isnan(made[:-1]).any() and (made[:-1] <= began[1:]).all()
