@@ -155,7 +155,7 @@ class Schedule:
         for rows in self._of_actors():
             begun = np.unique(self.nth[rows])
             if len(begun) != begun[-1] + 1:
-                hole = int(np.setdiff1d(np.arange(begun[-1] + 1), begun)[0])
+                hole = int(np.flatnonzero(begun != np.arange(len(begun)))[0])
                 return f"actor {self.actor[rows[0]]} has a hole: its group {hole} is missing"
         return None
 

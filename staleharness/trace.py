@@ -60,12 +60,15 @@ def written(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
 def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     """(header, rows) of a trace, checked. Raises `UserError` for a file that is none, has holes, or versions from the
     future."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
         table = pq.ParquetFile(user_path(path)).read(use_threads=False)
+        table.validate(full=True)
         found = json.loads((table.schema.metadata or {})[KEY])
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, RecursionError, pa.ArrowException) as error:
         raise UserError(f"{shortened(path)} is not a trace: {' '.join(str(error).split())[:100]}") from error
     if not isinstance(found, dict):
         raise UserError(f"{shortened(path)} is not a trace: its header is no record")
@@ -74,7 +77,11 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
             continue
         if name not in table.column_names:
             raise UserError(f"trace {path} has no column {name}; {nearest(name, table.column_names)}")
-        if wrong := _wrong_with(name, table.schema.field(name).type, table[name].null_count):
+        column = table[name]
+        absent = column.null_count
+        if pa.types.is_list(column.type):
+            absent += pc.list_flatten(column).null_count
+        if wrong := _wrong_with(name, column.type, absent):
             raise UserError(f"trace {path}, column {name}: {wrong}")
     if not _says(found):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
@@ -121,15 +128,18 @@ def _wrong_with(name: str, kind: Any, absent: int) -> str | None:
 def check(rows: pd.DataFrame, path: str) -> None:
     """Raise `UserError` for the first thing in a trace that cannot be."""
     phases = np.unique(rows["phase"][rows["phase"] >= 0])
-    holes = np.setdiff1d(np.arange(phases.max() + 1), phases) if len(phases) else np.zeros(1, np.int64)
-    if len(holes):
-        raise UserError(f"trace {path} has a hole: no row was trained in phase {holes[0]}")
+    hole = next((i for i, phase in enumerate(phases) if phase != i), None if len(phases) else 0)
+    if hole is not None:
+        raise UserError(f"trace {path} has a hole: no row was trained in phase {hole}")
+    for fate in set(rows["fate"]) - set(FATES):
+        raise UserError(f"trace {path}: fate {shortened(fate)!r} is not one of {', '.join(FATES)}")
     for row, phase, versions, ends in zip(
         *(rows[c] for c in ("row", "phase", "versions", "ends")), strict=True
     ):
         if len(versions) == 0 or len(versions) != len(ends):
             raise UserError(f"trace {path}, row {row}: {len(versions)} versions and {len(ends)} ends")
-        if np.any(np.diff(versions) < 0) or np.any(np.diff(ends) <= 0) or versions[0] < 0:
+        least = 0 if phase < 0 else 1  # a row that is given up may have no decision yet
+        if np.any(np.diff(versions) < 0) or np.any(np.diff(ends) <= 0) or versions[0] < 0 or ends[0] < least:
             raise UserError(f"trace {path}, row {row}: versions decrease, or a stretch is empty")
         if 0 <= phase < versions[-1]:
             raise UserError(

@@ -42,7 +42,7 @@ def columns(path: Path) -> Columns:
             return _rows(
                 json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}") from error
     raise UserError(
         f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)"

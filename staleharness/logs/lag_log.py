@@ -111,7 +111,7 @@ def _column(cells: Sequence[Any], name: str, file: str) -> NDArray[np.float64]:
     for i, cell in enumerate(cells, 1):
         try:
             number = math.nan if cell is None else float(cell)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = -1.0
         if math.isinf(number) or number < 0:
             raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,28 @@ def test_a_model_without_tokenizer_weights_or_config(model: Path) -> None:
 def test_a_weights_file_that_is_none(model: Path) -> None:
     (model / "model.safetensors").write_bytes(b"PK\x03\x04 not safetensors at all")
     assert "model.safetensors is not a safetensors file" in refused(model=str(model))
+
+
+@pytest.mark.parametrize(
+    "header",
+    ['{"x": 1}', "[1]", "1", '{"x": {"dtype": "F32"}}', '{"x": {"shape": "a"}}', '{"x": {"shape": [2, -1]}}',
+     '{"x": {"shape": [1.5]}}', '{"x": ' + "[" * 100_000],
+    ids=lambda header: header[:24],
+)  # fmt: skip
+def test_a_weights_file_with_a_header_that_is_none(model: Path, header: str) -> None:
+    (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode())
+    assert "model.safetensors is not a safetensors file" in refused(model=str(model))
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [('{"architectures": 5}', "architectures are no list of names"), ("[5]", "holds no settings of a model"),
+     ('{"architectures": [5]}', "architectures are no list of names"), ("[" * 100_000, "is not JSON")],
+    ids=lambda text: text[:24],
+)  # fmt: skip
+def test_settings_of_a_model_that_are_none(model: Path, config: str, words: str) -> None:
+    (model / "config.json").write_text(config)
+    assert words in refused(model=str(model))
 
 
 def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

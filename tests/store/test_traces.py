@@ -198,8 +198,45 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "versions below zero": (lambda: _replaced(versions=[[-1]] * 6), "versions decrease"),
     "a fate that is a number": (lambda: _replaced(fate=[1] * 6), "column fate: .* in place of text"),
     "actors that are absent": (lambda: _replaced(actor=[None, 1, 0, 1, 0, 1]), "1 rows without it"),
+    "a version that is absent": (
+        lambda: _replaced(versions=[[None], *[[0]] * 5]),
+        "column versions: 1 rows without it",
+    ),
+    "a phase far off": (lambda: _replaced(phase=[0, 0, 1, 1, 10**12, 2]), "no row was trained in phase 3"),
+    "a fate that there is not": (
+        lambda: _replaced(fate=["trained"] * 5 + ["eaten"]),
+        "fate 'eaten' is not one",
+    ),
+    "a row of nothing": (lambda: _replaced(ends=[[8]] * 5 + [[0]]), "row 5: .* a stretch is empty"),
+    "a row of less than nothing": (
+        lambda: _replaced(ends=[[8]] * 5 + [[-8]], phase=[0, 0, 1, 1, 2, -1]),
+        "row 5: .* a stretch is empty",
+    ),
+    "a header without a bottom": (lambda: _headed(b"[" * 100_000), "is not a trace"),
     "times that are text": (lambda: _replaced(made_at=["x"] * 6), "column made_at: .* in place of seconds"),
 }
+
+
+def test_a_trace_with_a_flipped_bit_is_read_or_refused(tmp_path: Path) -> None:
+    """Wherever in its footer, where Parquet says what the file holds."""
+    whole, refused = trace(), 0
+    for at in range(len(whole) - 1500, len(whole), 5):
+        flipped = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
+        (tmp_path / "t.parquet").write_bytes(flipped)
+        try:
+            read_trace(str(tmp_path / "t.parquet"))
+        except UserError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 50
+
+
+def test_a_group_of_an_actor_far_off_is_a_hole(tmp_path: Path) -> None:
+    table = rows().assign(nth=[0, 0, 1, 1, 2, 10**12])
+    path = tmp_path / "t.parquet"
+    path.write_bytes(written(table, {"source": "actors", "decisions": 8, "fetch": 0}))
+    with pytest.raises(UserError, match="actor 1 has a hole: its group 2 is missing"):
+        read_lag(f"trace:{path}").schedule(DEMAND).check(DEMAND, 4, "LAG=trace")
 
 
 @pytest.mark.parametrize("how", FORGED)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.files import user_path
-from ...errors import UserError
+from ...errors import UserError, shortened
 from ..spec import LanguageSpec
 from .gguf_file import gguf_of, header
 
@@ -33,6 +33,8 @@ def check_model(spec: LanguageSpec) -> None:
         return
     config = _json(folder / "config.json", spec.model)
     named = config.get("architectures") or []
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise UserError(f"MODEL={spec.model} has a config.json whose architectures are no list of names")
     if not is_causal(named):
         raise UserError(f"MODEL={spec.model} is a {named[0]}, which is not a causal language model")
     if not any((folder / name).is_file() for name in TOKENIZERS):
@@ -74,7 +76,7 @@ def is_chat(model: str) -> bool:
         return True
     own = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
-        own.is_file() and '"chat_template"' in own.read_text()
+        own.is_file() and '"chat_template"' in own.read_text(errors="replace")
     )
 
 
@@ -128,9 +130,13 @@ def _shapes(file: Path) -> list[tuple[str, list[int]]]:
             raise UserError(f"{file} is not a safetensors file")
         try:
             header = json.loads(stream.read(length))
-        except ValueError as error:
+            shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+        except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             raise UserError(f"{file} is not a safetensors file") from error
-    return [(name, entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
+    for name, shape in shapes.items():
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+            raise UserError(f"{file} is not a safetensors file: {shortened(name)!r} has no shape")
+    return list(shapes.items())
 
 
 def _json(path: Path, model: str) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def _json(path: Path, model: str) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"MODEL={model} has no config.json that can be read") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no settings of a model")
