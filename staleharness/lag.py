@@ -23,7 +23,7 @@ from .base.parsing import build, parse_assignments, parse_value, shown
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shortened
-from .schedule import Demand, Schedule
+from .schedule import MOST_ROWS, Demand, Schedule
 from .spec import RunSpec
 
 LEDGER = (
@@ -248,6 +248,12 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     if spec.demand is None:
         raise UserError(
             f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform"
+        )
+    rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
+    if rows > MOST_ROWS:
+        raise UserError(
+            f"LAG={shortened(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
+            "give fewer STEPS"
         )
     schedule = planned(model, model.identity, spec.demand)
     schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}", model.longest)

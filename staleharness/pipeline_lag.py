@@ -14,7 +14,7 @@ from .base.streams import integer
 from .errors import UserError
 from .lag import LagModel
 from .pipeline.schedule import schedule_of
-from .pipeline.settings import Pipeline
+from .pipeline.settings import MOST_BATCHES, Pipeline
 from .pipeline.simulation import simulate
 from .pipeline.work import Lengths
 from .schedule import Demand, Schedule
@@ -117,7 +117,7 @@ class PipelineLag(LagModel):
 
 def rows_of(batches: float, demand: Demand) -> int:
     """Whole groups of rows, at least one."""
-    return max(1, round(batches * demand.groups)) * demand.rows
+    return max(1, round(min(batches, MOST_BATCHES) * demand.groups)) * demand.rows
 
 
 def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str, Any]:

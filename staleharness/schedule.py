@@ -17,6 +17,7 @@ from .errors import UserError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+MOST_ROWS = 20_000_000  # of one run, all of which are kept
 NEVER = -1  # the phase of rows that are not trained on
 
 
@@ -103,7 +104,7 @@ class Schedule:
 
     def trained_in(self, phase: int) -> Ints:
         """The rows that a phase trains on, in the order of their places."""
-        first, last = np.searchsorted(self.phase[self._by_phase], [phase, phase + 1])
+        first, last = np.searchsorted(self._phases, [phase, phase + 1])
         return self._by_phase[first:last]
 
     def made_in(self, phase: int) -> list[Ints]:
@@ -181,3 +182,8 @@ class Schedule:
     def _by_phase(self) -> Ints:
         """The rows by phase and place."""
         return np.lexsort((np.arange(len(self)), self.place, self.phase))
+
+    @cached_property
+    def _phases(self) -> Ints:
+        """[n], their phases in this order."""
+        return self.phase[self._by_phase]

@@ -72,7 +72,8 @@ def parse_value(text: str) -> Any:
         return float(text)  # TOML wants digits on both sides of the point; people write 1e-3 and .5
     try:
         content = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, ValueError):  # ValueError: more digits than Python converts
+        str(content)  # raises where a number has more digits than Python writes
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
         return text
     return content["value"] if len(content) == 1 else text  # a line break would begin a second key
 
@@ -189,10 +190,12 @@ def canonical_json(content: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        str(content)  # raises where a number has more digits than Python writes
+        return content
     except OSError as error:
         raise UserError(f"spec file {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of TOML, of UTF-8, of a number with too many digits
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, of a number with too many digits
         raise UserError(f"spec file {path} is not TOML: {error}") from error
 
 

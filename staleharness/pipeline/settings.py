@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from ..base.parsing import build
 from ..errors import UserError
+from ..schedule import MOST_ROWS
 from .distributions import Constant, read_distribution
 
-MOST_ROWS = 20_000_000  # of one simulation, which keeps them all
+MOST_BATCHES = 1e9  # of a bound; a run has nowhere near as many
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class Pipeline:
         self._require("max_lag", self.max_lag is None or self.max_lag >= 0, "0 or above, or none")
         self._require("cap", self.cap is None or self.cap > -1, "above -1, or none")
         self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
+        for name in ("cap", "capacity"):
+            self._require(
+                name, (getattr(self, name) or 0) <= MOST_BATCHES, f"at most {MOST_BATCHES:g}, or none"
+            )
+        self._require("slots", self.slots <= MOST_ROWS, f"at most {MOST_ROWS}")
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
         self._require("slow", 0 <= self.slow <= 1, "from 0 to 1")

@@ -12,9 +12,10 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 from ..errors import UserError
+from ..schedule import MOST_ROWS
 from .admission import Admission
 from .log import Log
-from .settings import MOST_ROWS, Pipeline
+from .settings import Pipeline
 from .work import Work
 
 

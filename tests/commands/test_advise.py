@@ -104,6 +104,7 @@ def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -
         (["--zero=true"], "ZERO='true' is not a number"),
         (["--cap="], "CAP is empty; give caps"),
         (["--cap=-2"], "CAP=-2: cap must be above -1"),
+        (["--cap=1e308"], "CAP=1e+308: cap must be at most 1e+09, or none"),
         (["--cap=x"], "CAP='x' is not a number"),
         (["--set=cap=2"], "SET has cap: give the caps to try as CAP="),
         (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
