@@ -230,8 +230,14 @@ def read_lag(text: str) -> LagModel:
 def parse_lag(text: str, capacity: int) -> LagModel:
     """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
     model = read_lag(text).at(capacity)
-    model.check(capacity)
+    _check(model, capacity)
     return model
+
+
+@functools.lru_cache(maxsize=256)
+def _check(model: LagModel, capacity: int) -> None:
+    """Asked once for all runs of a study: some models look at every phase, and at every version in each."""
+    model.check(capacity)
 
 
 @functools.lru_cache(maxsize=4)

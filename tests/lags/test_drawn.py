@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.lag import Draw, parse_lag, read_lag
+from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
 from staleharness.schedule import NEVER, Demand
 
 
@@ -110,6 +110,23 @@ def test_a_cap_that_lets_nothing_through_is_one_line_with_the_phase() -> None:
     for text in ("areal/cap:2", "inflight:2/cap:2", "delay/cap:2"):
         with pytest.raises(UserError, match="of must be a model that draws"):
             read_lag(text)
+
+
+def test_a_cap_is_looked_at_once_for_all_runs_of_a_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def check(self: LagModel, capacity: int) -> None:
+        asked.append(capacity)
+        if capacity < 4:
+            raise UserError("too small")
+
+    monkeypatch.setattr(LAGS["cap"], "check", check)
+    for capacity in (61, 61, 62, 61):
+        assert parse_lag("geometric:0.61/cap:2", capacity) == read_lag("geometric:0.61/cap:2")
+    assert asked == [61, 62]
+    for _ in range(2):
+        with pytest.raises(UserError, match="too small"):
+            parse_lag("geometric:0.61/cap:2", 3)
 
 
 def test_a_cap_may_stand_around_any_model_and_a_sync_around_a_cap() -> None:
