@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..errors import UserError, shortened
 from .files import user_path
 from .plugins import builtin_folder
 
@@ -27,8 +28,13 @@ def published(text: str) -> Path:
 
 def name_of(text: str) -> str:
     """How a file is called in the spec of a run: `results/reference/...` on every machine where it is published, and
-    its absolute path where it is not. Raises `UserError` where it cannot be a path."""
+    its absolute path where it is not. Raises `UserError` where it cannot be a path, or not stand in a spec."""
     path = published(text).absolute()
     if path.resolve().is_relative_to(home := reference().resolve()):
         return str(Path(*PLACE) / path.resolve().relative_to(home))
+    if set(str(path)) & set(" ,[]"):
+        raise UserError(
+            f"{shortened(text)} lies in {str(path.parent)!r}: a run names the whole path, which may not have a blank, "
+            "comma or bracket; move the file, or give a whole path that leads there through a link"
+        )
     return str(path)

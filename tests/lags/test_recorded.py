@@ -84,6 +84,23 @@ def test_a_relative_path_begins_where_the_user_stands(
     assert read_lag("trace:t.parquet").text == f"trace:{tmp_path / 't.parquet'}"
 
 
+@pytest.mark.parametrize("name", ["my runs", "a,b", "a[1]"])
+def test_a_folder_that_no_spec_can_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    trace(tmp_path / name, rows())
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(UserError) as error:
+        read_lag("trace:t.parquet")
+    assert f"t.parquet lies in {str(tmp_path / name)!r}: " in str(error.value) and "\n" not in str(
+        error.value
+    )
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    linked = read_lag(f"trace:{tmp_path / 'link' / 't.parquet'}")
+    assert linked.identity == read_lag(linked.text).identity
+
+
 def _hole(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["phase"] != 1]
 
