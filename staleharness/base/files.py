@@ -67,6 +67,34 @@ def forget_torn(folder: Path) -> None:
             torn.unlink()
 
 
+def no_link(path: Path) -> None:
+    """Raise `UserError` where this is a link, also one to nothing."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a link, and in a results folder nothing is written through one; remove it"
+        )
+
+
+def folder_below(root: Path, *names: str) -> Path:
+    """The folder `root/name/...`, made where it is absent, to be written in.
+
+    Whoever typed `root` may mean a link; below it, what somebody else has made could lead anywhere. Raises `UserError`
+    where a link is on the way or a folder inside is one, and where it cannot be made.
+    """
+    path = root
+    for name in names:
+        path = path / name
+        no_link(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be made: {error.strerror}") from error
+    for place, folders, _ in os.walk(path):  # a file that is a link is replaced, and not followed
+        for name in folders:
+            no_link(Path(place, name))
+    return path
+
+
 def put_aside(path: Path, folder: Path) -> Path:
     """Move whatever is at `path` into `folder`, under its name or the first free one like it; returns where it is."""
     folder.mkdir(exist_ok=True)

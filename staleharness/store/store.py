@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import put_aside, sync, user_path, write_json
+from ..base.files import no_link, put_aside, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from .attempts import attempts_in, holder_name, plain
@@ -39,6 +39,7 @@ from .stored_run import StoredRun, read_intact, seal
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
 MARKER = "staleharness.json"
+WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
 
 
 class Store:
@@ -125,6 +126,8 @@ class Store:
             )
         if (root / MARKER).is_file():
             self._check_format()
+        for name in WRITTEN:
+            no_link(root / name)
         root = root.resolve()  # a link may point to where nothing is yet
         existing = next(p for p in (root, *root.parents) if p.exists())
         if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
