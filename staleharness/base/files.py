@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import fnmatch
 import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import unicodedata
@@ -60,10 +62,13 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
 
 
-def forget_torn(folder: Path) -> None:
-    """Remove the temporary files that `whole` leaves in a folder when its process is killed."""
-    for torn in folder.glob(".*.????????"):
-        if torn.is_file() and not torn.is_symlink():
+def forget_torn(folder: Path, *names: str) -> None:
+    """Remove the temporary files that `whole` leaves in a folder when its process is killed, of files called like one
+    of `names` (patterns of `fnmatch`); other hidden files are somebody's."""
+    for torn in folder.iterdir():
+        found = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", torn.name)
+        ours = found is not None and any(fnmatch.fnmatchcase(found[1], name) for name in names)
+        if ours and torn.is_file() and not torn.is_symlink():
             torn.unlink()
 
 

@@ -29,7 +29,7 @@ from ..base.files import no_link, put_aside, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from .attempts import attempts_in, holder_name, plain
-from .exclusive import sole_sweep
+from .exclusive import MARKER, sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
@@ -38,7 +38,6 @@ from .stored_run import StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
-MARKER = "staleharness.json"
 WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
 
 
