@@ -41,10 +41,8 @@ def handle(command: Command) -> int:
     runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
-    if command.to is None:
-        folder = folder_below(store.root, "exports", command.kind)
-    else:
-        folder = _typed(command.to)
+    to = command.to
+    folder = folder_below(store.root, "exports", command.kind) if to is None else _typed(to)
     paths = exporter.write(runs, folder)
     if command.json:
         found = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}

@@ -1,5 +1,5 @@
-"""Results folders come from others, too: whatever one says, and wherever its links lead, nothing outside it is written or
-removed."""
+"""Results folders come from others, too: whatever one says, and wherever its links lead, nothing outside it is
+written or removed."""
 
 from __future__ import annotations
 
