@@ -115,7 +115,7 @@ def _page(
 
     looks = styles(row["algorithm"] for row in table.rows)
     envs = table.settings["envs"]
-    script = (PAGE / "page.js").read_text()
+    script = (PAGE / "page.js").read_text(encoding="utf-8")
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
@@ -148,7 +148,7 @@ def _page(
             {"title": "Versions and hardware", "entries": entries([r.record["fingerprint"] for r in runs])},
             {"title": "Settings", "entries": entries([flat(r.record["spec"]) for r in runs])},
         ],
-        css=Markup((PAGE / "page.css").read_text()),
+        css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=f"sha256-{sha}",
     )

@@ -99,7 +99,7 @@ class Store:
     def _check_format(self) -> None:
         """Raise `UserError` where the folder says that it is of another format than this version's."""
         try:
-            said = json.loads((self.root / MARKER).read_text())["format"]
+            said = json.loads((self.root / MARKER).read_text(encoding="utf-8"))["format"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"{self.root / MARKER} is damaged ({type(error).__name__}); remove it") from None
         if said != FORMAT:
@@ -228,7 +228,7 @@ class Store:
         """`failure.json` of an attempt: {class, message, log_tail}, or None."""
         path = self.latest_attempt(run_id) / "failure.json"
         try:
-            said = json.loads(path.read_text()) if path.is_file() else None
+            said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
         except (OSError, ValueError):
             said = {}
         if said is None:
@@ -289,7 +289,7 @@ class Store:
 
     def _drop_second(self, attempt: Path, first: StoredRun) -> None:
         """Let go of a run that was made twice, if it came to the same."""
-        mine = json.loads((attempt / "run.json").read_text())
+        mine = json.loads((attempt / "run.json").read_text(encoding="utf-8"))
         if mine["metrics_sha256"] == first.record["metrics_sha256"]:
             shutil.rmtree(attempt)
             return
