@@ -12,13 +12,14 @@ from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.display import display
+from ..statistics.few import has_few
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
 from ..store.cells import Cell, Grid
 from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
-from .captions import bars, looks_of, scale, seeds
+from .captions import axis, bars, looks_of, scale, seeds
 from .marks import dots, highest_first, named_rows
 from .registry import FIGURES
 
@@ -32,9 +33,11 @@ def probability_of_improvement(
 ) -> Figure:
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
     rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
+    few = has_few(table)
     subtitle = (
         f"chance that a run scores higher than a run of {display(baseline)} at the same K, averaged over environments; "
-        f"0.5 is a draw; {seeds(results.grid)} seeds, {bars(table)}; {table.settings['score']} returns, not normalised"
+        f"0.5 is a draw; {seeds(results.grid)} seeds, {'too few for an interval' if few else bars(table)}; "
+        f"{table.settings['measure']}, not normalised"
     )
     ks = table.settings["capacities"]
     last = {r["algorithm"]: r["probability"] for r in rows if r["capacity"] == ks[-1]}
@@ -46,7 +49,9 @@ def probability_of_improvement(
     ) as (figure, axes):  # fmt: skip
         for ax, k in zip(axes, ks, strict=True):
             here = {
-                r["algorithm"]: (r["probability"], r["low"], r["high"]) for r in rows if r["capacity"] == k
+                r["algorithm"]: (r["probability"], None if few else r["low"], None if few else r["high"])
+                for r in rows
+                if r["capacity"] == k
             }
             named_rows(ax, looks, here, width)
             ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
@@ -86,7 +91,7 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
                 ax.plot(taus, profile(tasks, taus), color=look.colour, dashes=look.dashes, gid=gid(look))
             ax.set_title(f"K = {k}", loc="left")
             percent_axis(ax)
-        label_edges(axes, columns, "normalised score τ", "runs above τ")
+        label_edges(axes, columns, f"{axis(table)} τ", "runs above τ")
         legend(figure, looks)
     return figure
 
@@ -110,7 +115,7 @@ def paired_differences(
         looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks}
     )
     subtitle = (
-        f"normalised score minus that of {display(baseline)} with the same seed, environment and K: dots; black: "
+        f"{axis(table)} minus that of {display(baseline)} with the same seed, environment and K: dots; black: "
         f"mean over environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
     columns = columns_for(width, min(4, len(ks)))

@@ -49,13 +49,13 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     absent; more than there are colours: again from the first, dashed.
     """
     names = sorted(set(labels))
-    known = {label.split("[")[0] for label in names}
+    known = {_base(label) for label in names}
     spare = [*OTHERS, *(look for name, look in OWN.items() if name not in known)]
     out: dict[str, Style] = {}
     taken: set[str] = set()
     others = 0
     for index, label in enumerate(names):
-        base = label.split("[")[0]
+        base = _base(label)
         if base in OWN and base not in taken:
             taken.add(base)
             out[label] = Style(index, *OWN[base], DASHES[0])
@@ -64,6 +64,11 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
             out[label] = Style(index, colour, marker, DASHES[others // len(spare) % len(DASHES)])
             others += 1
     return out
+
+
+def _base(label: str) -> str:
+    """The algorithm, without its options and its forward lag."""
+    return label.split("[")[0].split(" N=")[0]
 
 
 def in_order(values: Mapping[str, Any]) -> dict[str, Style]:

@@ -109,7 +109,8 @@ def _fewest(results: Results, label: str, k: int) -> int:
 
 def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:
     several = len({s.k for s in lags}) > 1
-    return f"{band_name(band)}: {lag:.0f} steps" + (f" (K = {setting.k})" if several else "")
+    steps = round(lag, 0 if lag >= 9.95 else 1)
+    return f"{band_name(band)}: {steps:g} steps" + (f" (K = {setting.k})" if several else "")
 
 
 def _name(name: str) -> str:

@@ -114,11 +114,13 @@ def method_of(label: str) -> str:
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
-    """Runs by the name of their lag model; synchronous runs belong to every one."""
+    """Runs by the name of their lag model. Where a model has no synchronous runs of its own, those of all others stand
+    for them."""
     runs = list(runs)
     fresh, stale = [r for r in runs if _lag(r) == 0], [r for r in runs if _lag(r) > 0]
     names = sorted({_model(run) for run in stale} or {_model(run) for run in fresh})
-    return {name: [*fresh, *(r for r in stale if _model(r) == name)] for name in names}
+    own = {name: [r for r in fresh if _model(r) == name] or fresh for name in names}
+    return {name: [*own[name], *(r for r in stale if _model(r) == name)] for name in names}
 
 
 def _model(run: StoredRun) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..store.cells import Cell, Grid
 from .bootstrap import LEVEL
+from .claims.contrast import no_spread, of_signs
 from .power import ALPHA
 from .scores import Array, final_score
 
@@ -26,7 +27,7 @@ class Difference:
     mean: float
     low: float  # ends of Student's interval, of this difference alone
     high: float
-    p: float  # of the two-sided paired t-test
+    p: float  # of the two-sided paired t-test; of the sign test where all seeds differ by the same
     holm: float  # the same, corrected for all comparisons that were made beside it
 
     @property
@@ -69,8 +70,8 @@ def _difference(a: str, b: str, gaps: Array) -> Difference:
 
     n, mean = len(gaps), float(gaps.mean())
     error = float(gaps.std(ddof=1) / np.sqrt(n))
-    if error == 0:  # no spread: equal in every seed, or apart by the same in every seed
-        return Difference(a, b, n, mean, mean, mean, float(mean == 0), 1.0)
+    if no_spread(error, mean):  # equal in every seed, or apart by the same in every seed
+        return Difference(a, b, n, mean, mean, mean, of_signs(mean, n), 1.0)
     reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error))
     return Difference(a, b, n, mean, mean - reach, mean + reach, p, 1.0)
@@ -87,8 +88,10 @@ def holm(p: Sequence[float]) -> Array:
 
 def f_ratio(columns: Sequence[Array]) -> float:
     """Mean square between methods over that between the seeds of a method, [runs_i] each: 1 where methods differ by no
-    more than seeds do. Infinite where seeds do not differ at all."""
+    more than seeds do. Infinite where seeds do not differ at all, NaN of one method or of one run each."""
     everything, groups = np.concatenate(columns), len(columns)
+    if groups < 2 or len(everything) == groups:
+        return float("nan")
     between = sum(len(c) * (c.mean() - everything.mean()) ** 2 for c in columns) / (groups - 1)
     within = sum(((c - c.mean()) ** 2).sum() for c in columns) / (len(everything) - groups)
     return float(between / within) if within else float("inf")

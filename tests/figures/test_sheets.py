@@ -215,7 +215,7 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
     assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
     assert said == [["100%", "100%", *unmeasured], ["–", "–", *unmeasured]]
     assert list(block.columns) == [
-        "0–1: 0 steps (K = 1)", "0–1: 1 steps (K = 4)", "2–5: –", "6–20: –", "20+: –",
+        "0–1: 0 steps (K = 1)", "0–1: 0.5 steps (K = 4)", "2–5: –", "6–20: –", "20+: –",
     ]  # fmt: skip
 
 

@@ -201,7 +201,7 @@ def test_a_verdict_is_of_a_fixed_vocabulary_and_follows_from_tests(
 def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     """From the file, through the tests, to the page and to the list of all papers."""
     for seed in range(4):
-        for k, scores in ((1, (100.0, 100.0)), (4, (20.0, 60.0))):
+        for k, scores in ((1, (100.0, 100.0)), (4, (20.1 - seed % 2 / 5, 60.0))):
             for label, score in zip(("ppo_clip", "vaco"), scores, strict=True):
                 write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, sampled=score + seed, phases=3)
     study = shelf / "s.toml"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from results_helper import write_run
+from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
 from staleharness.statistics.claims import warned as warning
@@ -22,17 +23,18 @@ from staleharness.statistics.results import Results
 RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4
     ("vaco", 1): 115.23, ("vaco", 4): 65.23, ("ppo_clip", 1): 215.23, ("ppo_clip", 4): 35.23,
 }  # fmt: skip
+SEEDS = {"vaco": (0.1, 0.9, 2.0, 3.1, 3.9), "ppo_clip": (0.0, 1.0, 2.0, 3.0, 4.0)}  # what each adds
 
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     root = tmp_path_factory.mktemp("runs")
     for (label, k), height in RETURNS.items():
-        for seed in range(5):
+        for seed, more in enumerate(SEEDS[label]):
             columns = {"clipped": [0.1, 0.2, 0.3, 0.4]}
-            curve = [height / 2, height + seed]
+            curve = [height / 2, height + more]
             write_run(
-                root, label, seed, capacity=k, sampled=height + seed, curve=curve, phases=4, columns=columns
+                root, label, seed, capacity=k, sampled=height + more, curve=curve, phases=4, columns=columns
             )
     write_run(root, "spo", 0, capacity=1, sampled=16.0, phases=4)
     write_run(root, "spo", 0, capacity=4, sampled=16.0, phases=4)
@@ -53,7 +55,9 @@ def held(evidence: Evidence, **part: Any) -> Any:
 def test_a_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
     (row,) = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="return").rows
     assert row.text == "return, VACO − PPO-clip, K = 4" and row.outcome == "yes"
-    assert row.made.value == pytest.approx(30.0) and row.made.n == 5 and row.made.low == pytest.approx(30.0)
+    assert row.made.value == pytest.approx(30.0) and row.made.n == 5
+    reach = float(student_t.ppf(0.975, 4)) * 0.1 / math.sqrt(5)  # the gaps are 30 ± 0.1, or 30
+    assert row.made.low == pytest.approx(30.0 - reach) and row.made.high == pytest.approx(30.0 + reach)
 
 
 def test_a_capacity_is_compared_with_another_one(evidence: Evidence) -> None:
@@ -98,7 +102,9 @@ def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
         "ratio": True,
     }
     made = held(evidence, **part).rows[0].made
-    expected = np.mean([math.log((65.23 + s) / (35.23 + s)) for s in range(5)])
+    expected = np.mean([
+        math.log((65.23 + a) / (35.23 + b)) for a, b in zip(SEEDS["vaco"], SEEDS["ppo_clip"], strict=True)
+    ])  # fmt: skip
     assert made.value == pytest.approx(expected) and held(evidence, **part).outcome == "yes"
     assert held(evidence, **part, than=10.0).rows[0].made.value == pytest.approx(expected - math.log(10))
 
@@ -123,6 +129,16 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
     assert filled("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
 
 
+def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
+    for k, height in ((1, 0.8), (4, 0.6)):
+        for seed in range(5):
+            own: dict[str, Any] = {"kind": "language", "env": "word-problems", "capacity": k, "phases": 2}
+            write_run(tmp_path, "tis", seed, deterministic=height, **own)
+    results = Results.of([*_read(tmp_path)])
+    evidence = Evidence(results, results.table(reps=50, engine="quick"))
+    assert filled("{kept tis K=4 plain}", lambda study: evidence) == "75%"
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -131,6 +147,8 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
         ("{return vaco K=4 env=Ant}", "env='Ant': these results have Hopper-v5"),
         ("{iqm a3po K=4}", "no row of the table"),
         ("{kept spo K=4}", "spo has no share kept at K=4"), ("{slowdown a3po K=4}", "has no slowdown"),
+        ("{return vaco K=x}", "{return vaco K=x}: invalid literal"), ("{ }", "{ }: "),
+        ("{tv_data vaco K=4 phases=a:b}", "phases=a:b}: invalid literal"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_quoted_is_one_line_that_names_it(evidence: Evidence, asked: str, words: str) -> None:

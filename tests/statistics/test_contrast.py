@@ -52,6 +52,10 @@ def test_one_seed_has_no_interval_and_no_spread_has_none_to_speak_of() -> None:
     assert (one.value, one.low, one.high, one.p) == (3.25, None, None, None) and one.outcome("more") == "open"
     same = contrast({"A": np.array([[1.0, 2.0], [1.0, 2.0]])}, difference)
     assert (same.low, same.high, same.p) == (0.0, 0.0, 1.0) and same.outcome("more") == "no"
+    for n, p, outcome in ((2, 0.5, "open"), (6, 0.03125, "yes")):  # all apart by 0.1, but for rounding
+        gaps = np.array([0.3 + 0.1 * np.arange(n), 0.2 + 0.1 * np.arange(n)])
+        found = contrast({"A": gaps}, difference)
+        assert found.p == p and found.outcome("more") == outcome
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])

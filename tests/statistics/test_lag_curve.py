@@ -99,6 +99,15 @@ def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Pat
     assert np.array_equal(curves[0].scores[0], curves[1].scores[0])
 
 
+def test_each_lag_model_with_synchronous_runs_of_its_own_has_a_curve_from_these(tmp_path: Path) -> None:
+    for lag, score in (("uniform", 900.0), ("geometric:0.7", 800.0)):
+        for k in (1, 8):
+            write(tmp_path, capacity=k, score=score - 10 * k, settings={"lag": lag})
+    curves, refused = lag_curves(load(tmp_path))
+    assert not refused and [c.algorithm for c in curves] == ["vaco (geometric)", "vaco (uniform)"]
+    assert [c.scores[0][0] for c in curves] == pytest.approx([790.0 - 15.23, 890.0 - 15.23])
+
+
 def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     write(tmp_path)
     summary = {"lag_mean": 2.0}

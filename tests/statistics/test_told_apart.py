@@ -48,19 +48,22 @@ def test_only_seeds_that_both_have_are_compared() -> None:
     assert (only.a, only.b, only.n, only.mean) == ("a", "b", 2, 3.0)
 
 
-def test_runs_of_the_same_bits_are_not_told_apart_and_a_constant_gap_is() -> None:
-    same = {0: 0.5, 1: 0.7, 2: 0.9}
-    equal, apart = against(
-        {"base": same, "same": same, "shifted": {s: v + 1.0 for s, v in same.items()}}, "base"
-    )
-    assert (equal.mean, equal.p, equal.told) == (0.0, 1.0, False)
-    assert apart.mean == pytest.approx(1.0) and apart.told
+def test_a_constant_gap_is_told_apart_by_its_signs_alone() -> None:
+    """Six of one sign are one chance in 32; two accuracies that are multiples of 1/8 often differ by the same."""
+    for n, p, told in ((2, 0.5, False), (3, 0.25, False), (5, 0.0625, False), (6, 0.03125, True)):
+        same = {seed: 0.3 + 0.1 * seed for seed in range(n)}
+        equal, apart = against(
+            {"base": same, "same": same, "shifted": {s: v + 0.1 for s, v in same.items()}}, "base"
+        )
+        assert (equal.mean, equal.p, equal.told) == (0.0, 1.0, False)
+        assert apart.mean == pytest.approx(0.1) and apart.p == p and (apart.p < 0.05) == told
 
 
 def test_the_f_ratio_is_that_of_an_analysis_of_variance() -> None:
     columns = [np.array(list(runs.values())) for runs in SCORES.values()]
     assert f_ratio(columns) == pytest.approx(f_oneway(*columns).statistic)
     assert f_ratio([np.array([1.0, 1.0]), np.array([2.0, 2.0])]) == float("inf")
+    assert np.isnan(f_ratio([np.array([1.0, 2.0])])) and np.isnan(f_ratio([np.array([1.0]), np.array([2.0])]))
 
 
 def test_scores_are_read_by_seed_at_one_capacity_of_one_environment(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from ..bootstrap import LEVEL
 from ..scores import Array
 from .part import Outcome
 
+ROUNDING = 1e-9  # of a score: less is no difference
+
 Statistic = Callable[[Array], float]  # means [terms] -> what is asked
 
 
@@ -56,14 +58,27 @@ def contrast(tasks: Mapping[str, Array], statistic: Statistic) -> Contrast:
         return Contrast(value, None, None, None, n, values)
     parts = np.array([_error(v, statistic) / len(tasks) ** 2 for v in tasks.values()])  # [tasks], variances
     error = float(np.sqrt(parts.sum()))
-    if error == 0:  # no spread: runs of the same bits, or a ceiling
-        return Contrast(value, value, value, float(value == 0), n, values)
+    if no_spread(error, value):  # runs of the same bits, a ceiling, or gaps that happen to be equal
+        p = of_signs(value, n)
+        known = value if p < 1 - LEVEL or p == 1 else None
+        return Contrast(value, known, known, p, n, values)
     freedom = parts.sum() ** 2 / sum(
         part**2 / (v.shape[1] - 1) for part, v in zip(parts, tasks.values(), strict=True)
     )
     reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
     p = float(2 * stdtr(freedom, -abs(value) / error))
     return Contrast(value, value - reach, value + reach, p, n, values)
+
+
+def no_spread(error: float, value: float) -> bool:
+    """Whether a standard error is nothing but rounding."""
+    return error <= ROUNDING * max(abs(value), 1e-3)
+
+
+def of_signs(value: float, n: int) -> float:
+    """p of n pairs that all differ by the same: that of the sign test, for a t-test would take them for certain. Scores
+    are often multiples of 1/n, so two or three such pairs are no rarity."""
+    return 1.0 if abs(value) <= ROUNDING else 2.0 ** (1 - n)
 
 
 def _error(values: Array, statistic: Statistic) -> float:

@@ -97,7 +97,7 @@ def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
             if asked.what in WORDS:
                 return WORDS[asked.what](asked, evidence)
             return number(asked, evidence).text(asked)
-        except UserError as error:
+        except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
             raise UserError(f"{{{found[1]}}}: {error}") from None
 
     return re.sub(r"\{([^{}]+)\}", one, text)
@@ -108,7 +108,7 @@ KNOWN = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level
 
 def read(text: str) -> Asked:
     """The words between two braces. Raises `UserError`."""
-    what, *rest = text.split()
+    what, *rest = text.split() or [""]
     label, plain, options = "", False, {}
     for word in rest:
         name, equals, value = word.partition("=")
@@ -177,7 +177,9 @@ def _kept(asked: Asked, evidence: Evidence) -> Number:
     k = evidence.capacity(asked.k)
     if env := asked.options.get("env"):
         evidence = Evidence(evidence.results.select(env=env), evidence.table)
-    found = retained(evidence.results.grid, asked.label, k, evidence.table.settings["score"])
+    settings = evidence.table.settings
+    accuracy = settings["normalise"] == "raw"
+    found = retained(evidence.results.grid, asked.label, k, settings["score"], accuracy=accuracy)
     if found is None:
         raise UserError(f"{asked.label} has no share kept at K={k}")
     least = min(len(evidence.runs(asked.label, at, e)) for at in (1, k) for e in evidence.envs())
