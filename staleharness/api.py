@@ -81,7 +81,7 @@ def plan(
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
     if isinstance(seeds, str) and "," in seeds:
         seeds = whole_numbers(seeds, "SEEDS")
-    listed = None if seeds is None or isinstance(seeds, (Integral, str)) else _listed(seeds)
+    listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
     named = settings if isinstance(settings, Mapping) else {}
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named):
         raise UserError(f"SET={shortened(repr(settings))} is neither settings by name nor 'name=value,...'")
