@@ -8,13 +8,16 @@ is imported where it is used, so that reading results loads no torch and no plug
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError
+from .errors import UserError, shortened
 
 if TYPE_CHECKING:
     from .running.plan import Plan, PlannedRun
@@ -75,18 +78,20 @@ def plan(
     from .store.study import ask
 
     load_plugins(plugin)
-    own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": device}
+    own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
     if isinstance(seeds, str) and "," in seeds:
         seeds = whole_numbers(seeds, "SEEDS")
-    listed = None if seeds is None or isinstance(seeds, (int, str)) else _listed(seeds)
+    listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
+    named = settings if isinstance(settings, Mapping) else {}
+    if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named):
+        raise UserError(f"SET={shortened(repr(settings))} is neither settings by name nor 'name=value,...'")
     question = ask(
-        env=_text(env), k=_text(k), algo=_text(algo), n=_text(n), preset=preset, lag=lag,
-        seeds=_text(seeds) if listed is None else None, spec_file=_text(spec), scale=scale,
+        env=_text(env), k=_text(k), algo=_text(algo), n=_text(n), preset=_text(preset), lag=_text(lag),
+        seeds=_text(seeds) if listed is None else None, spec_file=_text(spec), scale=str(scale),
         settings=settings if isinstance(settings, str) else None, **own,
     )  # fmt: skip
-    if isinstance(settings, Mapping):
-        others = {key: value for key, value in settings.items() if own.get(key) is None}
-        question = replace(question, settings={**question.settings, **others})
+    others = {key: value for key, value in named.items() if own.get(key) is None}
+    question = replace(question, settings={**question.settings, **others})
     return resolve(question, listed)
 
 
@@ -251,9 +256,15 @@ def _text(value: Any) -> str | None:
 
 
 def _listed(given: Iterable[int]) -> list[int]:
-    seeds = list(given)
-    if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(s, int) and s >= 0 for s in seeds):
-        raise UserError(f"SEEDS={seeds} are not different whole numbers, none of them negative")
+    try:
+        seeds = [operator.index(seed) for seed in given]
+    except TypeError:  # of what cannot be gone through, or is no whole number
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise UserError(
+            f"SEEDS={shortened(repr(seeds or given))} is neither a whole number, how many seeds, nor a list of "
+            "different ones, none of them negative"
+        )
     return seeds
 
 

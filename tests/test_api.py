@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -145,6 +146,11 @@ def test_seeds_may_be_named_and_a_file_may_be_asked_beside_what_is_given(tmp_pat
         ({}, "ENV is missing"), ({"env": "Hoper"}, "did you mean 'Hopper'"), ({"env": []}, "names nothing"),
         ({"env": "Hopper", "seeds": []}, "SEEDS"), ({"env": "Hopper", "seeds": [1, 1]}, "SEEDS"),
         ({"env": "Hopper", "seeds": [-1]}, "SEEDS"), ({"env": "Hopper", "k": 1.5}, "K='1.5'"),
+        ({"env": "Hopper", "seeds": 3.0}, r"SEEDS=3\.0 is neither a whole number"),
+        ({"env": "Hopper", "seeds": [0.5]}, r"SEEDS=\[0\.5\]"), ({"env": "Hopper", "lag": 3}, "LAG='3'"),
+        ({"env": "Hopper", "preset": 3}, "PRESET='3'"), ({"env": "Hopper", "device": 3}, "DEVICE='3'"),
+        ({"env": "Hopper", "scale": 3}, "SCALE='3'"), ({"env": "Hopper", "settings": {1: 2}}, r"SET=\{1: 2\}"),
+        ({"env": "Hopper", "settings": 5}, "SET=5"),
         ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
         ({"env": "Hopper", "jobs": 0}, "JOBS=0"), ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
     ],
@@ -155,6 +161,16 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(
     with pytest.raises(sh.UserError, match=words):
         sh.sweep(**given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    def asked(**words: Any) -> list[tuple[int, int]]:
+        return [(run.spec.seed, run.spec.capacity) for run in sh.plan(env="Hopper", algo="spo", **words).runs]
+
+    assert asked(seeds=np.int64(2), k=np.int64(3)) == asked(seeds=2, k=3) == [(0, 3), (1, 3)]
+    assert (
+        asked(seeds=np.arange(2), k=np.array([3])) == asked(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
+    )
 
 
 def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:

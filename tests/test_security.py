@@ -119,3 +119,42 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
         assert "\x1b" not in done.stdout + done.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert {run.label for run in Store(tmp_path / "work" / "bundle").read_all()} == set(NAMES)
+
+
+def without_encoding(tree: ast.AST) -> list[int]:
+    """Lines that open a file as text and leave its encoding to the locale."""
+
+    def text(call: ast.Call) -> bool:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in ("read_text", "write_text"):
+            return True
+        place = 0 if isinstance(call.func, ast.Attribute) else 1  # of the mode: Path.open, and open
+        mode = (
+            call.args[place]
+            if len(call.args) > place
+            else ast.Constant("r" if len(call.args) == place else 0)
+        )
+        return name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "w", "a", "x", "r+")
+
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and text(node)]
+    return [c.lineno for c in calls if "encoding" not in {keyword.arg for keyword in c.keywords}]
+
+
+def test_no_file_is_read_or_written_in_the_encoding_of_the_locale() -> None:
+    bad = ["p.read_text()", "p.write_text(x)", "open(p)", "open(p, 'w')", "p.open()", "p.open('x')"]
+    good = [
+        "p.read_text(encoding='utf-8')",
+        "open(p, 'rb')",
+        "p.open('wb')",
+        "os.open(p, flags)",
+        "a.open(e, 'w')",
+    ]
+    assert all(without_encoding(ast.parse(code)) for code in bad)
+    assert not any(without_encoding(ast.parse(code)) for code in good)
+    files = [
+        path for folder in ("staleharness", "algorithms", "envs") for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {
+        path.relative_to(ROOT).as_posix(): without_encoding(ast.parse(path.read_bytes())) for path in files
+    }
+    assert len(found) > 200 and {name: lines for name, lines in found.items() if lines} == {}

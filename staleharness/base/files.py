@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import fnmatch
 import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import unicodedata
@@ -66,11 +68,42 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
 
 
-def forget_torn(folder: Path) -> None:
-    """Remove the temporary files that `whole` leaves in a folder when its process is killed."""
-    for torn in folder.glob(".*.????????"):
-        if torn.is_file() and not torn.is_symlink():
+def forget_torn(folder: Path, *names: str) -> None:
+    """Remove the temporary files that `whole` leaves in a folder when its process is killed, of files called like one
+    of `names` (patterns of `fnmatch`); other hidden files are somebody's."""
+    for torn in folder.iterdir():
+        found = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", torn.name)
+        ours = found is not None and any(fnmatch.fnmatchcase(found[1], name) for name in names)
+        if ours and torn.is_file() and not torn.is_symlink():
             torn.unlink()
+
+
+def no_link(path: Path) -> None:
+    """Raise `UserError` where this is a link, also one to nothing."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a link, and in a results folder nothing is written through one; remove it"
+        )
+
+
+def folder_below(root: Path, *names: str) -> Path:
+    """The folder `root/name/...`, made where it is absent, to be written in.
+
+    Whoever typed `root` may mean a link; below it, what somebody else has made could lead anywhere. Raises `UserError`
+    where a link is on the way or a folder inside is one, and where it cannot be made.
+    """
+    path = root
+    for name in names:
+        path = path / name
+        no_link(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be made: {error.strerror}") from error
+    for place, folders, _ in os.walk(path):  # a file that is a link is replaced, and not followed
+        for name in folders:
+            no_link(Path(place, name))
+    return path
 
 
 def put_aside(path: Path, folder: Path) -> Path:

@@ -50,7 +50,7 @@ def commit(folder: Path = HOME) -> str | None:
 def cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        for line in info.read_text().splitlines():
+        for line in info.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
@@ -61,14 +61,14 @@ def memory() -> int:
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(Path(limit).read_text()))
+            sizes.append(int(Path(limit).read_text(encoding="utf-8")))
     return min(sizes)
 
 
 def memory_kills() -> int:
     """How often the kernel has ended a process of this machine for want of memory; 0 where it does not say."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
+        for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
             if line.startswith("oom_kill "):
                 return int(line.split()[1])
     return 0

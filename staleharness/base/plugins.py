@@ -16,9 +16,10 @@ import importlib.util
 import inspect
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shortened
 from .files import user_path
@@ -29,6 +30,7 @@ T = TypeVar("T", bound=type)
 KINDS = ("algorithms", "envs", "lags", "decoders")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _registered: set[type] = set()  # classes of any kind
+_registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
 
 
 class Registry(Generic[T]):
@@ -39,6 +41,7 @@ class Registry(Generic[T]):
         self._classes: dict[str, T] = {}
         self._loaded: set[Path] = set()
         self._complete: str | None = None  # the value of the path variable for which all is loaded
+        _registries.add(self)
 
     def register(self, name: str) -> Callable[[T], T]:
         """Class decorator: claim `name`. A second class that claims it is an error naming both files.
@@ -92,23 +95,27 @@ class Registry(Generic[T]):
         path = path.resolve()
         if path in self._loaded:
             return
-        self._loaded.add(path)
         module_name = self._module(path)
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
+        self._loaded.add(path)  # now: a file may ask the registry, and must not be executed within itself
+        done = False
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
                 spec.loader.exec_module(module)
+            done = True
         except UserError:
-            del sys.modules[module_name]
             raise
         except (Exception, SystemExit) as error:
-            del sys.modules[module_name]
             line = " ".join(str(error).split())
             raise UserError(f"plugin {path} does not import: {type(error).__name__}: {line}") from error
+        finally:
+            if not done:  # asked again, or mended, it is executed again
+                self._loaded.discard(path)
+                _forget(sys.modules.pop(module_name).__name__)
 
     def _load_all(self) -> None:
         paths = os.environ.get(PATH_VARIABLE, "")
@@ -135,6 +142,13 @@ class Registry(Generic[T]):
         except BaseException:
             self._complete = None
             raise
+
+
+def _forget(module: str) -> None:
+    """Let go of what a file has registered that did not import."""
+    for registry in _registries:
+        for name in [name for name, cls in registry._classes.items() if cls.__module__ == module]:
+            del registry._classes[name]
 
 
 def installed() -> dict[str, list[importlib.metadata.EntryPoint]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
@@ -26,7 +27,7 @@ class Command(Chosen):
 
 def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
-    from ..base.files import user_path
+    from ..base.files import folder_below
     from ..base.text import plural, printable
     from ..exporters.registry import EXPORTERS
     from ..statistics.results import Results
@@ -40,13 +41,8 @@ def handle(command: Command) -> int:
     runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
-    folder = store.root / "exports" / command.kind if command.to is None else user_path(command.to)
-    if command.to == "" or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"TO={command.to} is {'empty' if command.to == '' else 'a file'}; give a folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"TO={folder} cannot be made: {error.strerror}") from error
+    to = command.to
+    folder = folder_below(store.root, "exports", command.kind) if to is None else _typed(to)
     paths = exporter.write(runs, folder)
     if command.json:
         found = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}
@@ -54,3 +50,16 @@ def handle(command: Command) -> int:
     else:
         print(printable(f"exported {plural(len(runs), 'run')}: {exporter.then.format(folder=folder)}"))
     return 0
+
+
+def _typed(to: str) -> Path:
+    from ..base.files import user_path
+
+    folder = user_path(to)
+    if to == "" or (folder.exists() and not folder.is_dir()):
+        raise UserError(f"TO={to} is {'empty' if to == '' else 'a file'}; give a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"TO={folder} cannot be made: {error.strerror}") from error
+    return folder

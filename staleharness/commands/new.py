@@ -63,7 +63,7 @@ def write(kind: str, name: str, folder: str | None) -> Path:
         raise UserError(f"{path} exists already; give another name or FOLDER")
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with open(path, "x") as file:
+        with open(path, "x", encoding="utf-8") as file:
             file.write(template.text.format(name=name, cls=cls, title=name.replace("_", " ").capitalize()))
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error

@@ -53,7 +53,7 @@ def handle(command: Command) -> int:
     """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
     them ask for is made once. Exit code as of a sweep."""
     from ..api import plan
-    from ..base.files import user_path
+    from ..base.files import folder_below, user_path
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
     from ..store.bundle import bundle_path
@@ -102,7 +102,7 @@ def handle(command: Command) -> int:
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
-    pictures = make(paper, name, entries, [f.name for f in wanted], out / "figures")
+    pictures = make(paper, name, entries, [f.name for f in wanted], folder_below(out, "figures"))
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}
         print(json.dumps({"paper": name, "figures": states, "folder": str(out / "figures")}))

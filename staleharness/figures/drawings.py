@@ -34,11 +34,17 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
             raise UserError(f"{where}: {name} needs the option {key!r}")
 
 
+def _check_runs(name: str, results: Results, where: str) -> None:
+    if not len(results):
+        raise UserError(f"{where}: {name} shows runs, and these results hold none")
+
+
 def draw(
     name: str, /, results: Results, table: Table | None = None, width: float = PAGE, **options: Any
 ) -> Figure:
     """The figure called `name`; without a table, of that which the results have by default. Raises `UserError`."""
     check_drawing(name, options, "draw")
+    _check_runs(name, results, "draw")
     if name in SHEETS:
         raise UserError(f"{name} is a table, not a figure: sheet({name!r}, results)")
     return FIGURES[name].draw(results, results.table() if table is None else table, width, **options)
@@ -48,6 +54,7 @@ def sheet(name: str, /, results: Results, table: Table | None = None, **options:
     """The table of a page called `name`, with `html()`, `markdown()` and `to_csv()`; a notebook shows it as it is.
     Without a table of scores, from that which the results have by default. Raises `UserError`."""
     check_drawing(name, options, "sheet")
+    _check_runs(name, results, "sheet")
     if name in FIGURES:
         raise UserError(f"{name} is a figure, not a table: draw({name!r}, results)")
     return SHEETS[name].write(results, results.table() if table is None else table, **options)
@@ -62,6 +69,7 @@ def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None
     panels = {key: d.panel for key, d in FIGURES.items() if d.panel is not None}
     if name not in panels:
         raise UserError(f"figure {name!r} cannot be drawn into one axis; {nearest(name, panels)}")
+    _check_runs(name, results, "draw_panel")
     table = results.table() if table is None else table
     drawn = len(ax.lines)
     panels[name](ax, results, table, **options)

@@ -126,5 +126,8 @@ def html(
             "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
         })  # fmt: skip
     return environment.get_template("gallery.html.j2").render(
-        paper=paper, figures=entries, version=__version__, css=Markup((PAGE / "page.css").read_text())
+        paper=paper,
+        figures=entries,
+        version=__version__,
+        css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,8 +99,9 @@ def write(
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
     written = {*lists, *contents, "data.zip"}
-    for name in set(before["files"]) - written:
-        (out_dir / name).unlink(missing_ok=True)
+    for path in [path for path in out_dir.iterdir() if path.name in set(before["files"]) - written]:
+        if path.is_file() or path.is_symlink():
+            path.unlink()
     write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in written}})
     return index
 
@@ -113,7 +115,7 @@ def _page(
 
     looks = styles(row["algorithm"] for row in table.rows)
     envs = table.settings["envs"]
-    script = (PAGE / "page.js").read_text()
+    script = (PAGE / "page.js").read_text(encoding="utf-8")
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
@@ -146,7 +148,7 @@ def _page(
             {"title": "Versions and hardware", "entries": entries([r.record["fingerprint"] for r in runs])},
             {"title": "Settings", "entries": entries([flat(r.record["spec"]) for r in runs])},
         ],
-        css=Markup((PAGE / "page.css").read_text()),
+        css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=f"sha256-{sha}",
     )
@@ -195,11 +197,15 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
 
 
 def _manifest(out_dir: Path) -> dict[str, Any]:
+    """{key, files: name -> sha256} as the folder says, which may be somebody else's: of plain names, or nothing."""
     try:
-        held = json.loads((out_dir / "report.json").read_text())
-        return {"key": str(held["key"]), "files": dict(held["files"])}
+        held = json.loads((out_dir / "report.json").read_bytes())
+        key, files = str(held["key"]), dict(held["files"])
+        if all(re.fullmatch(r"[^./\\\0][^/\\\0]{0,99}", name) for name in files):
+            return {"key": key, "files": files}
     except (OSError, ValueError, KeyError, TypeError):
-        return {"key": "", "files": {}}  # none yet, or of another make
+        pass  # none yet, or of another make
+    return {"key": "", "files": {}}
 
 
 def _intact(path: Path, sha: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -50,6 +51,12 @@ class Environment:
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
     lag: str  # where the question names none
+
+    @property
+    def short(self) -> str:
+        """Its name without the version, where that names this version and no other; or else its id."""
+        plain = re.sub(r"-v\d+$", "", self.id)
+        return plain if self.family.find(plain) == self.id else self.id
 
 
 def methods(question: Question, settings: Iterable[str]) -> list[Method]:

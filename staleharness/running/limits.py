@@ -20,7 +20,12 @@ class Limits:
 def from_environment() -> Limits:
     """`$STALEHARNESS_CHECKPOINT_SECONDS` and `$STALEHARNESS_STALL_SECONDS`. Raises `UserError`."""
     usual = Limits()
-    return Limits(_seconds("CHECKPOINT", usual.checkpoint), _seconds("STALL", usual.stall))
+    stall = _seconds("STALL", usual.stall)
+    if not stall:
+        raise UserError(
+            "STALEHARNESS_STALL_SECONDS=0 would end every run at once; give more, or inf for no limit"
+        )
+    return Limits(_seconds("CHECKPOINT", usual.checkpoint), stall)
 
 
 def _seconds(what: str, usual: float) -> float:

@@ -28,13 +28,14 @@ def hyper(algorithm: Algorithm) -> dict[str, Any]:
     return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
 
 
-def folder_name(question: Question, envs: Sequence[str], capacities: Sequence[int], usual: str) -> str:
+def folder_name(question: Question, envs: Mapping[str, str], capacities: Sequence[int], usual: str) -> str:
     """Of the report. Readable, and different for different questions (seeds and algorithms may grow in place).
 
-    usual: the lag model of the preset.
+    envs: id -> what it is called in short, of each. usual: the lag model of the preset.
     """
-    plain = "+".join(re.sub(r"-v\d+$", "", env) for env in envs)
-    slug = re.sub(r"[^\w+.-]", "_", f"{plain}-K{'+'.join(map(str, capacities))}-{question.preset}")[:80]
+    slug = re.sub(
+        r"[^\w+.-]", "_", f"{'+'.join(envs.values())}-K{'+'.join(map(str, capacities))}-{question.preset}"
+    )[:80]
     rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag or usual}
     rest |= {"forward": list(question.forward)} if question.forward else {}
     if rest == {"settings": {}, "lag": usual} and len(slug) < 80:

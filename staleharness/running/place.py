@@ -14,6 +14,7 @@ from ..base.files import tree_digest, write_bytes
 from ..base.machine import HOME, OVERRIDES
 from ..base.processes import nothing_of_main
 from ..errors import UserError
+from ..store.exclusive import PROBE
 from .job import Job
 from .runner import Event
 from .runners.local import LocalPool
@@ -89,7 +90,7 @@ def see(probe: str) -> Seen:
 def probe_file(root: Path) -> Iterator[Path]:
     """A file that no other folder has, for as long as it is needed. What is left of it after a kill, the next sweep
     removes with other torn files."""
-    path = root / f".probe.{secrets.token_hex(4)}"
+    path = root / f"{PROBE}.{secrets.token_hex(4)}"
     write_bytes(path, b"")
     try:
         yield path

@@ -99,8 +99,8 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     places = Counter(run.run_id for run in runs)
     first = [run.label for run in runs if places[run.run_id] > 1 and run.spec.seed == seeds[0]]
     no_duplicates(first, "ALGO")
-    envs = [env.id for env in found]
-    name, words = folder_name(question, envs, capacities, found[0].lag), title(question, envs, capacities)
+    name = folder_name(question, {env.id: env.short for env in found}, capacities, found[0].lag)
+    words = title(question, [env.id for env in found], capacities)
     return Plan(tuple(runs), name, words, tuple(skipped))
 
 

@@ -75,7 +75,7 @@ def conclude(
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _checksum(lines: Sequence[dict[str, Any]]) -> str:

@@ -15,6 +15,7 @@ from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
+from ..store.attempts import CHECKPOINTS, OURS
 from ..store.store import Store
 from ..store.stored_run import PARTS
 from ..task import find_env, simulation_of
@@ -40,7 +41,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
     with holding(store, job.run_id) if job.holder else only_writer(attempt) as lease:
-        forget_torn(attempt)
+        forget_torn(attempt, *OURS, CHECKPOINTS)
         take_over(store, job.run_id)
         if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
             shutil.rmtree(attempt)

@@ -101,7 +101,7 @@ def cached_table(
     found = grid(runs)
     key = _key(found.runs, expected, options)
     try:
-        held = json.loads(path.read_text())
+        held = json.loads(path.read_text(encoding="utf-8"))
         if held["key"] == key:
             return Table(**held["table"])
     except (OSError, ValueError, KeyError, TypeError):

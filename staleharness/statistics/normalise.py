@@ -110,7 +110,7 @@ def _from_runs(kind: str, runs: Grid, score: str, note: str) -> Normaliser:
 
 def constants() -> dict[str, Any]:
     """The frozen constants, {version, about, envs: {name: {random, reference}}}; the file explains itself."""
-    return dict(json.loads(CONSTANTS.read_text()))
+    return dict(json.loads(CONSTANTS.read_text(encoding="utf-8")))
 
 
 def _frozen(envs: Sequence[str], score: str) -> Normaliser:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from .stored_run import RESULTS, TRACE
 
 LEASE = "lease.json"  # of whoever works in such a folder, where machines share the file system
+CHECKPOINTS = "checkpoint-*"
 LEFT = ".left"  # ends the name of a folder that was taken away from its holder
 OURS = (
     ".lock",
@@ -66,7 +67,7 @@ def attempts_in(folder: Path, run_id: str = "") -> Iterator[tuple[Attempt, Path]
 def plain(path: Path) -> bool:
     """Whether this is a folder, and what the harness writes in it are files."""
     there = [file for name in OURS if os.path.lexists(file := path / name)]
-    there += path.glob("checkpoint-*")
+    there += path.glob(CHECKPOINTS)
     return (
         path.is_dir() and not any(p.is_symlink() or not p.is_file() for p in there) and not path.is_symlink()
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..base.parsing import split_list, whole_number
 from .stored_run import StoredRun
 from .study import plain_env
 
 Wanted = (
-    str | int | Sequence[str | int] | None
+    str | int | Iterable[str | int] | None
 )  # `"1,8"` as typed, 8, [1, 8]; None, "" and "all" for everything
 
 
@@ -31,10 +31,8 @@ def chosen(
 
 
 def _names(wanted: Wanted) -> list[str]:
-    if wanted in (None, "all"):
+    if wanted is None or (isinstance(wanted, str) and wanted == "all"):
         return []
-    return split_list(wanted) if isinstance(wanted, str) else [str(w) for w in _several(wanted)]
-
-
-def _several(wanted: Wanted) -> Sequence[str | int]:
-    return [wanted] if isinstance(wanted, int) else wanted or ()
+    if isinstance(wanted, str):
+        return split_list(wanted)
+    return [str(w) for w in (wanted if isinstance(wanted, Iterable) else [wanted])]

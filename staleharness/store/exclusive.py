@@ -11,11 +11,20 @@ from ..base.files import forget_torn, try_lock
 from ..errors import UserError
 from . import lease
 
+MARKER = "staleharness.json"
+LEASE, PROBE = ".lease", ".probe"
+HERE = (
+    MARKER,
+    LEASE,
+    PROBE[1:],
+    f"{PROBE}.*",
+)  # what a sweep writes beside its folders; a probe is torn as it is
+
 
 @contextlib.contextmanager
 def sole_sweep(root: Path, shared: bool) -> Iterator[lease.Lease | None]:
     """Hold the folder for one sweep; with a lease, too, where other machines may want it. Raises `UserError`."""
-    handle, path = os.open(root / ".lock", os.O_RDWR | os.O_CREAT), root / ".lease"
+    handle, path = os.open(root / ".lock", os.O_RDWR | os.O_CREAT), root / LEASE
     try:
         if not _locked(handle, shared):
             raise _in_use(root, os.read(handle, 64).decode(errors="replace").strip() or "unknown")
@@ -23,7 +32,7 @@ def sole_sweep(root: Path, shared: bool) -> Iterator[lease.Lease | None]:
             raise _in_use(root, "{pid} on {host}".format(**lease.read(path)))
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        forget_torn(root)
+        forget_torn(root, *HERE)
         with lease.held(path) if shared else contextlib.nullcontext() as holding:
             yield holding
     finally:

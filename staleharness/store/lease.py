@@ -131,7 +131,7 @@ def _place() -> dict[str, str]:
     space = "/proc/self/ns/pid"
     return {
         "host": platform.node(),
-        "boot": boot.read_text().strip() if boot.is_file() else "",
+        "boot": boot.read_text(encoding="utf-8").strip() if boot.is_file() else "",
         "space": os.readlink(space) if os.path.lexists(space) else "",
     }
 
@@ -143,7 +143,7 @@ def _born(process: Any) -> str | None:
         return None
     try:
         if Path("/proc/self/stat").is_file():
-            said = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            said = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             return None if said[0] == "Z" else said[19]
         os.kill(process, 0)
     except PermissionError:

@@ -63,7 +63,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
         (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     replaced = target / "manifest.json"
-    told = json.loads(replaced.read_text()).get("renamed") if replaced.exists() else None
+    told = json.loads(replaced.read_text(encoding="utf-8")).get("renamed") if replaced.exists() else None
     write_json(new / "manifest.json", {
         "files": {name: digest(new / name) for name in (*FILES, *traces)},
         "runs": len(runs),

@@ -45,7 +45,7 @@ def is_packed(root: Path) -> bool:
 def check(root: Path) -> None:
     """Raise `UserError` where a file is not the one that the manifest vouches for."""
     try:
-        held = json.loads((root / "manifest.json").read_text())["files"]
+        held = json.loads((root / "manifest.json").read_text(encoding="utf-8"))["files"]
         wrong = [name for name in FILES if held.get(name) != digest(root / name)] or _wrong_traces(root, held)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(

@@ -51,7 +51,7 @@ def _row(
 
 
 def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
-    job = json.loads((path / "job.json").read_text())
+    job = json.loads((path / "job.json").read_text(encoding="utf-8"))
     spec = job["spec"]
     log = path / "metrics.jsonl"
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0

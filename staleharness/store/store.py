@@ -25,11 +25,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import put_aside, sync, user_path, write_json
+from ..base.files import no_link, put_aside, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from .attempts import attempts_in, holder_name, plain
-from .exclusive import sole_sweep
+from .exclusive import MARKER, sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
@@ -38,7 +38,7 @@ from .stored_run import StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
-MARKER = "staleharness.json"
+WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
 
 
 class Store:
@@ -99,7 +99,7 @@ class Store:
     def _check_format(self) -> None:
         """Raise `UserError` where the folder says that it is of another format than this version's."""
         try:
-            said = json.loads((self.root / MARKER).read_text())["format"]
+            said = json.loads((self.root / MARKER).read_text(encoding="utf-8"))["format"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"{self.root / MARKER} is damaged ({type(error).__name__}); remove it") from None
         if said != FORMAT:
@@ -125,6 +125,8 @@ class Store:
             )
         if (root / MARKER).is_file():
             self._check_format()
+        for name in WRITTEN:
+            no_link(root / name)
         root = root.resolve()  # a link may point to where nothing is yet
         existing = next(p for p in (root, *root.parents) if p.exists())
         if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
@@ -226,7 +228,7 @@ class Store:
         """`failure.json` of an attempt: {class, message, log_tail}, or None."""
         path = self.latest_attempt(run_id) / "failure.json"
         try:
-            said = json.loads(path.read_text()) if path.is_file() else None
+            said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
         except (OSError, ValueError):
             said = {}
         if said is None:
@@ -287,7 +289,7 @@ class Store:
 
     def _drop_second(self, attempt: Path, first: StoredRun) -> None:
         """Let go of a run that was made twice, if it came to the same."""
-        mine = json.loads((attempt / "run.json").read_text())
+        mine = json.loads((attempt / "run.json").read_text(encoding="utf-8"))
         if mine["metrics_sha256"] == first.record["metrics_sha256"]:
             shutil.rmtree(attempt)
             return

@@ -122,7 +122,7 @@ class StoredRun:
         """What was asked (`job.json`)."""
         if is_packed(root := self.path.parent.parent):
             return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
-        return dict(json.loads((self.path / "job.json").read_text()))
+        return dict(json.loads((self.path / "job.json").read_text(encoding="utf-8")))
 
 
 def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:

@@ -452,3 +452,26 @@ print(sorted(heavy & set(sys.modules)))
         [sys.executable, "-c", light], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout == "0\n"
+
+
+@pytest.mark.parametrize(
+    "broken", ["raise ValueError('boom')", "raise SystemExit", "raise KeyboardInterrupt"]
+)
+def test_a_plugin_that_does_not_import_is_said_each_time_and_loaded_once_it_is_mended(
+    tmp_path: Path, broken: str
+) -> None:
+    file = write(tmp_path / "idea.py", IDEA.format(name="mended") + broken)
+    add_user_path(str(file))
+    for registry in (ALGORITHMS, ENVS, ALGORITHMS, ENVS):
+        with pytest.raises((UserError, KeyboardInterrupt)):
+            list(registry)
+    assert not any("mended" in registry._classes for registry in (ALGORITHMS, ENVS))
+    write(file, IDEA.format(name="mended").replace("scale: float = 1.0", "scale: float = 0.25"))
+    assert ALGORITHMS["mended"]().scale == 0.25 and "mended" not in ENVS
+
+
+def test_a_file_that_is_no_plugin_is_said_each_time(tmp_path: Path) -> None:
+    file = write(tmp_path / "idea.txt", IDEA.format(name="unread"))
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"a readable file ending in \.py"):
+            ALGORITHMS.load_file(file)

@@ -13,7 +13,7 @@ from results_helper import write_grid
 
 from staleharness.errors import UserError
 from staleharness.figures import registry
-from staleharness.figures.drawings import FIGURES, all_figures, draw, draw_panel, sections
+from staleharness.figures.drawings import FIGURES, all_figures, draw, draw_panel, sections, sheet
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 
@@ -83,6 +83,19 @@ def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, ta
 
 
 # --- panels in an axis of the user's
+
+
+def test_nothing_is_drawn_of_no_runs_and_one_line_says_so(results: Results) -> None:
+    none = results.select(algo="typo")
+    for make, known in ((draw, FIGURES), (sheet, registry.SHEETS)):
+        for name in known:
+            with pytest.raises(UserError, match=r"these results hold none|needs the option"):
+                make(name, none)
+    ax = Figure().subplots()
+    for name in [name for name, drawing in FIGURES.items() if drawing.panel is not None]:
+        with pytest.raises(UserError, match="these results hold none"):
+            draw_panel(name, none, ax)
+    assert not ax.has_data()
 
 
 def heights(ax: Axes) -> list[list[float]]:

@@ -91,6 +91,16 @@ def test_a_time_that_is_none_is_said_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("text", ["0", "0.0", "-0"])
+def test_no_time_at_all_is_no_time_to_call_a_run_stalled(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("STALEHARNESS_STALL_SECONDS", text)
+    with pytest.raises(UserError, match=r"STALEHARNESS_STALL_SECONDS=0 would end every run at once"):
+        from_environment()
+    monkeypatch.delenv("STALEHARNESS_STALL_SECONDS")
+    monkeypatch.setenv("STALEHARNESS_CHECKPOINT_SECONDS", text)  # a checkpoint after every phase
+    assert from_environment().checkpoint == 0
+
+
 def test_times_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CHECKPOINT", "STALL"):
         monkeypatch.delenv(f"STALEHARNESS_{name}_SECONDS", raising=False)

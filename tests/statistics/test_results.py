@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from results_helper import write_grid, write_run
@@ -117,6 +118,8 @@ def test_parts_are_chosen_as_people_type_them_and_as_programs_give_them(folder: 
     for part in (
         results.select(env="a", k="4", algo="vaco"),
         results.select(env=["A-v1"], k=4, algo=["vaco"]),
+        results.select(env=np.array(["A"]), k=np.int64(4), algo=iter(["vaco"])),
+        results.select(env="A-v1", k=np.array([4]), algo=("vaco",)),
         load(str(folder), env="A", k=[4], algo="vaco"),
     ):
         assert {(r.label, r.spec["capacity"], r.spec["env"]) for r in part} == {("vaco", 4, "A-v1")} and len(

@@ -15,6 +15,8 @@ from crash import every_crash
 
 from staleharness.base import files
 from staleharness.errors import UserError
+from staleharness.store.attempts import CHECKPOINTS
+from staleharness.store.exclusive import HERE
 from staleharness.store.record import FORMAT
 from staleharness.store.status import status
 from staleharness.store.store import Store
@@ -290,6 +292,26 @@ def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
     store.publish(RUN)
     assert not store.put_damaged_aside(RUN)
     assert store.read(RUN) is not None
+
+
+def test_a_sweep_removes_its_own_torn_files_and_no_hidden_file_of_the_users(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    mine = [".env.personal", ".backup.20240101", ".notes.abcdefgh", ".staleharness.json.ABCDEFGH"]
+    torn = [".staleharness.json.x1_bcdef", "..lease.x1_bcdef", ".probe.01234567", "..probe.01234567.x1_bcdef"]
+    for name in (*mine, *torn):
+        (tmp_path / name).write_text("")
+    with store.locked():
+        assert {p.name for p in tmp_path.iterdir() if p.is_file()} == {*mine, ".lock", "staleharness.json"}
+
+
+def test_whole_leaves_what_a_sweep_takes_for_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "replace", lambda old, new: None)  # as a kill before it does
+    for name in ("staleharness.json", ".lease", ".probe.01234567", "checkpoint-00000001.pt", "mine"):
+        files.write_bytes(tmp_path / name, b"")
+    assert len(list(tmp_path.iterdir())) == 5
+    files.forget_torn(tmp_path, *HERE, CHECKPOINTS)
+    assert [p.name[:6] for p in tmp_path.iterdir()] == [".mine."]
 
 
 def test_a_folder_is_locked_by_one_sweep_at_a_time(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.files import folder_below
 from ...base.text import printable
 from ...errors import UserError, nearest
 from ...statistics.normalise import NORMALISATIONS
@@ -87,8 +88,7 @@ def publish(
     from ...pages import report
     from ...statistics import aggregate as stats
 
-    folder = store.root / "reports" / name
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_below(store.root, "reports", name)
     try:
         table = stats.cached_table(
             folder, results.grid, expected, score=command.score, normalise=command.normalise

@@ -52,7 +52,7 @@ def no_progress_bar() -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
+    with path.open("w", encoding="utf-8") as handle:
         while not _taken(handle):
             check(f"waiting for {path.stem}, which another process makes")
             time.sleep(PAUSE)

@@ -76,7 +76,7 @@ def is_chat(model: str) -> bool:
         return True
     own = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
-        own.is_file() and '"chat_template"' in own.read_text(errors="replace")
+        own.is_file() and '"chat_template"' in own.read_text(encoding="utf-8", errors="replace")
     )
 
 
@@ -97,7 +97,7 @@ def check_memory(spec: LanguageSpec, numbers: int, free: int | None) -> None:
 def free_memory() -> int | None:
     """Bytes that a process may still take, or None where the system does not say."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]

@@ -55,7 +55,11 @@ def _tokenizer_class(source: str) -> Any:
     import transformers
 
     settings = Path(source) / "tokenizer_config.json"
-    named = json.loads(settings.read_text()).get("tokenizer_class") if settings.is_file() else None
+    named = (
+        json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class")
+        if settings.is_file()
+        else None
+    )
     generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
     return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
 

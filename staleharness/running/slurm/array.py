@@ -43,9 +43,9 @@ class Array:
     @classmethod
     def read(cls, folder: Path) -> Array:
         """Raises `OSError`, `ValueError`, `KeyError` or `TypeError` where there is no such array."""
-        content = json.loads((folder / "array.json").read_text())
+        content = json.loads((folder / "array.json").read_text(encoding="utf-8"))
         jobs = [Job(**job) for job in content["jobs"]]
-        found = (folder / "id").read_text().strip() if (folder / "id").is_file() else None
+        found = (folder / "id").read_text(encoding="utf-8").strip() if (folder / "id").is_file() else None
         return cls(folder, jobs, content["options"], found or None)
 
     @classmethod
@@ -74,7 +74,9 @@ class Array:
     def printed(self, index: int) -> str:
         """The end of what a task printed outside its run's log."""
         try:
-            return (self.folder / f"{index}.out").read_text(errors="replace")[-2000:].strip()
+            return (
+                (self.folder / f"{index}.out").read_text(encoding="utf-8", errors="replace")[-2000:].strip()
+            )
         except OSError:
             return ""
 

@@ -1,0 +1,132 @@
+"""Results folders come from others, too: whatever one says, and wherever its links lead, nothing outside it is
+written or removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+
+from staleharness import cli
+from staleharness.base.files import folder_below
+from staleharness.errors import UserError
+from staleharness.pages import report
+from staleharness.store.store import Store
+
+Verb = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder of the user's, of names that a report or an export has."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in ("index.html", "table.json", "metrics.csv", "mine.txt"):
+        (folder / name).write_text("mine")
+    return folder
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
+    def call(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["staleharness", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return int(stop.value.code or 0), capsys.readouterr().err
+
+    return call
+
+
+def untouched(folder: Path) -> bool:
+    return {p.name: p.read_text() for p in folder.iterdir()} == dict.fromkeys(
+        ("index.html", "table.json", "metrics.csv", "mine.txt"), "mine"
+    )
+
+
+def test_a_report_removes_nothing_by_a_name_that_leads_out_of_its_folder(
+    results: Path, elsewhere: Path, verb: Verb
+) -> None:
+    folder = results / "reports" / "report-all"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "old.png").write_text("")
+    ways_out = [str(elsewhere / "mine.txt"), "../../../elsewhere/index.html"]
+    for names in (ways_out, ["folder", "old.png"]):
+        held = {"key": "x", "files": dict.fromkeys(names, "0")}
+        (folder / "report.json").write_text(json.dumps(held))
+        assert verb("report", "--out", str(results)) == (0, "")
+        assert untouched(elsewhere) and (folder / "folder").is_dir()
+        assert (folder / "old.png").exists() == (names is ways_out)  # what an earlier report wrote is removed
+
+
+ODD = ["", ".", "..", "a\0b", "x" * 300, ".hidden", "/etc/passwd", "../x", "a/b", r"..\x", 1]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_report_of_odd_names_is_none(tmp_path: Path, odd: str | int) -> None:
+    held: dict[str, Any] = {"key": "x", "files": [["index.html", "0"]]}
+    (tmp_path / "report.json").write_text(json.dumps(held))
+    assert report._manifest(tmp_path) == {"key": "x", "files": {"index.html": "0"}}
+    held["files"].append([odd, "0"])
+    (tmp_path / "report.json").write_text(json.dumps(held))
+    assert report._manifest(tmp_path) == {"key": "", "files": {}}
+
+
+@pytest.mark.parametrize("where", ["reports", "reports/report-all", "reports/report-all/inside"])
+def test_no_report_is_written_through_a_link(results: Path, elsewhere: Path, verb: Verb, where: str) -> None:
+    (results / where).parent.mkdir(parents=True, exist_ok=True)
+    (results / where).symlink_to(elsewhere)
+    code, said = verb("report", "--out", str(results))
+    assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
+    assert untouched(elsewhere)
+
+
+@pytest.mark.parametrize("where", ["exports", "exports/csv", "exports/csv/Hopper"])
+def test_no_export_is_written_through_a_link(
+    results: Path, elsewhere: Path, verb: Verb, where: str, tmp_path: Path
+) -> None:
+    (results / where).parent.mkdir(parents=True, exist_ok=True)
+    (results / where).symlink_to(elsewhere)
+    code, said = verb("export", "csv", "--out", str(results))
+    assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
+    assert untouched(elsewhere)
+    (tmp_path / "typed").symlink_to(elsewhere)  # who types a link means it
+    assert verb("export", "csv", "--out", str(results), "--to", str(tmp_path / "typed"))[0] == 0
+    assert not untouched(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["runs", "attempts", "damaged", "reports", "slurm", ".lock"])
+def test_nothing_is_added_through_a_link(results: Path, elsewhere: Path, tmp_path: Path, name: str) -> None:
+    if (results / name).is_dir():
+        (results / name).rename(tmp_path / "away")
+    target = elsewhere / "mine.txt" if name == ".lock" else elsewhere
+    (results / name).unlink(missing_ok=True)
+    (results / name).symlink_to(target)
+    store = Store(results)
+    with pytest.raises(UserError, match=f"{name} is a link"):
+        store.open_for_writing()
+    assert untouched(elsewhere)
+
+
+def test_a_folder_of_results_may_be_typed_as_a_link(results: Path, tmp_path: Path, verb: Verb) -> None:
+    (tmp_path / "link").symlink_to(results)
+    assert verb("report", "--out", str(tmp_path / "link"))[0] == 0
+    assert (results / "reports" / "report-all" / "index.html").is_file()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
+    (results / "reports").write_text("a file")
+    with pytest.raises(UserError, match="cannot be made"):
+        folder_below(results, "reports", "x")
+    (results / "figures").symlink_to(results / "nowhere")
+    with pytest.raises(UserError, match="figures is a link"):
+        folder_below(results, "figures")
