@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.files import user_path
+from .base.files import parse_json, user_path
 from .errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     try:
         table = pq.ParquetFile(user_path(path)).read(use_threads=False)
         table.validate(full=True)
-        found = json.loads((table.schema.metadata or {})[KEY])
-    except (OSError, KeyError, ValueError, RecursionError, pa.ArrowException) as error:
+        found = parse_json((table.schema.metadata or {})[KEY])
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise UserError(f"{shortened(path)} is not a trace: {' '.join(str(error).split())[:100]}") from error
     if not isinstance(found, dict):
         raise UserError(f"{shortened(path)} is not a trace: its header is no record")

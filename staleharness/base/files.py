@@ -63,6 +63,19 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """What a text of JSON says. Raises `ValueError` also where it is nested more deeply than Python reads."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON says. Raises `OSError`, and `ValueError` where it is none."""
+    return parse_json(path.read_bytes())
+
+
 def write_json(path: Path, content: Any) -> None:
     """Canonical JSON (sorted keys, no NaN), written whole or not at all."""
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ..base.files import parse_json
 from ..errors import UserError, shortened
 from .answers import number, plain
 from .problem import Problem
@@ -81,10 +82,10 @@ def _from_file(path: Path) -> list[tuple[str, Any]]:
 
 def _json(line: bytes, where: str) -> Any:
     try:
-        return json.loads(line.decode())
+        return parse_json(line.decode())
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON: {error.msg} at column {error.colno}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         # Not UTF-8, a number with too many digits, nested too deeply.
         raise UserError(f"{where}: not JSON: {error}") from error
 

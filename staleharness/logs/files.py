@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.files import user_path
+from ..base.files import parse_json, user_path
 from ..errors import UserError, shortened
 from .event_file import scalars
 
@@ -40,9 +39,9 @@ def columns(path: Path) -> Columns:
             return _csv(path.read_text(encoding="utf-8-sig"))
         if path.suffix in (".jsonl", ".ndjson", ".json"):
             return _rows(
-                json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
+                parse_json(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
             )
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}") from error
     raise UserError(
         f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)"

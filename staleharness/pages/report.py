@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .. import __version__
-from ..base.files import digest, tree_digest, whole, write_bytes, write_json
+from ..base.files import digest, read_json, tree_digest, whole, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..figures.palette import styles
 from ..statistics.pairs import pairs
@@ -199,7 +199,7 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
 def _manifest(out_dir: Path) -> dict[str, Any]:
     """{key, files: name -> sha256} as the folder says, which may be somebody else's: of plain names, or nothing."""
     try:
-        held = json.loads((out_dir / "report.json").read_bytes())
+        held = read_json(out_dir / "report.json")
         key, files = str(held["key"]), dict(held["files"])
         if all(re.fullmatch(r"[^./\\\0][^/\\\0]{0,99}", name) for name in files):
             return {"key": key, "files": files}

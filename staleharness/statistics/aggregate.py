@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..base.files import tree_digest, write_json
+from ..base.files import read_json, tree_digest, write_json
 from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid, cell_of, grid
 from ..store.stored_run import StoredRun
@@ -101,7 +101,7 @@ def cached_table(
     found = grid(runs)
     key = _key(found.runs, expected, options)
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = read_json(path)
         if held["key"] == key:
             return Table(**held["table"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.files import write_bytes
+from ..base.files import read_json, write_bytes
 
 BEAT = 2.0  # seconds between two beats
 LIFE = 15.0  # seconds without one after which a holder elsewhere counts as dead
@@ -87,7 +87,7 @@ def held(path: Path) -> Iterator[Lease]:
 def read(path: Path) -> dict[str, Any]:
     """What a lease says of its holder: {host, pid, token, beat, ...}; nothing where there is none."""
     try:
-        said = json.loads(path.read_bytes())
+        said = read_json(path)
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..base.files import digest, earlier, swap, user_path, whole, write_json
+from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_runs, read_table
@@ -63,7 +63,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
         (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     replaced = target / "manifest.json"
-    told = json.loads(replaced.read_text(encoding="utf-8")).get("renamed") if replaced.exists() else None
+    told = read_json(replaced).get("renamed") if replaced.exists() else None
     write_json(new / "manifest.json", {
         "files": {name: digest(new / name) for name in (*FILES, *traces)},
         "runs": len(runs),

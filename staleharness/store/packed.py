@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import re
 import sys
 from collections import Counter
@@ -20,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest
+from ..base.files import digest, parse_json, read_json
 from ..errors import UserError, shortened
 from .record import is_id, parsed, wrong_with
 
@@ -45,7 +44,7 @@ def is_packed(root: Path) -> bool:
 def check(root: Path) -> None:
     """Raise `UserError` where a file is not the one that the manifest vouches for."""
     try:
-        held = json.loads((root / "manifest.json").read_text(encoding="utf-8"))["files"]
+        held = read_json(root / "manifest.json")["files"]
         wrong = [name for name in FILES if held.get(name) != digest(root / name)] or _wrong_traces(root, held)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
@@ -111,7 +110,7 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     check(root)
     try:
         rows = arrow_table(root / RUNS).select(["id", "record", "job", "seal"]).to_pylist()
-        runs = [(str(r["id"]), parsed(r["record"]), json.loads(r["job"]), str(r["seal"])) for r in rows]
+        runs = [(str(r["id"]), parsed(r["record"]), parse_json(r["job"]), str(r["seal"])) for r in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
     seen: set[str] = set()

@@ -3,11 +3,12 @@ there."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from ..base.files import parse_json
 
 FORMAT = 2
 RECORD = {  # what every reader of a record counts on; `before` is empty where it is not there
@@ -20,7 +21,7 @@ SPEC = {"env": str, "algorithm": str, "capacity": int, "seed": int}
 def parsed(text: str | bytes) -> Any:
     """A record as JSON, its words shared with those of all other records: thousands are held at once, and most of each
     is what the others say, too."""
-    return json.loads(text, object_pairs_hook=_sharing)
+    return parse_json(text, object_pairs_hook=_sharing)
 
 
 def _sharing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

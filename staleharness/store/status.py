@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from ..base.files import try_lock
+from ..base.files import read_json, try_lock
 from ..base.notes import NOTES
 from ..base.text import printable
 from .attempts import LEASE, attempts_in
@@ -51,7 +50,7 @@ def _row(
 
 
 def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
-    job = json.loads((path / "job.json").read_text(encoding="utf-8"))
+    job = read_json(path / "job.json")
     spec = job["spec"]
     log = path / "metrics.jsonl"
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0

@@ -17,7 +17,6 @@ Published results are packed (`packed.py`): the same runs in few files, to be re
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,7 +24,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import no_link, put_aside, sync, user_path, write_json
+from ..base.files import no_link, put_aside, read_json, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from .attempts import attempts_in, holder_name, plain
@@ -99,7 +98,7 @@ class Store:
     def _check_format(self) -> None:
         """Raise `UserError` where the folder says that it is of another format than this version's."""
         try:
-            said = json.loads((self.root / MARKER).read_text(encoding="utf-8"))["format"]
+            said = read_json(self.root / MARKER)["format"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError(f"{self.root / MARKER} is damaged ({type(error).__name__}); remove it") from None
         if said != FORMAT:
@@ -228,7 +227,7 @@ class Store:
         """`failure.json` of an attempt: {class, message, log_tail}, or None."""
         path = self.latest_attempt(run_id) / "failure.json"
         try:
-            said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+            said = read_json(path) if path.is_file() else None
         except (OSError, ValueError):
             said = {}
         if said is None:
@@ -289,7 +288,7 @@ class Store:
 
     def _drop_second(self, attempt: Path, first: StoredRun) -> None:
         """Let go of a run that was made twice, if it came to the same."""
-        mine = json.loads((attempt / "run.json").read_text(encoding="utf-8"))
+        mine = read_json(attempt / "run.json")
         if mine["metrics_sha256"] == first.record["metrics_sha256"]:
             shutil.rmtree(attempt)
             return

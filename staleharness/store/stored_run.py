@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest, write_json
+from ..base.files import digest, parse_json, read_json, write_json
 from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table, trace_in
 from .record import parsed, wrong_with
 
@@ -122,7 +121,7 @@ class StoredRun:
         """What was asked (`job.json`)."""
         if is_packed(root := self.path.parent.parent):
             return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
-        return dict(json.loads((self.path / "job.json").read_text(encoding="utf-8")))
+        return dict(read_json(self.path / "job.json"))
 
 
 def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -150,7 +149,7 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
     file is opened once."""
     try:
         sealed = (path / "manifest.json").read_bytes()
-        manifest = dict(json.loads(sealed))
+        manifest = dict(parse_json(sealed))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
         if other := sorted(set(manifest) - {*RESULTS, TRACE}):

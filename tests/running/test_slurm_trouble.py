@@ -18,6 +18,7 @@ from staleharness.errors import UserError
 from staleharness.running.runner import Began, Demand, Event, Progress, Queued, make_runner
 from staleharness.running.runners import slurm
 from staleharness.running.runners.slurm import Slurm
+from staleharness.running.slurm import commands
 from staleharness.running.slurm.array import Array
 from staleharness.running.slurm.commands import SlurmError, State, compressed
 from staleharness.running.slurm.options import parse
@@ -159,10 +160,36 @@ def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_p
     assert held and stand_in.calls("scontrol")[-1] == "scontrol release 1_0"
 
 
+@pytest.mark.parametrize("name", ["staleharness-0123abcd", "staleharness-0123abcd,theirs"])
+def test_an_array_from_elsewhere_is_never_taken_for_a_job_of_another_name_here(
+    stand_in: StandIn, tmp_path: Path, name: str
+) -> None:
+    stand_in.set(room=0)
+    commands.submit(
+        ["sleep", "60"], 2, 2, "theirs", tmp_path / "out", [f"--chdir={tmp_path}", "--signal=B:USR1@1"]
+    )
+    (theirs,) = {task.partition("_")[0] for task in stand_in.tasks()}
+    array = Array.make(tmp_path, [job(tmp_path, 0), job(tmp_path, 1)], ["--time=9"])
+    array.submitted(theirs)
+    array.folder.rename(array.folder.with_name(name))
+    threading.Timer(0.2, lambda: stand_in.set(room=8)).start()
+    assert Drive(Slurm(), [job(tmp_path, 0)]).words() == {0: "done"}
+    assert {f"{theirs}_0", f"{theirs}_1"} <= set(stand_in.tasks()) and lives(tmp_path, 0) == 1
+    assert not any(theirs in call.split("_")[0] for call in stand_in.calls("scancel"))
+
+
+def test_an_array_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "slurm").symlink_to(tmp_path / "elsewhere")
+    for call in (lambda: Array.make(tmp_path, [], []), lambda: list(Array.all(tmp_path))):
+        with pytest.raises(UserError, match="is a link"):
+            call()
+
+
 def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
     whole = Array.make(tmp_path, [job(tmp_path, 0)], [])
     for content in ("", "{}", '{"jobs": [{"run": 1}], "options": []}'):
-        folder = tmp_path / "slurm" / f"staleharness-{len(content)}"
+        folder = tmp_path / "slurm" / f"staleharness-{len(content):08x}"
         folder.mkdir()
         (folder / "array.json").write_text(content)
     assert [array.name for array in Array.all(tmp_path)] == [whole.name]

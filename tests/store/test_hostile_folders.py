@@ -130,3 +130,31 @@ def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
     (results / "figures").symlink_to(results / "nowhere")
     with pytest.raises(UserError, match="figures is a link"):
         folder_below(results, "figures")
+
+
+@pytest.mark.parametrize(
+    "name", ["staleharness.json", "runs/*/run.json", "runs/*/manifest.json", "runs/*/job.json"]
+)
+def test_brackets_without_end_are_damage_like_any_other(results: Path, verb: Verb, name: str) -> None:
+    (damaged,) = results.glob(name)
+    damaged.write_text("[" * 100_000)
+    code, said = verb("export", "csv", "--out", str(results))
+    assert code == 2 and "damaged" in said and "Traceback" not in said
+
+
+def test_a_report_is_made_again_where_what_is_kept_of_it_is_brackets_without_end(
+    results: Path, verb: Verb
+) -> None:
+    folder = results / "reports" / "report-all"
+    folder.mkdir(parents=True)
+    for name in ("report.json", "table.json"):
+        (folder / name).write_text("[" * 100_000)
+    assert verb("report", "--out", str(results))[0] == 0
+    assert all(json.loads((folder / name).read_text()) for name in ("report.json", "table.json"))
+
+
+def test_a_manifest_of_brackets_without_end_is_damage(results: Path, tmp_path: Path, verb: Verb) -> None:
+    assert verb("pack", str(results), str(tmp_path / "bundle"))[0] == 0
+    (tmp_path / "bundle" / "manifest.json").write_text("[" * 100_000)
+    code, said = verb("report", "--out", str(tmp_path / "bundle"))
+    assert code == 2 and "are damaged: manifest.json: ValueError" in said

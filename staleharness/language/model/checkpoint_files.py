@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import struct
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.files import user_path
+from ...base.files import parse_json, read_json, user_path
 from ...errors import UserError, shortened
 from ..spec import LanguageSpec
 from .gguf_file import gguf_of, header
@@ -129,9 +128,9 @@ def _shapes(file: Path) -> list[tuple[str, list[int]]]:
         if length > LONGEST_HEADER:
             raise UserError(f"{file} is not a safetensors file")
         try:
-            header = json.loads(stream.read(length))
+            header = parse_json(stream.read(length))
             shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-        except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
+        except (ValueError, AttributeError, TypeError, KeyError) as error:
             raise UserError(f"{file} is not a safetensors file") from error
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
@@ -141,10 +140,10 @@ def _shapes(file: Path) -> list[tuple[str, list[int]]]:
 
 def _json(path: Path, model: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise UserError(f"MODEL={model} has no config.json that can be read") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no settings of a model")

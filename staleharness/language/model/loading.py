@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ...base.files import read_json
 from ...errors import UserError, missing_extra
 from ..spec import LanguageSpec
 from .checkpoint_files import is_causal
@@ -55,11 +55,7 @@ def _tokenizer_class(source: str) -> Any:
     import transformers
 
     settings = Path(source) / "tokenizer_config.json"
-    named = (
-        json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class")
-        if settings.is_file()
-        else None
-    )
+    named = read_json(settings).get("tokenizer_class") if settings.is_file() else None
     generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
     return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
 

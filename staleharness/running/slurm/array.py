@@ -9,14 +9,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ...base.files import write_bytes, write_json
+from ...base.files import folder_below, no_link, read_json, write_bytes, write_json
 from ..job import Job
 
 PREFIX = "staleharness-"
@@ -34,8 +34,8 @@ class Array:
     @classmethod
     def make(cls, root: Path, jobs: Sequence[Job], options: Sequence[str]) -> Array:
         """A new one, ready to be submitted."""
-        folder = root / "slurm" / f"{PREFIX}{secrets.token_hex(4)}"
-        folder.mkdir(parents=True)
+        folder = folder_below(root, "slurm") / f"{PREFIX}{secrets.token_hex(4)}"
+        folder.mkdir()
         content = {"jobs": [asdict(job) for job in jobs], "options": [*options]}
         write_json(folder / "array.json", content)
         return cls(folder, list(jobs), list(options), live=set(range(len(jobs))))
@@ -43,15 +43,19 @@ class Array:
     @classmethod
     def read(cls, folder: Path) -> Array:
         """Raises `OSError`, `ValueError`, `KeyError` or `TypeError` where there is no such array."""
-        content = json.loads((folder / "array.json").read_text(encoding="utf-8"))
+        content = read_json(folder / "array.json")
         jobs = [Job(**job) for job in content["jobs"]]
         found = (folder / "id").read_text(encoding="utf-8").strip() if (folder / "id").is_file() else None
         return cls(folder, jobs, content["options"], found or None)
 
     @classmethod
     def all(cls, root: Path) -> Iterator[Array]:
-        """Those that earlier sweeps left in a results folder; what cannot be read was never submitted."""
+        """Those that earlier sweeps left in a results folder; what cannot be read was never submitted. Raises
+        `UserError` where the folder of arrays is a link."""
+        no_link(root / "slurm")
         for folder in sorted((root / "slurm").glob(f"{PREFIX}*")):
+            if not re.fullmatch(f"{PREFIX}[0-9a-f]{{8}}", folder.name):
+                continue  # not ours: Slurm is never asked for it
             try:
                 yield cls.read(folder)
             except (OSError, ValueError, KeyError, TypeError):

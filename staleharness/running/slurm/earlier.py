@@ -18,11 +18,12 @@ def take_over(root: Path, runs: Mapping[str, Followed], options: Sequence[str]) 
 
 
 def _is_known(array: Array) -> bool:
-    """Whether it was ever submitted, which a sweep may not have lived to write down."""
-    if array.id is None:
-        if (array_id := commands.find(array.name)) is None:
-            array.forget()
-            return False
+    """Whether Slurm knows an array of its name. What the folder says of its id does not count: a sweep may not have
+    lived to write it down, and in a folder from another cluster it is that of any other job here."""
+    if (array_id := commands.find(array.name)) is None:
+        array.forget()
+        return False
+    if array_id != array.id:
         array.submitted(array_id)
     return True
 
