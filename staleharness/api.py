@@ -236,7 +236,7 @@ def load_plugins(plugin: Paths | None) -> None:
     if isinstance(plugin, str):
         whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
         plugin = [plugin] if whole else split_list(plugin)
-    for path in [plugin] if isinstance(plugin, Path) else plugin:
+    for path in plugin if isinstance(plugin, Iterable) else [plugin]:
         add_user_path(str(path))
 
 

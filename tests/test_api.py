@@ -153,6 +153,7 @@ def test_seeds_may_be_named_and_a_file_may_be_asked_beside_what_is_given(tmp_pat
         ({"env": "Hopper", "settings": 5}, "SET=5"),
         ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
         ({"env": "Hopper", "jobs": 0}, "JOBS=0"), ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
+        ({"env": "Hopper", "plugin": 3}, "plugin path 3 does not exist"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_a_user_error_and_writes_nothing(

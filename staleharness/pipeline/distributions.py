@@ -18,6 +18,8 @@ from ..base.options import Options
 from ..base.parsing import build, parse_assignments, parse_value
 from ..errors import UserError, nearest, shortened
 
+MOST = 1e9  # tokens or seconds: thirty years
+
 
 @dataclass(frozen=True)
 class Distribution(Options):
@@ -41,7 +43,7 @@ class Constant(Distribution):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("value", self.value >= 0, "0 or above")
+        self.require("value", 0 <= self.value <= MOST, f"from 0 to {MOST:g}")
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         return np.full(n, self.value)
@@ -57,7 +59,7 @@ class Lognormal(Distribution):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("mean", self.mean > 0, "above 0")
+        self.require("mean", 0 < self.mean <= MOST, f"above 0, at most {MOST:g}")
         self.require("cv", 0 <= self.cv <= 100, "from 0 to 100")
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -114,8 +116,8 @@ def _read(text: str) -> NDArray[np.float64]:
     except Exception as error:  # whatever the readers say of a broken file
         line = " ".join(str(error).split())
         raise UserError(f"file: {text} cannot be read as numbers: {shortened(line, 100)}") from error
-    if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or values.min() < 0:
-        raise UserError(f"file: {text} must hold numbers of 0 or above, one a line")
+    if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MOST:
+        raise UserError(f"file: {text} must hold numbers from 0 to {MOST:g}, one a line")
     return values
 
 

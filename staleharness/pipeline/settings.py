@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from ..base.parsing import build
 from ..errors import UserError
 from ..schedule import MOST_ROWS
-from .distributions import Constant, read_distribution
+from .distributions import MOST, Constant, read_distribution
 
 MOST_BATCHES = 1e9  # of a bound; a run has nowhere near as many
 
@@ -78,7 +77,7 @@ class Pipeline:
             "token_seconds", "train_seconds", "train_token_seconds", "sync_seconds", "recompute_seconds",
             "worker_restart", "trainer_restart",
         ):  # fmt: skip
-            self._require(name, 0 <= getattr(self, name) < math.inf, "0 or above")
+            self._require(name, 0 <= getattr(self, name) <= MOST, f"from 0 to {MOST:g}")
         for name in ("worker_mtbf", "trainer_mtbf"):
             self._require(name, getattr(self, name) is None or getattr(self, name) > 0, "above 0, or none")
         self._require("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1, or none")
@@ -93,7 +92,7 @@ class Pipeline:
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
         self._require("slow", 0 <= self.slow <= 1, "from 0 to 1")
-        self._require("slow_factor", 1 <= self.slow_factor < math.inf, "1 or above")
+        self._require("slow_factor", 1 <= self.slow_factor <= MOST, f"from 1 to {MOST:g}")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
         self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
         if self.full == "drop_oldest" and self.order != "completed":

@@ -34,9 +34,12 @@ from staleharness.pipeline.work import Work
         ({"window": 3}, "window=3 needs order=window, not completed"),
         ({"unit": "batch", "slots": 32}, "slots must be at least one batch of 64, not 32"),
         ({"unit": "group", "worker_mtbf": 9.0}, "worker_mtbf needs unit=row, not group"),
-        ({"train_seconds": -1.0}, "train_seconds must be 0 or above, not -1.0"),
+        ({"train_seconds": -1.0}, "train_seconds must be from 0 to 1e+09, not -1.0"),
+        ({"train_seconds": 1e308}, "train_seconds must be from 0 to 1e+09, not 1e+308"),
+        ({"slow": 0.5, "slow_factor": 1e300}, "slow_factor must be from 1 to 1e+09, not 1e+300"),
+        ({"environment": "constant:1e300"}, "constant: value must be from 0 to 1e+09, not 1e+300"),
         ({"slow": 2.0, "slow_factor": 2.0}, "slow must be from 0 to 1, not 2.0"),
-        ({"slow": 0.5, "slow_factor": 0.5}, "slow_factor must be 1 or above, not 0.5"),
+        ({"slow": 0.5, "slow_factor": 0.5}, "slow_factor must be from 1 to 1e+09, not 0.5"),
         ({"slow": 0.5}, "slow, above 0, and slow_factor, above 1, go together"),
         ({"slow_factor": 2.0}, "slow, above 0, and slow_factor, above 1, go together"),
         ({"slow": 1e-3, "slow_factor": 2.0}, "slow must be some and not all of 64 units of 1 slots, or 1, not 0.001"),
@@ -49,7 +52,7 @@ from staleharness.pipeline.work import Work
         ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
         ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is no distribution; did you mean 'lognormal'?"),
         ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; write lognormal:<mean>"),
-        ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0, not -4.0"),
+        ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0, at most 1e+09, not -4.0"),
         ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),
         ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
     ],
@@ -94,8 +97,9 @@ def test_measured_lengths_are_those_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name, content, words",
-    [("a.txt", "1\ntwo\n", "cannot be read as numbers"), ("b.txt", "1\n-2\n", "must hold numbers of 0 or above"),
-     ("c.csv", "lengths\n1\n", "has no column tokens"), ("d.txt", "nan\n", "must hold numbers of 0 or above")],
+    [("a.txt", "1\ntwo\n", "cannot be read as numbers"), ("b.txt", "1\n-2\n", "must hold numbers from 0 to 1e.09"),
+     ("c.csv", "lengths\n1\n", "has no column tokens"), ("e.txt", "1\n1e300\n", "must hold numbers from 0 to 1e.09"),
+     ("d.txt", "nan\n", "must hold numbers from 0 to 1e.09")],
 )  # fmt: skip
 def test_a_file_that_holds_no_lengths(tmp_path: Path, name: str, content: str, words: str) -> None:
     (tmp_path / name).write_text(content)
