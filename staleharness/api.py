@@ -125,7 +125,7 @@ def sweep(
 
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
-    jobs: runs at a time, each a process of its own; one per core where it is not given.
+    jobs: runs at a time, each a process of its own; where it is not given one per core, as far as memory bears.
     runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.

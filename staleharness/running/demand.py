@@ -1,4 +1,4 @@
-"""Runs at a time, and what each may take: JOBS, RUNS_PER_GPU and MEMORY as typed, and what stored runs took."""
+"""Runs at a time, and what each may take: JOBS, RUNS_PER_GPU and MEMORY as typed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 from ..base.parsing import whole_number
 from ..errors import UserError, shortened
 from ..spec import RunSpec
-from ..store.store import Store
 from .runner import Demand
 
 MOST_JOBS = 1024
 MOST_PER_GPU = 64
 UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
-SPARE = 1.25  # of the memory that runs like this one took
 
 
 def demand(
@@ -31,16 +29,6 @@ def demand(
         runs_per_gpu=shared,
         memory=None if memory is None else _bytes(memory),
     )
-
-
-def measured(spec: RunSpec, store: Store) -> int | None:
-    """Bytes that runs like this one take, with some to spare, by the stored ones; None where there are none."""
-    peaks = [
-        run.record.get("peak_memory", 0)
-        for run in store.read_all()
-        if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
-    ]
-    return int(SPARE * max(peaks)) if any(peaks) else None
 
 
 def _between(name: str, text: str, most: int) -> int:

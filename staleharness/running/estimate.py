@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import warnings
 from collections import Counter
@@ -11,10 +10,9 @@ from dataclasses import dataclass
 
 from ..base.text import duration, megabytes
 from ..spec import RunSpec
-from ..store.bundle import bundles
 from ..store.store import Store
-from ..store.stored_run import StoredRun
 from .plan import PlannedRun
+from .precedents import precedents
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
@@ -40,13 +38,14 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     them in `store`, or else in the published bundles, or else, where asked for, of a probe here."""
     seconds, sources = 0.0, Counter[str]()
     space = sum(disk(run.spec.phases) for run in missing)
-    speeds: dict[str, tuple[float, str, int] | None] = {}
+    speeds: dict[str, float | None] = {}
     for run in missing:
         env = run.spec.env
         if env not in speeds:
-            speeds[env] = _stored_speed(run.spec, store)
-            if (found := speeds[env]) is not None:
-                sources[f"as {{}} {found[1]} runs like these took"] += found[2]
+            known = precedents(run.spec, store)
+            speeds[env] = known.speed if known else None
+            if known:
+                sources[f"as {{}} {known.where} runs like these took"] += known.count
         if (speed := speeds[env]) is None:
             if not probe:
                 return Estimate(
@@ -55,12 +54,12 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run says them again, in its log
-                    speed = speeds[env] = _probe(run.spec), "", 0
+                    speed = speeds[env] = _probe(run.spec)
                 sources["from a probe of a few seconds"] += 1
             except Exception as error:  # the plan is worth showing all the same
                 line = " ".join(str(error).split())
                 return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
-        seconds += run.spec.phases * run.spec.steps_per_phase / speed[0]
+        seconds += run.spec.phases * run.spec.steps_per_phase / speed
     words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
     return Estimate(seconds / min(jobs, max(1, len(missing))), space, words)
 
@@ -68,24 +67,6 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
 def disk(phases: int) -> int:
     """Bytes that a run of so many phases takes."""
     return phases * BYTES_PER_PHASE + BYTES_PER_RUN
-
-
-def _stored_speed(spec: RunSpec, store: Store) -> tuple[float, str, int] | None:
-    """Steps per second of one run, evaluation included; of which runs, and how many."""
-    for kind, read in (("stored", store.read_all), ("published", _published)):
-        rates = [
-            run.record["steps"] / run.record["seconds"]["total"]
-            for run in read()
-            if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)
-        ]
-        if rates:
-            return sum(rates) / len(rates), kind, len(rates)
-    return None
-
-
-@functools.cache
-def _published() -> list[StoredRun]:
-    return [run for folder in bundles() for run in Store(folder).read_all()]
 
 
 def _probe(spec: RunSpec) -> float:

@@ -9,11 +9,14 @@ from dataclasses import replace
 from ..base.processes import nothing_of_main
 from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
-from .demand import demand, measured
+from .demand import demand
 from .limits import from_environment
 from .plan import Plan, PlannedRun
+from .precedents import precedents
 from .runner import Runner, make_runner
 from .sweep import Listener, Outcome, sweep
+
+SPARE = 1.25  # of the memory that runs like these took, where another machine has to grant it
 
 
 def runner_for(
@@ -31,8 +34,11 @@ def runner_for(
     if slurm and runner != "slurm":
         raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
     asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
-    if memory is None and runner != "local":
-        asked = replace(asked, memory=measured(spec, store))
+    if memory is None and (runner != "local" or jobs is None) and (known := precedents(spec, store)):
+        if runner == "local":
+            asked = replace(asked, memory=known.memory or None)
+        elif known.where == "stored":
+            asked = replace(asked, memory=int(SPARE * known.memory) or None)
     return make_runner(runner, asked)
 
 

@@ -69,7 +69,7 @@ class Room:
     """Where runs are carried out, and how many at a time."""
 
     jobs: Annotated[str | None, value("N", "as many as there is room for")] = None
-    """Runs at a time; on this machine, one per core where it is not given."""
+    """Runs at a time; on this machine, where it is not given, one per core, as far as its memory bears."""
     runner: Annotated[str, value("local|ray|slurm", "local")] = "local"
     """Who carries them out: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, from a machine of its
     cluster."""

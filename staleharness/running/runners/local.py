@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.machine import memory, memory_kills
+from ...base.notes import NOTES
 from ...base.processes import short_names
 from ..devices import GPUS, check_device_here, usable_cores, usable_gpus
 from ..job import Job
@@ -114,7 +115,12 @@ def make(demand: Demand) -> LocalPool:
     check_device_here(demand.device)
     room = [demand.jobs or usable_cores() // demand.threads]
     if demand.memory is not None:
-        room.append(memory() // demand.memory)
+        room.append(max(1, memory() // demand.memory))
+        if room[1] < room[0]:
+            sizes = f"{demand.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
+            NOTES.warning(
+                "%d at a time in place of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes
+            )
     gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
     if demand.runs_per_gpu is not None:
         room.append(demand.runs_per_gpu * max(1, len(gpus)))
