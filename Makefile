@@ -149,7 +149,7 @@ bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cor
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
 
-bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--checkpointing
+bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--plain
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 

@@ -35,12 +35,13 @@ def page() -> str:
         parts.append(f"## {family.capitalize()}")
         if family == PipelineLag.family:
             parts.append(
-                "All of these also have `slots` (rows generated at once, in batches; 2), `row_time` (that a row takes "
-                "in the mean, in training steps; 1), `cv` (standard deviation of that time over its mean; 0.5) and "
+                "All of these also have `slots` (rows generated at once, in batches; 2), `row_time` (mean time of a "
+                "row, in training steps; 1), `cv` (standard deviation of that time over its mean; 0.5) and "
                 "`sync_time` (until new weights have arrived, in training steps; 0). With `slow` (a share; 0) some "
-                "slots are slow for good, in whole groups, and a row takes `slow_factor` times as long there. They "
-                "need a buffer of the longest lag that comes of it, and say which K to give. On tokens `pace=length` "
-                "has a row take as long as its completion is: [pipeline.md](pipeline.md#as-a-lag-model)."
+                "slots are slow for good, in whole groups, and a row takes `slow_factor` times as long there. These "
+                "models need a buffer of the longest lag that results, and say which K to give. On tokens, "
+                "`pace=length` makes a row take as long as its completion is: "
+                "[pipeline.md](pipeline.md#as-a-lag-model)."
             )
         parts += [of_model(cls) for cls in models if cls.listed_under() == family]
     return "\n\n".join(parts) + "\n"

@@ -15,9 +15,9 @@ from staleharness.schedule import Demand
 class AReaL(PipelineLag):
     """Admission by a bound on staleness; rows under way take new weights.
 
-    A group may begin while fewer than (version + 1 + eta) batches have begun: `max_head_offpolicyness`. That bounds
-    how much is under way or waiting, and so the mean lag: where it binds, the mean is eta. It bounds no single row: one
-    that takes long is passed by others, and is older by as many versions as they make. K has to hold the oldest.
+    A group may begin while fewer than (version + 1 + eta) batches have begun (`max_head_offpolicyness`). That bounds
+    how much is under way or waiting, and so the mean lag: where it binds, the mean is eta. It bounds no single row:
+    others overtake a slow row, which is older by as many versions as they make. K has to hold the oldest row.
 
     Leaves out: rebuilding the cache of a row that takes new weights, and `should_accept_fn`.
     """

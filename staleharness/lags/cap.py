@@ -19,12 +19,12 @@ ATTEMPTS = 10_000  # draws of a row, until one is young enough
 class Cap(LagModel):
     """No row is more than `max` phases old; `on_stale` says what becomes of one that would be.
 
-    Rows of the model `of` that are more than `max` phases old are not trained on. `evict`: they are dropped, and
-    others are drawn in their place; `requeue`: they are made again by the newest version; `withhold`: an actor takes no
-    more work that would become older, so that their lag is `max`. The results count them (`lag_dropped`, `lag_waited`).
+    Rows of the model `of` that are more than `max` phases old are not trained on. `evict` drops them and draws others
+    in their place. `requeue` makes them again with the newest version. With `withhold`, an actor takes no work that
+    would become older, so their lag is `max`. The results count such rows (`lag_dropped`, `lag_waited`).
 
-    Leaves out: what a bound does to the pace of a system, and thereby to all other rows; pipelines have bounds of their
-    own.
+    Leaves out: what a bound does to the pace of a system, and thereby to all other rows; pipelines have their own
+    bounds.
     """
 
     family: ClassVar[str] = "around another model"

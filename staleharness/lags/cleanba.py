@@ -13,9 +13,9 @@ from staleharness.schedule import Demand
 @LAGS.register("cleanba")
 @dataclass(frozen=True)
 class Cleanba(PipelineLag):
-    """Always one version behind, but for the first batch.
+    """Always one version behind, except for the first batch.
 
-    The actor skips the fetch of weights before its second rollout, and the queue between the two holds one.
+    The actor skips the weight fetch before its second rollout, and the queue between actor and learner holds one.
 
     Leaves out: several actor threads, whose rollouts reach the learner together.
     """

@@ -16,14 +16,14 @@ REST = -1  # for `lag`: as long as the buffer allows
 @LAGS.register("delay")
 @dataclass(frozen=True)
 class Delay(LagModel):
-    """Data are trained on `lag` phases after they were made, or K − 1 where none is given.
+    """Data are trained on `lag` phases after they were made, or K − 1 phases where no `lag` is given.
 
-    While the queue fills, with `warm_up=skip` nothing is trained, as in the code of PPO-EWMA and M2PO: the first
-    lag + 1 batches are all of the first policy, and each is trained on once. With mechanism=replay, `reuse` trains on
-    the first batch lag + 1 times, which is over-fitting and not delay (`fixed` and `oldest` do so there, and it is here
-    for comparison), and `ramp` lets the lag grow by one every other phase, so that no batch returns more than once.
+    With `warm_up=skip`, nothing is trained while the queue fills, as in the code of PPO-EWMA and M2PO: the first
+    lag + 1 batches all come from the first policy, and each is trained on once. With mechanism=replay, `reuse` trains
+    on the first batch lag + 1 times. That is over-fitting, not delay; it is here for comparison (`fixed` and `oldest`
+    do so there). `ramp` lets the lag grow by one every other phase, so that no batch returns more than once.
 
-    Leaves out: what lag within a phase would be; all rows of a phase are equally old.
+    Leaves out: lag within a phase; all rows of a phase are equally old.
     """
 
     paper = "PPO-EWMA, arXiv 2110.00641; M2PO, arXiv 2510.01161"

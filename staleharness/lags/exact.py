@@ -12,11 +12,11 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
 @LAGS.register("exact")
 @dataclass(frozen=True)
 class Exact(LagModel):
-    """Always `age` phases behind, after a beginning of `bootstrap` phases without lag.
+    """Always `age` phases behind, after `bootstrap` phases without lag.
 
-    Runs of unlike age have the same beginning, and behind it none has rows that are younger than it says.
+    Runs of different ages begin alike, and after the bootstrap no row is younger than `age`.
 
-    Leaves out: where lag comes from. In the phases behind the bootstrap, versions that have acted before act again.
+    Leaves out: where lag comes from. In the phases after the bootstrap, versions that have acted before act again.
     """
 
     paper = "Moe-Zbeeb/staleness-analysis on prime-rl 0.9, 2026-10"

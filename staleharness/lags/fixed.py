@@ -12,7 +12,7 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
 @LAGS.register("fixed")
 @dataclass(frozen=True)
 class Fixed(LagModel):
-    """Always `lag` phases behind, as far as that many phases have passed (Cleanba is `fixed:1`)."""
+    """Always `lag` phases behind, once that many phases have passed (Cleanba is `fixed:1`)."""
 
     lag: int  # phases
 

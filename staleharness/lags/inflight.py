@@ -13,7 +13,7 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, held
 @LAGS.register("inflight")
 @dataclass(frozen=True)
 class Inflight(LagModel):
-    """A row begins with any version in the buffer and takes the next one every `every` tokens, up to the newest.
+    """A row begins with any version in the buffer and switches to the next every `every` tokens, up to the newest.
 
     This is what in-flight weight updates do to a completion. Language tasks only.
     """

@@ -15,8 +15,8 @@ from staleharness.schedule import Demand
 class Laminar(PipelineLag):
     """Each row is made with the weights that were newest when it began, and nothing bounds its lag.
 
-    A row keeps its weights, relays have the newest ones ready when the next begins, and finished
-    groups wait in a buffer of `buffer` batches, which holds generation back when it is full.
+    A row keeps its weights, and relays have the newest ones ready when the next row begins. Finished groups wait in a
+    buffer of `buffer` batches, which holds generation back when it is full.
 
     Leaves out: repacking of long rows onto fewer machines, and sampling from the buffer by freshness.
     """

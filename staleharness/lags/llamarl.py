@@ -17,7 +17,7 @@ class LlamaRL(PipelineLag):
 
     (1 + delay) batches are generated at once, each with one version, and trained in order.
 
-    Leaves out: a generator that is too slow for the delay, which would be less behind.
+    Leaves out: a generator that is too slow for the delay and would lag less.
     """
 
     paper = "LlamaRL, arXiv 2505.24034"

@@ -14,11 +14,11 @@ from staleharness.lag import LAGS, DrawnLag
 @LAGS.register("lognormal")
 @dataclass(frozen=True)
 class LogNormal(DrawnLag):
-    """The whole phases of a log-normal time: P(lag = j) = F(j + 1) − F(j), ln X ~ N(ln median, sigma²), cut off where
-    the buffer ends. The long tail of response lengths, and of environments that sometimes hang.
+    """A log-normal time in whole phases: P(lag = j) = F(j + 1) − F(j), ln X ~ N(ln median, sigma²), cut off where the
+    buffer ends. It has the long tail of response lengths, and of environments that sometimes hang.
 
-    Leaves out: that a long row is also a row of many decisions, which weighs more in a mean over tokens (give a lag
-    model that assigns by stretch, or a trace, where that matters).
+    Leaves out: that a long row also has many decisions and weighs more in a mean over tokens (where that matters, give
+    a lag model that assigns by stretch, or a trace).
     """
 
     median: float  # phases

@@ -15,13 +15,13 @@ from staleharness.schedule import Demand
 class Megatron(PipelineLag):
     """Units in which rows are submitted, and units in which they are consumed.
 
-    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B); what is consumed in B waits
-    for its whole batch, in the order of submission. B/B is exactly `lag` versions behind; G/G is (1 + lag) in the
-    mean, and R/G that times the tail of a group. G/B and R/B are older by more than the published law says
+    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B). What is consumed in B waits for
+    its whole batch, in the order of submission. B/B is exactly `lag` versions behind; G/G is (1 + lag) behind on
+    average, and R/G that times the tail of a group. G/B and R/B are older than the published law says
     (docs/pipeline.md).
 
-    Leaves out: the time of training, as the published laws do, so that only `cv` matters of how fast rows come; new
-    weights inside a row; and a `lag` that is tuned by itself.
+    Leaves out: training time, as the published laws do, so that of the rows' timing only `cv` matters; new weights
+    inside a row; and a `lag` that tunes itself.
     """
 
     paper = "NVIDIA/Megatron-LM megatron/rl/README.md, 2026"

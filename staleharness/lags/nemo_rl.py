@@ -15,12 +15,12 @@ from staleharness.schedule import Demand
 class NeMoRL(PipelineLag):
     """One buffer of finished groups, and four samplers that say which of them are trained on.
 
-    `in_order`: each batch trains as it was submitted, at most `max_staleness` steps ahead. `weight_fifo`: groups
-    of the oldest weights first, waiting for them. `ready_first`: as they finish, and none is thrown away. All three
-    hold generation back. `windowed` does not, until the buffer is full, and what is more than `max_staleness` old
-    is evicted.
+    `in_order` trains each batch as it was submitted, at most `max_staleness` steps ahead. `weight_fifo` takes groups
+    with the oldest weights first, and waits for them. `ready_first` takes groups as they finish and throws none away.
+    All three hold generation back. `windowed` does not until the buffer is full, and evicts groups that are more than
+    `max_staleness` old.
 
-    Leaves out: freshest-first, streaming of parts of a batch, and rows in the buffer that are not finished.
+    Leaves out: freshest-first, streaming of parts of a batch, and unfinished rows in the buffer.
     """
 
     paper = "NVIDIA-NeMo/RL staleness_sampler.py, 2026-08"

@@ -12,7 +12,7 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
 @LAGS.register("oldest")
 @dataclass(frozen=True)
 class Oldest(LagModel):
-    """Always K − 1 phases behind, as far as that many phases have passed."""
+    """Always K − 1 phases behind, once that many phases have passed."""
 
     def assign(self, draw: Draw) -> Assignment:
         return keep(np.full(draw.slots, draw.held[0], dtype=np.int64))

@@ -15,8 +15,8 @@ from staleharness.schedule import Demand
 class Partial(PipelineLag):
     """Rows that are unfinished when a batch is full are cut, and go on under the new weights.
 
-    `oversample` batches are generated at once, generation stops when one of them is finished, and while it
-    trains; the rest goes on afterwards. With `mask` the decisions before the last cut are left out of the loss.
+    `oversample` batches are generated at once. Generation stops when one of them is finished and while it trains; the
+    rest goes on afterwards. With `mask`, the decisions before the last cut are left out of the loss.
 
     Leaves out: a bound on how often a row may be cut.
     """

@@ -15,10 +15,11 @@ from staleharness.schedule import Demand
 class PipelineRL(PipelineLag):
     """Weights change in flight after every step, and nothing holds generation back.
 
-    Rows take new weights after every step, and none is held back: the lag of a row's first decision is what its time
-    makes it. Of finished groups the newest `buffer` batches are kept, and those older than `max_lag` are dropped.
+    Rows take new weights after every step, and none is held back: the lag of a row's first decision follows from the
+    time that the row takes. Only the newest `buffer` batches of finished groups are kept, and groups older than
+    `max_lag` are dropped.
 
-    Leaves out: lag in samples, which is how PipelineRL counts, and slots that grow slower as more rows share a machine.
+    Leaves out: lag in samples, which is how PipelineRL counts, and slots that slow down as more rows share a machine.
     """
 
     paper = "PipelineRL, arXiv 2509.19128; ServiceNow/PipelineRL, 2026-06"

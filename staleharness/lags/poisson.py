@@ -14,11 +14,11 @@ from staleharness.lag import LAGS, DrawnLag
 @LAGS.register("poisson")
 @dataclass(frozen=True)
 class Poisson(DrawnLag):
-    """P(lag = j) = e^-m m^j / j! with mean m, cut off where the buffer ends: rows that take equally long, while the
+    """P(lag = j) = e^-m m^j / j! with mean m, cut off where the buffer ends: rows take equally long, while the
     learner's updates come at random and independently of one another.
 
-    Leaves out: rows of unlike length, and that those acted at once see the same updates. With a buffer well above m the
-    mean lag is m; `lag_mean` in the results says what came out.
+    Leaves out: rows of different length, and that rows acted at the same time see the same updates. With a buffer well
+    above m the mean lag is m; `lag_mean` in the results is what came out.
     """
 
     mean: float  # phases

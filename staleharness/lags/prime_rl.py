@@ -15,12 +15,12 @@ from staleharness.schedule import Demand
 class PrimeRL(PipelineLag):
     """A gate on batches that are finished ahead, and a bound on the age of a group.
 
-    No group begins while `target_lag` batches are finished beyond the one that trains; rows under way take new
-    weights, and a group that is more than `max_off_policy_steps` old is dropped: stopped in its middle as soon as it
-    is, or when it would be trained.
+    No group begins while `target_lag` batches are finished beyond the one that trains. Rows under way take new weights.
+    A group that becomes more than `max_off_policy_steps` old is dropped: at once if it is under way, otherwise when it
+    would be trained.
 
-    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. On control the row of a group
-    that was stopped is acted to its end, and counted as far as it had got.
+    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. On control, the rows of a stopped
+    group are acted to their end, and counted as far as they had got.
     """
 
     paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"

@@ -16,9 +16,9 @@ class Queue(PipelineLag):
     """Actors that run freely, and a queue of finished groups before the learner.
 
     First in, first out. When `capacity` batches wait, actors stand still (`block`), or the oldest or newest group is
-    dropped. What is older than `max_lag` when it would be trained is not: `on_stale` says what becomes of it.
+    dropped. What is older than `max_lag` when its turn comes is not trained on: `on_stale` says what becomes of it.
 
-    Leaves out: any rule of who may begin; the named systems have theirs.
+    Leaves out: any rule on who may begin; the named systems have their own.
     """
 
     capacity: float = 2.0  # batches

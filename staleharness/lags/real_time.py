@@ -11,16 +11,16 @@ from staleharness.lag import LAGS, LagModel
 @LAGS.register("async")
 @dataclass(frozen=True)
 class Async(LagModel):
-    """Actors and learner really run at once, as processes of this machine, and versions are whatever comes of that.
+    """Actors and learner really run at once, as processes on this machine, and versions are whatever comes of that.
 
-    A finished group waits in a queue of `queue` batches; where that is full, its actor waits. With K versions in the
-    buffer, what is more than K − 1 phases behind when it could be trained on is dropped. A decision takes at least
-    `delay` seconds, of the slowest actor `spread` times as long; a phase of training takes at least `train` seconds.
-    Where these are longer than the work itself they set the pace, whatever else the machine does. An actor that is
-    killed is replaced.
+    A finished group waits in a queue of `queue` batches; when the queue is full, its actor waits. With K versions in
+    the buffer, groups more than K − 1 phases behind when they could be trained on are dropped. A decision takes at
+    least `delay` seconds, `spread` times as long for the slowest actor; a phase of training takes at least `train`
+    seconds. Where these are longer than the work itself, they set the pace, whatever else the machine does. An actor
+    that is killed is replaced.
 
-    Such a run is not a function of its spec; the trace that it leaves beside its record is what replays it, bit for
-    bit (`trace:<file>`).
+    Such a run is not a function of its spec. The trace that it leaves beside its record replays it, bit for bit
+    (`trace:<file>`).
     """
 
     real: ClassVar[bool] = True

@@ -13,12 +13,12 @@ from staleharness.schedule import Demand
 @LAGS.register("rllib_appo")
 @dataclass(frozen=True)
 class RLlibAPPO(PipelineLag):
-    """A short queue, of which the oldest batches are thrown away.
+    """A short queue that throws its oldest batches away.
 
-    Rows are made with the weights that were newest when they began, wait in a queue of `queue` batches, and the
-    oldest are dropped when it is full. Weights are sent every `broadcast_interval` steps.
+    Rows are made with the weights that were newest when they began, and wait in a queue of `queue` batches. When it is
+    full, the oldest are dropped. Weights are sent every `broadcast_interval` steps.
 
-    Leaves out: replay of batches (`minibatch_buffer_size`), and the target network, which is a method's affair.
+    Leaves out: replay of batches (`minibatch_buffer_size`), and the target network, which belongs to the method.
     """
 
     paper = "RLlib (Ray 2.40 and later); pull request 48702"

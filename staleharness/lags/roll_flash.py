@@ -15,11 +15,11 @@ from staleharness.schedule import Demand
 class RollFlash(PipelineLag):
     """A ratio of rows under way to those of a batch, and a bound on the version that began a row.
 
-    At most (1 + async_generation_ratio) batches are under way or waiting, and the batch of step n has only
-    groups that version n − async_generation_ratio or a later one began; rows under way take new weights, and what has
-    become too old is aborted.
+    At most (1 + async_generation_ratio) batches are under way or waiting. The batch of step n has only groups begun by
+    version n − async_generation_ratio or a later one. Rows under way take new weights, and groups that have become too
+    old are aborted.
 
-    Leaves out: queues by expected length. In a run, a row that was aborted is made to its end, and not trained on.
+    Leaves out: queues by expected length. In a run, an aborted row is made to its end, and not trained on.
     """
 
     paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL, 2026-08"

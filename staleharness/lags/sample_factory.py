@@ -15,11 +15,11 @@ from staleharness.schedule import Demand
 class SampleFactory(PipelineLag):
     """Actors run with the newest weights until the learner has batches waiting.
 
-    Actions are always those of the newest weights, so that they change inside a row; actors wait when
+    Actions always come from the newest weights, so weights change inside a row. Actors wait when
     `num_batches_to_accumulate` batches are ready; rows older than `max_lag` are dropped.
 
     Leaves out: lag in gradient steps, which is how Sample Factory counts (`max_policy_lag` is 1000 of those), and
-    the two halves of an actor's environments that take turns.
+    the two halves of an actor's environments, which take turns.
     """
 
     paper = "Sample Factory, arXiv 2006.11751; sample-factory 2.x"

@@ -16,8 +16,7 @@ class SkyRL(PipelineLag):
     """Admission by a bound on what is under way; nothing is too old to be trained on.
 
     A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; rows under way
-    take new weights. Where the bound binds it is the mean lag: SkyRL warns of groups that are older, and trains on
-    them.
+    take new weights. Where the bound binds, it is the mean lag. SkyRL warns about older groups, and trains on them.
 
     Leaves out: groups without a difference in reward, which `sample_full_batch` replaces.
     """

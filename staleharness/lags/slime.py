@@ -13,10 +13,10 @@ from staleharness.schedule import Demand
 @LAGS.register("slime")
 @dataclass(frozen=True)
 class Slime(PipelineLag):
-    """One batch ahead of the trainer, with weights that are sent every so many steps.
+    """One batch ahead of the trainer, with weights that are sent every few steps.
 
-    The next batch is generated while this one trains, and weights are sent every `update_weights_interval`
-    steps, once the batch that is being generated is finished: lags of 1 to `update_weights_interval`, in turn.
+    The next batch is generated while this one trains. Weights are sent every `update_weights_interval` steps, once the
+    batch being generated is finished. Lags are 1 to `update_weights_interval`, in turn.
 
     Leaves out: the fully asynchronous example, which has no rule about lag, and partial rollouts (see `partial`).
     """

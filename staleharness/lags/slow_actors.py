@@ -13,11 +13,11 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
 @LAGS.register("slow_actors")
 @dataclass(frozen=True)
 class SlowActors(LagModel):
-    """Every `every`-th actor is `lag` phases behind, and the others `fast`: heterogeneous machines, of which the same
-    ones are slow all the time.
+    """Every `every`-th actor is `lag` phases behind, and the others `fast`: heterogeneous machines, where the
+    same ones are always slow.
 
-    With a number of rows that `every` divides, the share of slow rows is exactly 1/every. On control an actor is an
-    environment, so a slow one's data are always of the same environment; on language tasks it is a prompt's group.
+    If `every` divides the number of rows, the share of slow rows is exactly 1/every. On control an actor is an
+    environment, so a slow actor's data always come from the same environment; on language tasks it is a prompt's group.
     """
 
     lag: int  # phases

@@ -14,8 +14,8 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, read_lag
 class Sync(LagModel):
     """A hard sync every `every` phases: all actors get the newest version and forget what came before.
 
-    Between syncs the model `of` draws as if the run had begun with the last one, so no lag exceeds phase mod every.
-    Where none is given, actors fetch nothing in between, and the lag is a sawtooth.
+    Between syncs the model `of` draws as if the run had begun at the last sync, so no lag exceeds phase mod every.
+    Without `of`, actors fetch nothing in between, and the lag is a sawtooth.
     """
 
     family: ClassVar[str] = "around another model"

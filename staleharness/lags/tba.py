@@ -14,10 +14,10 @@ from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep
 class TBA(LagModel):
     """Rounds between two syncs: the latest most of the time, or else any that the buffer holds.
 
-    Searchers and trainer sync every `k` phases. With probability `m` a row is of the latest round that the trainer
-    has, k to 2k − 1 phases old; otherwise of any round that the buffer holds, each equally likely.
+    Searchers and trainer sync every `k` phases. With probability `m` a row comes from the latest round that the trainer
+    has, k to 2k − 1 phases old; otherwise from any round that the buffer holds, each equally likely.
 
-    Leaves out: that rows of earlier rounds are drawn by their reward, and again and again (mechanism=replay does that).
+    Leaves out: that rows of earlier rounds are drawn by their reward, and repeatedly (mechanism=replay does that).
     """
 
     paper = "Trajectory Balance with Asynchrony, arXiv 2503.18929"

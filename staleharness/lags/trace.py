@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Trace(LagModel):
     """The rows of a trace: who made them, with which versions, and when they were trained on.
 
-    A run with real actors leaves one beside its record (`trace.parquet`), and its replay ends with the same weights,
-    bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can be run on it, of the same
-    environment or another, in as many phases as it has or fewer. In a run's id stands the content of the file, and a
-    published one (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
+    A run with real actors leaves a trace beside its record (`trace.parquet`), and its replay ends with the same
+    weights, bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can run on it, in the same
+    environment or another, for as many phases as it has or fewer. A run's id depends on the file's content. A published
+    trace (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
     """
 
     file: str

@@ -16,9 +16,9 @@ class VerlFullyAsync(PipelineLag):
     """A share of stale rows between two syncs, which are some steps apart.
 
     Between two syncs, `trigger_parameter_sync_step` steps apart, (1 + staleness_threshold) times as many groups are
-    generated as are trained. With `partial_rollout` rows under way take new weights; without, they are finished first.
+    generated as are trained. With `partial_rollout`, rows under way take new weights; without it, they finish first.
 
-    Leaves out: `require_batches`. verl counts versions by sync, and lags here are counted by step.
+    Leaves out: `require_batches`. verl counts versions by sync; lags here are counted by step.
     """
 
     paper = "verl, recipe fully_async_policy, 2026-08"

@@ -13,11 +13,11 @@ from staleharness.schedule import Demand
 @LAGS.register("verl_one_step_off")
 @dataclass(frozen=True)
 class VerlOneStepOff(PipelineLag):
-    """Always one version behind, but for the first batch.
+    """Always one version behind, except for the first batch.
 
-    Generation takes the newest weights when a batch begins to train, and all of the next batch is made with them.
+    Generation takes the newest weights when a batch begins to train, and makes all of the next batch with them.
 
-    Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` decide about time alone.
+    Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` affect time alone.
     """
 
     paper = "verl, recipe one_step_off_policy, 2026-08"

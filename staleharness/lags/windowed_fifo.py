@@ -13,11 +13,11 @@ from staleharness.schedule import Demand
 @LAGS.register("windowed_fifo")
 @dataclass(frozen=True)
 class WindowedFifo(PipelineLag):
-    """In the order of submission, but a slow group may be passed by a window of others.
+    """In the order of submission, but a window of others may overtake a slow group.
 
-    A group may begin while fewer than (version + 1 + staleness) batches have begun, and the trainer takes
-    finished groups among the first `window` of those (as a share of all that may be under way). No group is older
-    than staleness + ⌈(W − 1)/P⌉, with W groups in the window and P of a batch; a window of 0 is strict order.
+    A group may begin while fewer than (version + 1 + staleness) batches have begun. The trainer takes finished groups
+    among the first `window` of those (as a share of all that may be under way). No group is older than
+    staleness + ⌈(W − 1)/P⌉, with W groups in the window and P in a batch; a window of 0 is strict order.
 
     Leaves out: nothing that lag depends on.
     """
