@@ -1,8 +1,8 @@
 """Stored data that returns: the second mechanism of staleness, under the same lag models.
 
-The newest policy collects every phase and its rollout is kept for K phases. What the learner consumes is drawn by
-the lag model: `fixed:<l>` is a first-in-first-out delay that takes the first batch l + 1 times (`delay` does not), `uniform`
-is replay in which a row may return several times or never. Rows that leave unseen are counted.
+The newest policy collects every phase and its rollout is kept for K phases. What the learner consumes is drawn by the
+lag model: `fixed:<l>` is a first-in-first-out delay that takes the first batch l + 1 times (`delay` does not),
+`uniform` is replay in which a row may return several times or never. Rows that leave unseen are counted.
 """
 
 from __future__ import annotations
