@@ -24,6 +24,7 @@ from staleharness.pages import gallery, papers
 from staleharness.pages.papers import read_paper
 from staleharness.pages.verdict_texts import said_lines, standing, standing_on
 from staleharness.running.plan import plan
+from staleharness.running.precedents import Precedents
 from staleharness.statistics import retained
 from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.options import without_option
@@ -527,7 +528,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "staleharness.running.estimate._stored_speed", lambda spec, store: (1000.0, "made up", 1)
+        "staleharness.running.estimate.precedents", lambda spec, store: Precedents("made up", 1, 1000.0, 0)
     )
     out = tmp_path / "out"
     assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
@@ -582,7 +583,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
     for room in ("pages.papers", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     monkeypatch.setattr(
-        "staleharness.running.estimate._stored_speed", lambda spec, store: (1000.0, "made up", 1)
+        "staleharness.running.estimate.precedents", lambda spec, store: Precedents("made up", 1, 1000.0, 0)
     )
     words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert call(monkeypatch, *words, "--dry") == 0
