@@ -42,13 +42,11 @@ def _state(root: Path) -> object:
 
 def _of(where: str, runs: Iterable[StoredRun], like: tuple[tuple[str, Any], ...]) -> Precedents | None:
     found = [run.record for run in runs if all(run.spec.get(key) == value for key, value in like)]
-    seconds = sum(record["seconds"]["total"] for record in found)
-    if not 0 < seconds < math.inf:
+    seconds, steps = sum(r["seconds"]["total"] for r in found), sum(r["steps"] for r in found)
+    if steps < 1 or not 0 < seconds < math.inf:
         return None
     memory = [peak for record in found if isinstance(peak := record.get("peak_memory"), int)]
-    return Precedents(
-        where, len(found), sum(record["steps"] for record in found) / seconds, max(memory, default=0)
-    )
+    return Precedents(where, len(found), steps / seconds, max(memory, default=0))
 
 
 @functools.cache

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from staleharness.control.actors import Actors
+from staleharness.control.distributions import as_taken, distribution_of
 from staleharness.control.policy import MLPPolicy
-from staleharness.control.task import action_bounds
+from staleharness.control.task import ControlTask
 from staleharness.task import find_env
 
 CAPACITIES = (1, 4, 8, 16, 64)  # those that are not more than the environments
@@ -33,17 +34,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     name, family = find_env(options.env)
-    env = family().make(name, options.envs, options.threads)
+    task = family()
+    assert isinstance(task, ControlTask)
+    env = task.make(name, options.envs, options.threads)
     obs, _ = env.reset(seed=0)
-    policy = MLPPolicy(
-        env.single_observation_space.shape[0], env.single_action_space.shape[0], (64, 64), seed=0
-    )
+    policy = MLPPolicy(obs.shape[1], distribution_of(env), (64, 64), seed=0)
     capacities = [k for k in CAPACITIES if k <= options.envs]
     versions = [policy.snapshot(v, v) for v in range(max(capacities))]
     rng = np.random.default_rng(0)
     dealt = np.arange(options.envs)
     actors = {k: Actors(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
-    low, high = action_bounds(env)
+    taken = as_taken(env)
     acting: dict[int, list[float]] = {k: [] for k in capacities}
     whole: dict[int, list[float]] = {k: [] for k in capacities}
     steps = 5
@@ -52,12 +53,12 @@ def main() -> None:
             act = 0.0
             begin = time.perf_counter()
             for _ in range(steps):
-                noise = torch.from_numpy(rng.standard_normal((options.envs, policy.act_dim), np.float32))
+                noise = torch.from_numpy(policy.density.noise(rng, options.envs))
                 t = time.perf_counter()
                 with torch.no_grad():
                     action, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
                 act += time.perf_counter() - t
-                obs, _, terminated, truncated, _ = env.step(np.clip(action.numpy(), low, high))
+                obs, _, terminated, truncated, _ = env.step(taken(action.numpy()))
                 if (done := terminated | truncated).any():
                     obs, _ = env.reset(options={"reset_mask": done})
             whole[k].append((time.perf_counter() - begin) / steps)

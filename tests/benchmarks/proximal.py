@@ -61,7 +61,7 @@ def main() -> None:
     task: Any = find_env(spec.env)[1]()
     policy = CausalLM(task.model(spec, lambda line: print(line, file=sys.stderr)), spec)
     policy.micro_batch = rows_at_once(policy)
-    seconds = {name: [] for name in ("recompute", "interpolate", "whole loss")}
+    seconds: dict[str, list[float]] = {name: [] for name in ("recompute", "interpolate", "whole loss")}
     steps = actions(policy)
     for turn in range(2 + (5 if options.quick else 25)):
         for name, step in steps.items():

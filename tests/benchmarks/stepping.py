@@ -113,7 +113,8 @@ def replay(physics: Raw, before: Any, actions: Any, dones: list[Any]) -> Any:
 def measure(env: str, num_envs: int, threads: int, turns: int, steps: int) -> tuple[Any, float]:
     """Ratios to raw, needed and sync, [turns, 3, (wall, CPU)], and our environment steps per second."""
     found, family = find_env(env)
-    ours = family().make(found, num_envs, threads)
+    task: Any = family()
+    ours = task.make(found, num_envs, threads)
     sync = SyncVectorEnv([lambda: gymnasium.make(env)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
     robot: Any = gymnasium.make(env).unwrapped
     forces = ours._formulas.contact_forces

@@ -81,7 +81,7 @@ def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
         store = Store(Path(out) / "results")
         store.open_for_writing()
         begin = time.perf_counter()
-        outcome = sweep(runs, store, jobs, Silent())  # type: ignore[arg-type]
+        outcome = sweep(runs, store, jobs, Silent())
         seconds = time.perf_counter() - begin
     assert len(outcome.done) == len(runs), outcome
     return seconds
@@ -97,9 +97,12 @@ def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
     first = sweep_seconds(runs[:1], 1)
     pairs = []
     for turn in range(turns):
-        order = [lambda: sweep_seconds(runs, 1), lambda: bare_seconds(runs)]
-        seconds = [measure() for measure in (order if turn % 2 else order[::-1])]
-        pairs.append(seconds if turn % 2 else seconds[::-1])
+        if turn % 2:
+            swept = sweep_seconds(runs, 1)
+            pairs.append((swept, bare_seconds(runs)))
+        else:
+            bare = bare_seconds(runs)
+            pairs.append((sweep_seconds(runs, 1), bare))
     again = statistics.median(a for a, _ in pairs) / len(runs)
     print(
         f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s"

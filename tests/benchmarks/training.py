@@ -98,7 +98,7 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
             env, lambda obs: np.clip(obs, -10, 10), env.observation_space
         )
         env = gymnasium.wrappers.NormalizeReward(env, gamma=GAMMA)
-        return gymnasium.wrappers.TransformReward(env, lambda reward: float(np.clip(reward, -10, 10)))
+        return gymnasium.wrappers.TransformReward(env, lambda reward: float(np.clip(float(reward), -10, 10)))
 
     vector = gymnasium.vector.SyncVectorEnv([make] * envs)
     obs_dim, act_dim = vector.single_observation_space.shape[0], vector.single_action_space.shape[0]  # type: ignore[index]
@@ -218,7 +218,9 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
     """`mj_step` alone, an MjData for each environment, with the controls and the resets of an untrained policy."""
     import gymnasium
     import mujoco
-    from stepping import INTEGRATION, Raw
+    from stepping import Raw
+
+    from staleharness.control.mujoco.physics import INTEGRATION
 
     robot: Any = gymnasium.make(task["env"]).unwrapped
     robot.reset(seed=0)

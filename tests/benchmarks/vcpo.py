@@ -91,7 +91,7 @@ class Double(Plain):
         norms = torch.zeros_like(sigma)
 
         def take_norm(row: int) -> None:
-            found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters]))
+            found = torch.stack(torch._foreach_norm([p.grad for p in self.parameters if p.grad is not None]))
             norms[row] = found.square().sum() / part.weights[row].max().square()
             self.optimizer.forget_gradients()
 
@@ -203,7 +203,9 @@ def main() -> None:
                 "completion_tokens": options.tokens, "aggregation": "seq-mean-token-mean", **settings,
             })  # fmt: skip
             learners[name] = kind(spec, CausalLM(folder, spec), make_algorithm(spec))
-    data = minibatch(learners["plain"].policy, groups, each, options.tokens)
+    policy = learners["plain"].policy
+    assert isinstance(policy, CausalLM)
+    data = minibatch(policy, groups, each, options.tokens)
     apart = (gradient(learners["single"], data) - gradient(learners["double"], data)).norm()
     error = float(apart / gradient(learners["double"], data).norm())
     seconds: dict[str, list[float]] = {name: [] for name in learners}
@@ -214,7 +216,7 @@ def main() -> None:
     for _ in range(rounds):
         for name in rng.permutation(list(learners)).tolist():
             seconds[name].append(step(learners[name], data))
-    size = 4 * learners["plain"].policy.size
+    size = 4 * policy.size
     print(
         f"Qwen2, {size / 4e6:.1f}M parameters (hidden {hidden}, {layers} layers), one thread; {groups} x {each} "
         f"completions of {PROMPT} + {options.tokens} tokens; {rounds} interleaved rounds"

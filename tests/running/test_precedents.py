@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Pl
 def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked: Plan) -> None:
     spec = asked.runs[0].spec
     stored(tmp_path, 0, 2.0, seconds=0.0)
-    found = precedents.precedents(spec, Store(tmp_path))
-    assert found is None or found.where == "published"
+    write_run(tmp_path, "spo", 2, settings={**LIKE, "num_steps": 512}, said={"steps": 0})
+    for one in (spec, replace(spec, num_steps=512)):
+        found = precedents.precedents(one, Store(tmp_path))
+        assert found is None or found.where == "published"
     write_run(tmp_path, "spo", 1, settings=LIKE, said={"peak_memory": "all"})
     assert precedents.precedents(spec, Store(tmp_path)) == Precedents("stored", 2, 24 * 2048 / 60, 2 * 10**9)
 
