@@ -19,6 +19,7 @@ from ..store.attempts import CHECKPOINTS, OURS
 from ..store.store import Store
 from ..store.stored_run import PARTS
 from ..task import find_env, simulation_of
+from . import checkpoint
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job
@@ -75,8 +76,8 @@ def _phases(
     progress: Progress,
     should_stop: Callable[[], bool],
 ) -> Scores:
-    """Write every remaining phase down, with a checkpoint every so many seconds and one before the last evaluation;
-    returns the final scores."""
+    """Write every remaining phase down, with a checkpoint every so many seconds (fewer where they take long) and one
+    before the last evaluation; returns the final scores."""
     scores: Scores | None = None
     last = simulation.spec.phases
 
@@ -86,7 +87,8 @@ def _phases(
             save()
 
     simulation.before_evaluation = before_evaluation
-    saved = time.monotonic()
+    now = time.monotonic()
+    due = now + every
     for record in simulation:
         _check(record)
         scores = record.scores or scores
@@ -97,9 +99,9 @@ def _phases(
         if should_stop():
             save()
             raise Interrupted(f"stopped after phase {simulation.phase} of {last}")
-        if time.monotonic() - saved > every:
+        if (now := time.monotonic()) > due:
             save()
-            saved = time.monotonic()
+            due = checkpoint.next_due(now, time.monotonic(), every)
     assert scores is not None, "the last phase is always evaluated"
     return scores
 

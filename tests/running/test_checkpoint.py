@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import io
 import os
 import pickle
 import signal
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 import torch
 from crash import every_crash
 
 from staleharness.errors import UserError
-from staleharness.running import attempt, checkpoint
+from staleharness.running import attempt, checkpoint, run
+from staleharness.simulator.phase import PhaseRecord, Scores
+from staleharness.store.stored_run import PARTS
 
 State = dict[str, object]
 
@@ -111,6 +117,92 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, monkeypatch: py
             checkpoint.save(tmp_path, 2, state(2))
     assert names(tmp_path) == ["checkpoint-00000001.pt"]
     assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+
+
+def test_a_large_state_is_neither_written_nor_read_by_way_of_a_copy(tmp_path: Path) -> None:
+    large = {"phase": 1, "weights": torch.arange(8_000_000.0), "small": [torch.ones(3)] * 100}
+    tracemalloc.start()
+    checkpoint.save(tmp_path, 1, large)
+    found = checkpoint.load_newest(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is not None and torch.equal(found["weights"], large["weights"])  # type: ignore[arg-type]
+    assert peak < 8e6  # of 32 MB; what torch itself allocates does not count
+    content = (tmp_path / "checkpoint-00000001.pt").read_bytes()
+    assert content[:32] == hashlib.sha256(content[32:]).digest()
+
+
+@pytest.mark.parametrize("megabytes", [0, 1, 5, 12])
+def test_a_disk_that_fills_up_in_the_middle_of_a_large_state_keeps_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+    fdopen = os.fdopen
+
+    class Full:
+        def __init__(self, file: BinaryIO) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.file, name)
+
+        def write(self, data: bytes) -> int:
+            if self.file.tell() + len(data) > megabytes * 1_000_000:
+                raise OSError(28, "No space left on device")
+            return self.file.write(data)
+
+    large = {f"weights{i}": torch.ones(1_000_000) for i in range(4)}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdopen", lambda *given: Full(fdopen(*given)))
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.save(tmp_path, 2, large)
+        gc.collect()
+    assert names(tmp_path) == ["checkpoint-00000001.pt"]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+
+
+class Training:
+    """A simulation of 21 phases that take 10 s each on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.phase, self.spec, self.clock = 0, SimpleNamespace(phases=21), 0.0
+
+    def __iter__(self) -> Iterator[PhaseRecord]:
+        while self.phase < self.spec.phases:
+            self.clock += 10.0
+            self.phase += 1
+            scores = Scores({"sampled": [1.0]}, {"sampled": [1]}, 1) if self.phase == 21 else None
+            metrics = {"phase": self.phase, "steps": 1, "lag_histogram": [1], "eval_sampled": 1.0}
+            yield PhaseRecord(metrics, dict.fromkeys(PARTS, 1.0), scores)
+
+
+def saved_phases(monkeypatch: pytest.MonkeyPatch, every: float, saving: float) -> list[int]:
+    """After which phases a checkpoint is written, when writing one takes so long."""
+    training, found = Training(), []
+    monkeypatch.setattr(time, "monotonic", lambda: training.clock)
+
+    def save() -> None:
+        training.clock += saving
+        found.append(training.phase)
+
+    logs = SimpleNamespace(write=lambda *given: None)
+    run._phases(training, logs, save, every, lambda told: None, lambda: False)  # type: ignore[arg-type]
+    return found
+
+
+def test_checkpoints_come_so_often_but_take_no_more_than_a_twentieth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert saved_phases(monkeypatch, 30.0, 0.1) == [4, 8, 12, 16, 20]
+    # 40 to 44 s; 4 s are 5 % of the 80 s that end at 120 s, so the next is that after phase 12, at 124 s
+    assert saved_phases(monkeypatch, 30.0, 4.0) == [4, 12, 20]
+    assert saved_phases(monkeypatch, 0.0, 4.0) == list(range(1, 21))  # after every phase, as was asked
 
 
 class Malicious:
