@@ -110,7 +110,7 @@ def comparisons(
 def by_seed(found: pd.DataFrame) -> list[float]:
     """The mean difference of each seed that has all its pairs."""
     seeds = found.groupby("seed")["difference"]
-    return seeds.mean()[seeds.size() == seeds.size().max()].tolist()
+    return [float(mean) for mean in seeds.mean()[seeds.size() == seeds.size().max()]]
 
 
 def distance(a: Sequence[float], b: Sequence[float]) -> float:

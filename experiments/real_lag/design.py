@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,7 @@ class Cell:
         ).runs[0]  # fmt: skip
 
 
-def cells(tasks: tuple[Task, ...], seeds: range) -> list[Cell]:
+def cells(tasks: Sequence[Task], seeds: range) -> list[Cell]:
     """Seed by seed, so that whatever is there is as even as it can be."""
     return [
         Cell(task, method, load, seed)

@@ -77,7 +77,8 @@ def row_times(mean: float, deviation: float, rows: int) -> tuple[float, float]:
 def training_seconds(published: list[float], rows: pd.DataFrame) -> np.ndarray:
     """Of each phase that a version was announced after, which the last one is not."""
     began = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().sort_index().to_numpy()
-    return np.array(published) - began[: len(published)]
+    elapsed: np.ndarray = np.array(published) - began[: len(published)]
+    return elapsed
 
 
 def histogram(run: StoredRun) -> list[float]:
