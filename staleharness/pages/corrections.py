@@ -41,8 +41,8 @@ figures](gallery/stress.md).
 """
 STRESS_SAID = """{lists}
 
-What it says: {told}. A place in the table that is not among those told from PPO-clip says nothing. The DeepSeek mask
-is PPO-clip here, nearly run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far, and few
+What it says: {told}. The order of methods that cannot be
+distinguished from PPO-clip means nothing. The DeepSeek mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far, and few
 do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for PPO-clip, {tv_data
 ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has {tv_data topr plain digits=3}
 and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still ({tv_data tis plain digits=3}) and ends
@@ -112,26 +112,26 @@ def _scores(results: Results, evidence: Evidence) -> dict[str, dict[int, float]]
 
 
 def _told(results: Results, evidence: Evidence) -> str:
-    """How many methods, and pairs, are told apart."""
+    """How many methods and pairs are distinguishable."""
     scores = _scores(results, evidence)
     made = [d for d in against(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
     pairs, alone = every_pair(methods), sum(d.low > 0 or d.high < 0 for d in made)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     return (
-        f"{sum(d.told for d in made)} of {len(made)} are told from PPO-clip ({alone} before the correction for so many "
-        f"comparisons, by Holm), {sum(d.told for d in pairs)} of {len(pairs)} pairs from each other; the mean square "
-        f"between methods is {ratio:.1f} times that between seeds (F)"
+        f"{sum(d.told for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's "
+        f"correction for so many comparisons), as do {sum(d.told for d in pairs)} of {len(pairs)} pairs of methods; the "
+        f"mean square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 
 def _lists(results: Results, evidence: Evidence) -> str:
-    """Who is told from the baseline, above it and below, and who is not."""
+    """Which methods differ from the baseline beyond chance, and which do not."""
     made = sorted(against(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
     told = {
-        "Told from PPO-clip, above it": [d for d in made if d.told and d.mean > 0],
+        "Above PPO-clip": [d for d in made if d.told and d.mean > 0],
         "below it": [d for d in made if d.told and d.mean < 0],
-        "not told from it": [d for d in made if not d.told],
+        "indistinguishable from it": [d for d in made if not d.told],
     }
     lists = (f"{where}: {' · '.join(display(d.a) for d in ds) or 'none'}" for where, ds in told.items())
     return f"{'; '.join(lists)}."

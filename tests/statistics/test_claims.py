@@ -123,7 +123,7 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
         ("{above vaco K=4}", "5 of 5"), ("{same vaco K=4}", "0 of 5"), ("{told vaco over=ppo_clip K=4}", "above"),
         ("{told vaco over=ppo_clip K=1}", "below"), ("{seeds vaco K=4}", "5 seeds"), ("{seeds spo}", "1 seed"),
         ("{environments vaco K=4}", "Hopper (5 seeds)"), ("{reached vaco K=1 level=0.4 plain as=%}", "100%"),
-        ("{told spo over=vaco K=4}", "not told from"), ("{chance vaco K=4 plain}", "1.00"),
+        ("{told spo over=vaco K=4}", "indistinguishable from"), ("{chance vaco K=4 plain}", "1.00"),
     ):  # fmt: skip
         assert filled(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
     assert filled("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval

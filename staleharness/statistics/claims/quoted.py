@@ -292,11 +292,11 @@ def _warnings(asked: Asked, evidence: Evidence) -> str:
 
 
 def _told(asked: Asked, evidence: Evidence) -> str:
-    """`above`, `below` or `not told from`: where a difference lies, by its whole interval."""
+    """`above`, `below` or `indistinguishable from`: where a difference lies, by its whole interval."""
     made = _difference(Asked(asked.options.get("of", "score"), asked.label, False, asked.options), evidence)
     if made.low is None or made.high is None:
-        return "not told from"
-    return "above" if made.low > 0 else "below" if made.high < 0 else "not told from"
+        return "indistinguishable from"
+    return "above" if made.low > 0 else "below" if made.high < 0 else "indistinguishable from"
 
 
 def _environments(asked: Asked, evidence: Evidence) -> str:
