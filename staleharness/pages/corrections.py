@@ -41,12 +41,12 @@ figures](gallery/stress.md).
 """
 STRESS_SAID = """{lists}
 
-What it says: {told}. The order of methods that cannot be
-distinguished from PPO-clip means nothing. The DeepSeek mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far, and few
-do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for PPO-clip, {tv_data
-ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has {tv_data topr plain digits=3}
-and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still ({tv_data tis plain digits=3}) and ends
-between them.
+What it says: {told}. The order of methods that cannot be distinguished from PPO-clip means nothing. The DeepSeek
+mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far,
+and few do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for
+PPO-clip, {tv_data ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has
+{tv_data topr plain digits=3} and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still
+({tv_data tis plain digits=3}) and ends between them.
 
 What it does not say: one task, a model of 90k parameters, one lag, one learning rate, nothing tuned. Another lag or
 rate has another order, as below."""

@@ -37,7 +37,7 @@ def test_the_benchmark_has_its_rows_best_first_and_bold_is_what_its_lists_tell_a
         load(PUBLISHED / "stress_word_problems").grid.labels
     )
     told = {row[0].split("[")[1].split("]")[0]: row[2] for row in rows if row[2].startswith("**")}
-    lists = " ".join(section.split("Told from PPO-clip, ")[1].split("\n\n")[0].split())
+    lists = " ".join(section[section.index("Above PPO-clip: ") :].split("\n\n")[0].split())
     above, below, _ = (part.split(": ")[1].split(" · ") for part in lists.rstrip(".").split("; "))
     assert {name for name, gap in told.items() if gap.startswith("**+")} == set(above) - {"none"}
     assert {name for name, gap in told.items() if gap.startswith("**-")} == set(below) - {"none"}
