@@ -16,7 +16,7 @@ SAID = {
     "recorded": "recorded", "same seed": "replayed, same seed", "fresh seed": "replayed, fresh seed",
     "pipeline": "fitted pipeline", "uniform": "uniform, equal mean", ON_POLICY: "without lag",
 }  # fmt: skip
-NOTHING = "No two seeds are there in two ways yet, so nothing is tested."
+NOTHING = "No two seeds have runs to compare yet, so nothing is tested."
 NAMED = {"pipeline": "the fitted pipeline", "uniform": "the uniform buffer"}
 
 
@@ -27,9 +27,9 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
     parts = [
         "<!-- Made by `python experiments/real_lag --publish`: edit experiments/real_lag/page.py. -->",
         "# Is a simulated lag the real one?",
-        "*Actors and learner race as processes, and lag is whatever comes of that. Does a simulation come to the same "
+        "*Actors and learner race as processes, and the lag is whatever results. Does a simulation reach the same "
         "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
-        "the mean of lag enough, or does its distribution matter?*",
+        "the mean lag enough, or does its distribution matter?*",
         "## What was run",
         _design(frame, tasks, wanted),
         "## Lag",
@@ -43,12 +43,12 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "## Is mean lag enough?",
         _answer(found),
         "## What it does not say",
-        "Two tasks, three methods at one learning rate each, one machine that other work shared. A pair is a seed, and "
-        "differences much smaller than the margin cannot be seen with so few. The real actors are paced by stated "
-        "seconds (`delay`, `train`), so that the load decides about lag, not the machine; lag that swings with that of "
-        "a cluster is not in here. The pipeline is fitted with a few numbers of a recording: mean and deviation of "
-        "a row's time and, with slow actors, how many are slow and by what factor; of what else tells "
-        "actors apart it knows nothing.",
+        "The study has two tasks, three methods at one learning rate each, and one machine that other work shared. A "
+        "pair is a seed, and with so few of them differences much smaller than the margin cannot be seen. The real "
+        "actors are paced by stated seconds (`delay`, `train`), so that the load decides the lag, not the machine. Lag "
+        "that swings with the load of a cluster is not covered. The pipeline is fitted with a few numbers from a "
+        "recording: the mean and deviation of a row's time and, with slow actors, how many are slow and by what "
+        "factor. It knows nothing else about how actors differ.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
@@ -59,7 +59,8 @@ def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
         + (", the rest still to be made." if len(frame) < wanted else ".")
         + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
-        "whose mean lag is nearest (one run where two loads have the same K). Without lag: K = 1, with fresh seeds.",
+        "whose mean lag is nearest (two loads with the same K share one run). Runs without lag have K = 1 and fresh "
+        "seeds.",
         "",
         "| task | load | lag model |",
         "|---|---|---|",
@@ -67,9 +68,9 @@ def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
     lines += [f"| {task.env} | {load} | `{text}` |" for task in tasks for load, text in task.loads.items()]
     lines += [
         "",
-        "The traces lie in `results/reference/real_lag/traces`, and "
+        "The traces are in `results/reference/real_lag/traces`, and "
         "`LAG=trace:results/reference/real_lag/traces/<run>.parquet` replays one under any method and "
-        "seed. `python experiments/real_lag` goes on with the runs, and "
+        "seed. `python experiments/real_lag` makes the runs that are missing, and "
         "`python experiments/real_lag --publish` packs and draws what there is.",
     ]
     return "\n".join(lines)
@@ -84,8 +85,8 @@ def _lag_words(frame: pd.DataFrame) -> str:
             task, load = some["distance"].idxmax()
             least, most = some["distance"].min(), some["distance"].max()
             said.append(
-                f"The histogram of {NAMED[way]} is {least:.2f} to {most:.2f} phases from the recorded one "
-                f"(Wasserstein's distance, in the mean of a load), the most with {load} on {task}."
+                f"The histogram of {NAMED[way]} is {least:.2f} to {most:.2f} phases away from the recorded one "
+                f"(Wasserstein distance, averaged over the runs of a load); it is furthest away for {load} on {task}."
             )
     return " ".join(said)
 
@@ -100,8 +101,8 @@ def _replays(frame: pd.DataFrame) -> Iterator[str]:
     )
     if len(other):
         yield (
-            f"Another {len(other)} were recorded on one kind of processor and replayed on another, where every row has "
-            "its recorded lag but arithmetic rounds differently, and that grows."
+            f"Another {len(other)} were recorded on one kind of processor and replayed on another. There every row has "
+            "its recorded lag, but arithmetic rounds differently, and the differences grow."
         )
 
 
@@ -122,7 +123,12 @@ def _lag_table(frame: pd.DataFrame) -> str:
             cells.append(f"{row['mean']:.2f}{spread}{apart}")
         lines.append(f"| {task} | {load} | {' | '.join(cells)} |")
     return "\n".join(
-        [*lines, "", "Mean lag in phases ± its deviation over runs; how far the histogram is away."]
+        [
+            *lines,
+            "",
+            "Mean lag in phases ± its standard deviation over runs; *away*: how far the histogram is from the recorded "
+            "one.",
+        ]
     )
 
 
@@ -163,10 +169,11 @@ def _score_table(found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
             f"{d.margin:.0%} | {d.words} |"
         )
     note = (
-        "Differences of final scores, in shares of what learning gains without lag; Student's intervals over seeds, "
-        f"each the mean over methods. *The same within the margin*: the 90 % interval lies within ± {MARGIN:.0%} (two "
-        "one-sided tests at 5 %); the smallest margin is the one with which they would be. The intervals are not "
-        f"corrected for their number: of {len(found)} some {len(found) / 20:.0f} would leave zero out by chance."
+        "Differences of final scores are given as shares of what learning gains without lag. The intervals are "
+        "Student's, over seeds, each the mean over methods. *The same within the margin*: the 90 % interval lies "
+        f"within ± {MARGIN:.0%} (two one-sided tests at 5 %); the smallest margin is the one at which the tests would "
+        f"pass. The intervals are not corrected for their number: of {len(found)}, about {len(found) / 20:.0f} would "
+        "exclude zero by chance."
     )
     return "\n".join([*lines, "", note])
 

@@ -235,7 +235,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     )
     assert "the rest still to be made" in study.page.page(frame, (study.design.HOPPER,), 5)
     begun = study.page.page(frame[frame["seed"] == 0], (study.design.HOPPER,), 4)
-    assert begun.count("No two seeds are there in two ways yet, so nothing is tested.") == 2
+    assert begun.count("No two seeds have runs to compare yet, so nothing is tested.") == 2
     for draw in (study.figure.draw_lags, study.figure.draw_scores):
         wide, narrow = draw(frame), draw(frame, 3.5)
         assert wide.startswith(b"\x89PNG") and draw(frame) == wide != narrow
