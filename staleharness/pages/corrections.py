@@ -120,8 +120,8 @@ def _told(results: Results, evidence: Evidence) -> str:
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     return (
         f"{sum(d.told for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's "
-        f"correction for so many comparisons), as do {sum(d.told for d in pairs)} of {len(pairs)} pairs of methods; the "
-        f"mean square between methods is {ratio:.1f} times that between seeds (F)"
+        f"correction for so many comparisons), as do {sum(d.told for d in pairs)} of {len(pairs)} pairs of methods; "
+        f"the mean square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 
