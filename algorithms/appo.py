@@ -15,13 +15,13 @@ class APPO(Algorithm):
     """APPO with IMPACT's surrogate: PPO-clip around a slow target network, advantages by V-trace.
 
     Maximises  min(rA, clip(r, 1 − ε, 1 + ε)A)  with r = min(μ/π_tgt, β) π/μ = π / max(π_tgt, μ/β) (Luo et
-    al. 2020; the form is RLlib's, with β = 2). Mostly r is π/π_tgt, as in PPO; where μ liked an
-    action far better than the target network does, r stays small. A is V-trace's, times min(ρ̄, π_T/μ), which
-    is the only importance weight.
+    al. 2020; the form is RLlib's, with β = 2). Usually r is π/π_tgt, as in PPO; where μ liked an action far
+    better than the target network does, r stays small. A is V-trace's, times min(ρ̄, π_T/μ), the only
+    importance weight; π_T is the learner at the start of the phase.
 
     The target network is the learner at the start of the phase (`recompute`; RLlib copies it every few
-    steps), or its moving average (`ewma`). V-trace is for the policy at the start of the phase with either.
-    RLlib has λ = 1, where the two advantage forms are one, and a gradient norm of 40; both belong to the run.
+    steps), or its moving average (`ewma`). V-trace is for π_T in both cases. RLlib uses λ = 1, where the two
+    advantage forms coincide, and limits the gradient norm to 40; both are settings of the run.
     """
 
     paper = "Luo et al. 2020, ICLR, arXiv:1912.00167"
@@ -29,7 +29,7 @@ class APPO(Algorithm):
 
     clip: float = 0.4  # ε
     weight_cap: float = 2.0  # β, largest μ/π_tgt
-    rho_bar: float = 1.0  # ρ̄, V-trace's and the advantage's
+    rho_bar: float = 1.0  # ρ̄, in V-trace and in the advantage's weight
     c_bar: float = 1.0
     advantage_form: AdvantageForm = "lambda_mix"
     proximal: Literal["recompute", "ewma"] = "recompute"

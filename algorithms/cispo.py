@@ -15,11 +15,11 @@ class CISPO(Algorithm):
     """CISPO: the importance weight is clipped, the gradient is not: every token keeps pulling.
 
     Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025), r = π/μ, or π/π_prox with `anchor =
-    proximal`, which takes stale data as if the recent policy had sampled them.
+    proximal`, which treats stale data as if the recent policy had sampled them.
 
-    The paper has no lower bound in effect and does not print the upper one. As a bound on r itself it is 5 in
-    ScaleRL and TRL, about 4 in slime, 1.272 in open-instruct, 1.2 in verl's default, which also has a lower 0.8.
-    With `low = 0` and the behaviour anchor it is `tis` with `cap = high`.
+    The paper in effect has no lower bound, and does not state the upper one. As a bound on r itself it is 5 in ScaleRL
+    and TRL, about 4 in slime, 1.272 in open-instruct, 1.2 in verl's default, which also has a lower bound of 0.8. With
+    `low = 0` and the behaviour anchor it is `tis` with `cap = high`.
     """
 
     paper = "MiniMax 2025, arXiv:2506.13585"

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("dppo")
 @dataclass(frozen=True)
 class DPPO(Algorithm):
-    """DPPO: a trust region on the divergence at a token instead of its ratio, estimated from its probability.
+    """DPPO: a trust region on each token's divergence, estimated from its probability, instead of on its ratio.
 
     Maximises  m sg(min(w, cap)) A log π  with w = π/μ and m = 0 where a step would lead further away (A > 0 and
     π > μ, or A < 0 and π < μ) and the divergence already exceeds delta. The vocabulary is taken as two
     outcomes, this token and all others: `tv` is |π − μ|, `kl` the KL[μ ‖ π] of two such distributions (Qi et
     al. 2026). A ratio is blind to how likely a token is; this bounds unlikely tokens less, likely ones more.
 
-    A density has no scale. Where the policy has a closed form (control), `tv` is |w − 1|, with which the mask
-    is PPO's for ε = delta, and `kl` the KL of the whole distribution in that state.
+    A probability density has no absolute scale. Where the policy has a closed form (control), `tv` is |w − 1|, so that
+    the mask is PPO's with ε = delta, and `kl` the KL of the whole distribution in that state.
 
-    delta for `tv` is prime-rl's; for `kl` 0.05 is usual. prime-rl also adds a penalty 1e-3 log² w.
+    The default delta is prime-rl's for `tv`; for `kl`, 0.05 is usual. prime-rl also adds a penalty 1e-3 log² w.
     """
 
     paper = "Qi et al. 2026, arXiv:2602.04879"
     core: ClassVar[bool] = False
 
     divergence: Literal["tv", "kl"] = "tv"
-    delta: float = 0.2  # of probability, or nats
+    delta: float = 0.2  # a probability for `tv`, nats for `kl`
     cap: float = 20.0  # largest weight; 0 is no cap
 
     def __post_init__(self) -> None:

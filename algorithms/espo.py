@@ -19,9 +19,10 @@ class ESPO(Algorithm):
     Maximises  rA  and ends the epochs over a phase's data at the first minibatch with  E|r − 1| > δ  (Sun et al.
     2022), r = π/μ, or π/π_prox with `anchor = proximal`. E|r − 1| is twice the total variation from the anchor.
 
-    In the paper one policy is both anchors. With stale data around μ, E|r − 1| is above 0 before the first step, and
-    above δ the data teach nothing; around π_prox training goes on, and nothing corrects for μ. `every = epoch` ends
-    the epoch only, so that later epochs try again. (Two later methods of 2025 and 2026 have the same four letters.)
+    In the paper one policy is both anchors. With stale data and μ as the anchor, E|r − 1| is above 0 before the first
+    step; if it is above δ, the phase teaches nothing. With π_prox as the anchor training goes on, but nothing corrects
+    for μ. `every = epoch` ends only the epoch, so that later epochs try again. (Two later methods, of 2025 and 2026,
+    share the acronym.)
     """
 
     paper = "Sun et al. 2022, arXiv:2202.00079"

@@ -12,16 +12,17 @@ from staleharness.objectives import importance_ratio, masked_mean, vtrace
 @ALGORITHMS.register("geppo")
 @dataclass(frozen=True)
 class GePPO(Algorithm):
-    """Generalised PPO with sample reuse: the clip is centred on how far the data already are, and narrower.
+    """Generalised PPO with sample reuse: a narrower clip, centred on the ratio at the start of the phase.
 
     Maximises  min(wA, clip(w, u − ε', u + ε')A)  with w = π/μ and u = π_prox/μ, the ratio at the start of the
     phase: an additive clip, where decoupled PPO's is u(1 ± ε). ε' = ε / mean(lag + 1), over the minibatch (in
-    the paper over the policy weights), so that as much may change while data are used several times as PPO
-    changes using them once. A is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data it is PPO.
+    the paper over the policy weights), so that using data several times may change the policy as much as PPO
+    does in using them once. A is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data it is PPO.
 
-    After a phase the step size shrinks by 1 + `adapt` if ½ E|w − u| > ε'/2, and grows by it below half of
-    that. The code looks at the phase's end; here it is the mean over its steps. The policy weights are the lag
-    model's, so that none appear here; the code's weighted normalisation of A belongs to the run.
+    After a phase the step size is divided by 1 + `adapt` if ½ E|w − u| > ε'/2, and multiplied by it if ½ E|w − u| is
+    below half of that. The authors' code measures this at the end of the phase; here it is the mean over the phase's
+    steps. The lag model takes the place of the policy weights, so none appear here; the code's weighted normalisation
+    of A belongs to the run.
     """
 
     paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"

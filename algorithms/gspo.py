@@ -12,7 +12,7 @@ from staleharness.weights import level_log_ratio
 @ALGORITHMS.register("gspo")
 @dataclass(frozen=True)
 class GSPO(Algorithm):
-    """GSPO: PPO's clip on the geometric mean of a completion's ratios, so that a completion is in or out as one.
+    """GSPO: PPO's clip on the geometric mean of a completion's ratios, so that a completion is clipped as a whole.
 
     Maximises  min(s_t A, clip(s_t, 1 − ε, 1 + ε_high)A)  with s_t = sg(s) π_t/sg(π_t), s = (Π_t r_t)^(1/T)
     (Zheng et al. 2025, the token-level variant): the value of s, the gradient s A ∇log π_t at each token.

@@ -16,8 +16,8 @@ class IMPALA(Algorithm):
     importance weight, outside A, and no trust region.
 
     The paper's A is r + γv' − V (`vs`), without a λ; rlax and Cleanba mix v' and V' by λ (`lambda_mix`). At
-    λ = 1 the two are one; below it only the second is GAE(λ) on-policy. It is the default here, so that at K
-    = 1 this method starts from the same advantages as the others. The paper's summed loss and RMSProp belong
+    λ = 1 the two coincide; below it only the second is GAE(λ) on-policy. It is the default here, so that at
+    K = 1 this method starts from the same advantages as the others. The paper's summed loss and RMSProp belong
     to the run.
     """
 

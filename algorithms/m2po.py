@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class M2PO(Algorithm):
     """M2PO: a budget for the second moment of log-ratios over the minibatch, in place of a clip for each token.
 
-    Of the outward decisions (A > 0 and r > 1, or A < 0 and r < 1) M₂ = mean (log r)² may be `tau` at most. Others
-    are never touched. Paper and released code are two methods:
+    Over the outward decisions (A > 0 and r > 1, or A < 0 and r < 1), M₂ = mean (log r)² may be `tau` at most. The
+    others are never touched. The paper and the released code are two methods:
 
     `paper`    those with the largest (log r)² are left out until the mean of the rest is within tau; the
-               objective is rA over what is kept, divided by the number of all. Equal values go together.
+               objective is rA over what is kept, divided by the number of all. Equal values are left out together.
     `release`  if M₂ > tau, PPO's clip at e^(−t) and e^t, with t the largest |log r| in the data for which
                capping all at t brings M₂ below tau; never tighter than 1 − `floor_low`, 1 + `floor_high`.
 

@@ -30,7 +30,7 @@ class Rejecting(Algorithm):
 
     `denominator` is where implementations differ: with `all` (slime, miles, AReaL) rejected decisions still count
     in the mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask)
-    they do not. It is exact where the run averages over tokens.
+    they do not. `kept` is exact where the run averages over tokens.
     """
 
     paper = "Liu et al. 2025, yingru.notion.site, on training-inference mismatch; verl's rollout correction"
@@ -57,7 +57,7 @@ class Rejecting(Algorithm):
         raise NotImplementedError
 
     def weight(self, log_w: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """u, and what is to be said about it."""
+        """The weight u, and diagnostics about it."""
         if self.weight_level is None:
             return log_w.new_ones(log_w.shape), {}
         return level_log_ratio(log_w, mask, self.weight_level).exp(), {}
@@ -76,7 +76,7 @@ class Rejecting(Algorithm):
 
 @dataclass(frozen=True)
 class Window(Rejecting):
-    """A rule that leaves out what has a ratio outside [low, high] at some level."""
+    """A rule that leaves out what has its ratio, at some level, outside [low, high]."""
 
     low: float = 0.5
     high: float = 5.0
@@ -95,13 +95,13 @@ class Window(Rejecting):
 @ALGORITHMS.register("icepop")
 @dataclass(frozen=True)
 class IcePop(Window):
-    """IcePop, masked importance sampling per token: outside a window around 1 a token is left out, not truncated.
+    """IcePop, masked importance sampling per token: a token outside a window around 1 is left out, not truncated.
 
     Maximises  w·1[low ≤ w ≤ high] A log π,  w = π/μ of each token.
 
-    The window is 0.5 to 5 in the paper, OpenRLHF and verl, 0.5 to 2 in SkyRL and miles. The paper has the ratio
-    between trainer and sampler at the same weights (`clip = 0.2` for its PPO objective); against stale data the
-    same rule is a trust region. Options are explained in this file.
+    The window is 0.5 to 5 in the paper, OpenRLHF and verl, 0.5 to 2 in SkyRL and miles. In the paper the ratio is
+    between trainer and sampler at the same weights (`clip = 0.2` for its PPO objective); against stale data the same
+    rule is a trust region. Options are explained in this file.
     """
 
     paper = "Ling Team 2025, arXiv:2510.18855"
@@ -112,12 +112,12 @@ class IcePop(Window):
 @ALGORITHMS.register("mis_seq")
 @dataclass(frozen=True)
 class MISSequence(Window):
-    """Masked importance sampling per completion: outside a window its ratio leaves the whole completion out.
+    """Masked importance sampling per completion: the whole completion is left out where its ratio leaves a window.
 
     Maximises  w·1[low ≤ w ≤ high] A log π,  w = Π_t π_t/μ_t.
 
-    log w spreads with the root of the length, so a fixed window is a length filter: it keeps short completions.
-    The window is verl's. Options are explained in this file.
+    The spread of log w grows with the root of the length, so a fixed window is a length filter: it keeps short
+    completions. The window is verl's. Options are explained in this file.
     """
 
     low: float = 0.5
@@ -165,8 +165,9 @@ class K3Rejection(Rejecting):
     """k3 rejection: a completion is left out where its mean KL estimate w − 1 − log w exceeds a bound.
 
     Maximises  1[mean_t (w_t − 1 − log w_t) ≤ delta] w A log π,  w_t = π_t/μ_t. Unlike a window on the geometric
-    mean, tokens with ratios above and below 1 do not cancel. verl's `k3_rs`, where what is kept goes into a PPO
-    objective on π/μ; here kept tokens have their own ratio for a weight. Options are explained in this file.
+    mean, tokens with ratios above and below 1 do not cancel. This is verl's `k3_rs`, except that in verl what is kept
+    goes into a PPO objective on π/μ; here kept tokens are weighted by their own ratio. Options are explained in this
+    file.
     """
 
     delta: float = 0.01  # largest mean k3 of a completion, in nats

@@ -21,7 +21,7 @@ class PPOClip(Algorithm):
         decoupled    π/π_prox    π_prox/μ   two roles for two policies (Hilton et al. 2022)
 
     π_prox is the learner at the start of the phase. The 2017 paper writes one "old" policy and means both;
-    with stale data the three differ. They are the three loss modes of PPO-EWMA's code (`behavior`,
+    with stale data the three anchors differ. They are the three loss modes of PPO-EWMA's code (`behavior`,
     `proximal`, `decoupled`). On-policy, all three are the same.
 
     With group-relative advantages this is GRPO; with `clip_high` above `clip` it is DAPO's clip-higher (Yu et

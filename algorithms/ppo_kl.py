@@ -16,13 +16,14 @@ class PPOKL(Algorithm):
     Maximises  min(wA, clip(w, 1 − ε, 1 + ε)A) − κ KL[reference ‖ π],  w = π/μ.
 
     VACO (arXiv:2603.01365) labels this baseline by κ and calls κ = 0 PPO-Clip, so the penalty is added to
-    the clipped objective; its estimator is not given. `clip = 0` takes the clip away: with `reference =
+    the clipped objective; its estimator is not given. `clip = 0` removes the clip: with `reference =
     behaviour` that is the penalty of Schulman et al. 2017 (eq. 8), with `reference = proximal` the penalised
     form of decoupled PPO (Hilton et al. 2022, whose code penalises ½ (log π/π_prox)², k2, although the paper
     writes KL).
 
     `adaptive` multiplies κ by 1.5 after a phase whose mean KL was above twice `target`, by 0.5 below half of
-    it: RLlib's rule and target. The 2017 paper's own uses 2 and ½ beyond 1.5 times the target.
+    it: RLlib's rule and target. The 2017 paper's own rule uses the factors 2 and ½, beyond 1.5 times the
+    target.
     """
 
     paper = "Schulman et al. 2017, arXiv:1707.06347"

@@ -18,8 +18,8 @@ class TOPR(Algorithm):
     completion (Le Roux et al. 2025). Good completions are imitated however unlikely they have become; bad
     ones stop pushing once π has left them, so nothing is pushed towards probability 0 for ever.
 
-    The paper's sign is the reward's; here the advantage's, which is the same for a reward of ±1 and no baseline.
-    ROLL has the same rule and cap 1.
+    The paper goes by the sign of the reward; here it is that of the advantage, which is the same for a reward of ±1
+    and no baseline. ROLL has the same rule and cap 1.
     """
 
     paper = "Le Roux et al. 2025, arXiv:2503.14286"

@@ -14,7 +14,7 @@ class TrulyPPO(Algorithm):
     """Truly PPO: a decision beyond a KL trust region is pulled back, where PPO's clip only lets go of it.
 
     Maximises  rA − αK  where K ≥ δ and rA > A (the step has already helped), else  rA,  with K = KL[anchor ‖ π] in
-    that state (Wang et al. 2019, eq. 16). Ablations of the paper:
+    that state (Wang et al. 2019, eq. 16). The paper's ablations:
 
         rule       beyond the region                   region
         truly      rA − αK                             K < δ

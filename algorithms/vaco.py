@@ -30,13 +30,13 @@ class VACO(Algorithm):
     data the filter may be active at the first gradient step. Filtered decisions stay in the denominator of
     the mean.
 
-    The two halves are switches, each of use alone: `advantage` × `trust_region`. δ is the ε of `clip` and
+    The two halves are switches, each useful by itself: `advantage` × `trust_region`. δ is the ε of `clip` and
     `spo` (the paper halves its threshold so that they are the same size); `kl` subtracts κ KL[μ ‖ π].
 
     V-trace is for the policy at the start of the phase, with the newest critic, and without a factor ρ,
     because w is already in the objective. The paper's A (eq. 15) is r + γv' − V, here `vs`, and its λ is not
-    given; below λ = 1 that is not GAE(λ) on-policy. The default `lambda_mix` is, so at K = 1 VACO starts
-    from PPO's advantages, and differs from it in the trust region alone. At λ = 1 both forms are one.
+    given; below λ = 1 that is not GAE(λ) on-policy. The default `lambda_mix` is, so at K = 1 VACO starts from
+    PPO's advantages, and differs from PPO in the trust region alone. At λ = 1 the two forms coincide.
     """
 
     paper = "Honari et al. 2026, arXiv:2603.01365"

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("vcpo")
 @dataclass(frozen=True)
 class VCPO(Algorithm):
-    """VCPO: truncated sequence importance sampling whose variance is watched (step size) and reduced (baseline).
+    """VCPO: truncated sequence importance sampling; a step size that watches the variance, a baseline that reduces it.
 
     Maximises  sg(min(w_i, cap)) A_i Σ_t log π_t  with w_i = Π_t π_t/μ_t, no clip. Two additions:
 
     The step size is multiplied by √min(1, ρ/ρ_on), ρ = ESS/B of the *untruncated* w of the minibatch (eq. 5).
 
     The baseline of a group minimises the variance of the off-policy gradient,
-    b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²  with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ: nothing where all
-    rewards of the group are equal. The learner gets g_i and the step from one backward pass over each completion.
-    The released code measures gradients that hold the truncated weight and 1/length already, so that its weights
-    are w_i² min(w_i, cap)² ‖g_i‖²/L_i² (`release`).
+    b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²  with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ, which is 0 where all
+    rewards of the group are equal. The learner gets g_i and the step from one backward pass over each completion. The
+    released code measures gradients that already contain the truncated weight and 1/length, so that its weights are
+    w_i² min(w_i, cap)² ‖g_i‖²/L_i² (`release`).
 
     Use `aggregation = seq-mean-token-mean` with it, as the paper does.
     """

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class BitChain(ChainTask):
     """H binary decisions, one reward at the end: 1 where at least a share f of them are 1, else 0.
 
-    The policy is a table of H logits, one per position: what one decision learns is of no use to another, so that the
-    noise of an update grows with the horizon, as it does for long completions. (One logit for all positions would make
-    every horizon a problem of one dimension.) All logits start at the value whose success probability is `start`, so
-    that a longer chain is not a rarer reward.
+    The policy is a table of H logits, one per position: what one decision learns is of no use to another, so the noise
+    of an update grows with the horizon, as it does for long completions. (One logit for all positions would make every
+    horizon a problem of one dimension.) All logits start at the value whose success probability is `start`, so that a
+    longer chain is not a rarer reward.
     """
 
     paper = "after the horizon simulation in a survey of asynchronous RL by Huang; see arXiv:2602.17616"
@@ -31,7 +31,7 @@ class BitChain(ChainTask):
 
     @staticmethod
     def needed(spec: ChainSpec) -> int:
-        """The ones that an episode needs: f·H, rounded up; at least one."""
+        """How many ones an episode needs: f·H rounded up, and at least one."""
         return max(1, math.ceil(round(spec.share * spec.horizon, 9)))
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -50,7 +50,7 @@ class BitChain(ChainTask):
         return float(min(1.0, chance[self.needed(spec) :].sum()))
 
     def start(self, spec: ChainSpec) -> float:
-        """Found by halving: the success probability grows with that of a 1."""
+        """By bisection: the success probability grows with that of a 1."""
         h, low, high = spec.horizon, 0.0, 1.0
         ways = [
             math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1)

@@ -20,7 +20,7 @@ SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
 def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
-    """The problems of a split in the folder `data`, or the hub's, read once for as long as the file is the same."""
+    """The problems of a split, from the folder `data` or from the hub; read again only when the file has changed."""
     folder = user_path(data) if data else None
     file = folder / f"{split}.jsonl" if folder else None
     return _rows(split, folder, stamp(file) if file and file.is_file() else None)
@@ -30,7 +30,7 @@ def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
 def _rows(
     split: Literal["train", "test"], folder: Path | None, changed: tuple[str, int, int, int] | None
 ) -> list[Problem]:
-    """`changed` tells one content of the file from the next."""
+    """`changed` is the file's stamp, so that a changed file is not taken from the cache."""
     return load(split, folder)
 
 

@@ -1,4 +1,4 @@
-"""Every other gymnasium environment with flat observations, through gymnasium's own vector of environments."""
+"""Every other gymnasium environment with flat observations, through gymnasium's own vector environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_vector(space: Any) -> bool:
 
 @ENVS.register("gymnasium")
 class Gymnasium(ControlTask):
-    """Any gymnasium id with vectors of real numbers as observations, and as actions or a few choices."""
+    """Any gymnasium id with vectors of real numbers as observations, and such vectors or a few choices as actions."""
 
     paper = "Towers et al. 2024 (gymnasium)"
     fallback = True
@@ -39,7 +39,7 @@ class Gymnasium(ControlTask):
     @classmethod
     def find(cls, env: str) -> str | None:
         """The id as gymnasium spells it. An id that names a module to import (`module:Id-v0`) is not looked
-        for.
+        up.
         """
         if (listed := super().find(env)) is not None:
             return listed

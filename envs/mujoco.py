@@ -141,7 +141,7 @@ class Humanoid(Formulas):
 
 
 class HumanoidStandup(Humanoid):
-    """Height over the length of a physics step, minus control and impact costs; never terminates."""
+    """Height divided by the length of a physics step, minus control and impact costs; never terminates."""
 
     def place(self, d: Any) -> Floats:
         return np.empty((len(d.qpos), 0))
@@ -155,7 +155,7 @@ class HumanoidStandup(Humanoid):
 
 
 class InvertedPendulum(Formulas):
-    """1 for every step on which the pole stands."""
+    """A reward of 1 for every step on which the pole stands."""
 
     def observe(self, d: Any) -> Floats:
         return np.concatenate((d.qpos, d.qvel), axis=1)

@@ -31,7 +31,7 @@ THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
 
 
 class Sentence(NamedTuple):
-    """One step of a story: what it says, what it asks to reckon, and how often the pupil misreads it."""
+    """One step of a story: what it says, the operation it asks for, and how often the pupil misreads it."""
 
     text: str
     sign: str
@@ -88,7 +88,7 @@ def prompt(problem: Problem) -> str:
 
 
 def reckon(a: int, sign: str, b: int) -> int | None:
-    """The result, or None where it is no whole number from 1 to LARGEST."""
+    """The result, or None where it is not a whole number from 1 to LARGEST."""
     exact, rest = (a // b, a % b) if sign == "/" else ({"+": a + b, "-": a - b, "*": a * b}[sign], 0)
     return exact if rest == 0 and 1 <= exact <= LARGEST else None
 
@@ -104,7 +104,7 @@ def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
 
 
 def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
-    """Question, first number and steps; None where a step has no number that would do."""
+    """Question, first number and steps; None where no number would do for a step."""
     who, other = rng.choice(NAMES, 2, replace=False)
     thing = rng.choice(THINGS)
     opening, ending = rng.random(2) < (0.3, 0.4)
@@ -131,13 +131,13 @@ def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
 
 
 def _possible(have: int, sign: str) -> list[int]:
-    """The second numbers that a story may go on with: nobody has bags of one, or shares one with each."""
+    """The numbers that a story's next step may use: nobody has bags of one, or gives one to each friend."""
     least = 2 if sign in "*/" else 1
     return [n for n in range(least, LARGEST) if (reckon(have, sign, n) or 0) >= least]
 
 
 def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
-    """The first number and what it becomes, step by step; None from where reckoning fails."""
+    """The first number and what it becomes, step by step; None from the step that cannot be reckoned."""
     values: list[int | None] = [start]
     for sign, n in steps:
         values.append(values[-1] and reckon(values[-1], sign, n))
@@ -199,7 +199,7 @@ def problems(split: str) -> tuple[Problem, ...]:
 
 @ENVS.register("word-problems")
 class WordProblems(LanguageTask):
-    """Generated grade-school word problems, and a tiny causal language model that was warmed up on others of them."""
+    """Generated grade-school word problems, and a tiny causal language model that was warm-started on others."""
 
     ids: ClassVar[dict[str, str]] = {
         "word-problems": "generated problems of one to three steps; CPU, no download"

@@ -1,7 +1,7 @@
-"""The `staleharness` command: its words to one of the verbs in `commands/`, and how it ends.
+"""The `staleharness` command: it hands its words to one of the verbs in `commands/` and ends with an exit code.
 
 `staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C, the same command goes on.
+2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C; the same command resumes.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Changed(RuntimeError):
 
 
 class Interrupted(RuntimeError):
-    """The run was asked to stop; its checkpoint is on disk and the same command goes on from there."""
+    """The run was asked to stop; its checkpoint is on disk and the same command resumes from there."""
 
 
 def missing_extra(what: str, extra: str) -> UserError:

@@ -30,21 +30,21 @@ class Command(Chosen):
     results: Annotated[str, value("FOLDER", "results")] = "results"
     """Stored runs at several K, K = 1 among them: a results folder or a bundle."""
     preset: Annotated[str | None, value("NAME", "async")] = None
-    """A pipeline to hold against them: sync, one-step-off, async, in-flight."""
+    """A pipeline to compare them with: sync, one-step-off, async, in-flight."""
     set: Annotated[str | None, value("NAME=VALUE,...")] = None
-    """Its settings, as in `staleharness pipeline`."""
+    """Settings of the pipeline, as in `staleharness pipeline`."""
     cap: Annotated[str | None, value("N,...", CAPS)] = None
-    """The caps to try; none is no cap. The first is what the others are as fast against."""
+    """Caps to try; `none` means no cap. Speeds are relative to the first."""
     log: Annotated[str | None, value("FILE")] = None
     """Lags of a real system: CSV, JSON lines, TensorBoard's event file, or a trace."""
     columns: Annotated[str | None, value("lag=NAME,...")] = None
-    """Which column of the log is the lag (and count, of a histogram), where its name is not known."""
+    """Which column of the log holds the lag (and the count, in a histogram), where its name is not a known one."""
     unit: Annotated[str | None, value("versions|gradient_steps", "the system's")] = None
     """What the log counts."""
     updates: Annotated[str | None, value("N")] = None
-    """Gradient steps of one version of the pipeline or log; without it a version counts as a phase."""
+    """Gradient steps per version of the pipeline or log; without it a version counts as a phase."""
     keep: Annotated[str, value("SHARE", "0.95")] = "0.95"
-    """Share of the synchronous IQM that has to be kept."""
+    """Share of the synchronous IQM that must be kept."""
     zero: Annotated[str, value("NUMBER|worst", "auto")] = "auto"
     """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
     score: Annotated[str, value("sampled|deterministic", "auto")] = "auto"

@@ -23,12 +23,12 @@ WIDTH = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Shown, Chosen):
-    """Two results folders side by side: B − A in every cell that both have, with intervals."""
+    """Compare two results folders: B − A, with intervals, in every cell that both have."""
 
     a: Annotated[str, place("A")]
     """Folder with results, e.g. published ones: results/reference/staleness_halfcheetah."""
     b: Annotated[str, place("B")]
-    """Folder with results to hold against it, e.g. yours: results."""
+    """Folder with results to compare with it, e.g. your own: results."""
     out: Annotated[str | None, value("FILE.csv")] = None
     """Write the comparison as CSV."""
 

@@ -105,7 +105,7 @@ def options() -> dict[str, dict[str, str]]:
     def of(command: type[Any]) -> dict[str, str]:
         meant = docstrings(command)
         known = [f.name for f in fields(command) if f.default is not MISSING]
-        return {flag_of(name): _short(meant.get(name)) for name in known} | {"--help": "what there is"}
+        return {flag_of(name): _short(meant.get(name)) for name in known} | {"--help": "show help"}
 
     return {name: of(verb.command) for name, verb in verbs().items()}
 

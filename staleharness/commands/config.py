@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..base.text import plural
 from ..errors import UserError
 from .shared.arguments import SWITCH, place, value
 
@@ -17,14 +18,14 @@ ABSENT = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Every setting of a run, resolved; of a study's file, of its first run. With --diff: only what differs."""
+    """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
 
     what: Annotated[str, place("ID|FILE.toml")]
-    """A run by its id, or the first digits of it, or a file that asks for a sweep."""
+    """A stored run, by its id or the first digits of it, or the TOML file of a study."""
     diff: Annotated[str | None, value("ID|FILE.toml")] = None
-    """Another to hold against it."""
+    """Another run or file to compare it with."""
     out: Annotated[str, value("FOLDER", "results")] = "results"
-    """Folder with the results that ids are looked for in."""
+    """Results folder in which ids are looked up."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 
@@ -53,10 +54,13 @@ def settings(what: str, out: str) -> dict[str, Any]:
         from ..api import load
 
         found = [run for run in load(out).stored if run.id.startswith(what)]
-        if len(found) != 1 or not what:
-            said = "no run of" if not found else f"{len(found)} runs of"
+        if not found:
             raise UserError(
-                f"{said} {out} begin{'s' if len(found) < 2 else ''} with {what!r}; give an id in full"
+                f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"
+            )
+        if len(found) > 1 or not what:
+            raise UserError(
+                f"the ids of {plural(len(found), 'run')} in {out} begin with {what!r}; give more of the id"
             )
         spec = dict(found[0].spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}

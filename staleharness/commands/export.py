@@ -13,7 +13,7 @@ from .shared.arguments import SWITCH, Chosen, place, value
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Chosen):
-    """Stored runs for other tools, each run under its own id: exporting again changes nothing."""
+    """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
     kind: Annotated[str, place("tensorboard|wandb|csv")]
     """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""

@@ -18,11 +18,11 @@ class Command:
     fig: Annotated[str | None, value("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, value("small|paper", "small")] = "small"
-    """Whose runs: at the small scale, or at the paper's own."""
+    """Which runs: those at the small scale, or at the paper's own."""
     bundles: Annotated[str, value("FOLDER", "results/reference")] = "results/reference"
     """Where the results lie, one folder per study."""
     out: Annotated[str, value("FOLDER", "docs/gallery")] = "docs/gallery"
-    """Where pictures and pages go."""
+    """Folder for pictures and pages."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 

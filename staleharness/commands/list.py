@@ -11,7 +11,7 @@ from .shared.arguments import SWITCH, value
 
 @dataclass(frozen=True)
 class Command:
-    """Algorithms and environments that can be run."""
+    """List the algorithms, environments and lag models that can be run."""
 
     plugin: Annotated[str | None, value("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""

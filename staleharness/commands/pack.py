@@ -10,14 +10,14 @@ from .shared.arguments import place, value
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Results as a bundle of few files to publish: every number of every run, none of the folders."""
+    """Pack results into a bundle of a few files to publish: every number of every run, none of the folders."""
 
     source: Annotated[str, place("OUT")]
     """Folder with results."""
     to: Annotated[str, place("TO")]
-    """Folder for the bundle; one that is there is replaced, if nothing of it gets lost."""
+    """Folder for the bundle; a bundle already there is replaced, unless runs would be lost."""
     spec: Annotated[str | None, value("FILE.toml", "all runs")] = None
-    """The study whose runs are taken."""
+    """Study whose runs to pack."""
 
 
 def handle(command: Command) -> int:

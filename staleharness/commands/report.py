@@ -12,7 +12,7 @@ from .shared.arguments import Chosen, Shown, value
 
 @dataclass(frozen=True)
 class Command(Shown, Chosen):
-    """Table and report again, from stored results only; filters take what matches."""
+    """Make the table and report again from stored results; --env, --k and --algo select runs. Trains nothing."""
 
     out: Annotated[str, value("FOLDER", "results")] = "results"
     """Folder with results."""

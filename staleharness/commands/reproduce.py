@@ -28,23 +28,23 @@ ASKED: tuple[dict[str, str | bool], ...] = (
 
 @dataclass(frozen=True)
 class Command(Room):
-    """Make the runs that figures of a paper need (what is stored counts), then draw the figures from them. Without a
-    paper and a figure: list what there is, and what it takes."""
+    """Make the runs that the figures of a paper need, but for those already stored, then draw the figures. Without
+    --paper and --fig: list the studies that there are, and what each takes."""
 
     paper: Annotated[str | None, value("NAME", "vaco with --fig")] = None
     """The paper, by its folder in experiments/."""
     fig: Annotated[str | None, value("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, value("small|paper", "small")] = "small"
-    """How big: hours of two cores, or what the paper ran."""
+    """How big: hours on two cores, or what the paper ran."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live."""
     out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
     """Folder for results, one below it per study, and for the figures."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say which runs, how long and how much disk, as far as stored runs tell."""
+    """Only say what would run, how long it would take and how much disk, as far as stored runs tell."""
     probe: Annotated[bool, SWITCH] = False
-    """With --dry: measure the speed here, for some seconds, where no stored run tells it."""
+    """With --dry: measure the speed here for a few seconds where no stored run tells it."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 
@@ -54,6 +54,7 @@ def handle(command: Command) -> int:
     them ask for is made once. Exit code as of a sweep."""
     from ..api import plan
     from ..base.files import folder_below, user_path
+    from ..base.text import plural
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
     from ..store.bundle import bundle_path
@@ -76,7 +77,7 @@ def handle(command: Command) -> int:
             and command.fig is None
             and not next(f.question.paper for f in wanted if f.entry.study == study)
         ):
-            print(f"{study}: has no scale of the paper's own and is left out", file=sys.stderr)
+            print(f"{study}: left out, since it has no scale of the paper's own", file=sys.stderr)
             continue
         planned = plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
@@ -92,9 +93,7 @@ def handle(command: Command) -> int:
         with store.locked():
             taken = sum(store.adopt(other, labels) for other in _others(store, out))
         if taken:
-            print(
-                f"{store.root.name}: {taken} runs are other studies', too, and were copied", file=sys.stderr
-            )
+            print(f"{store.root.name}: copied {plural(taken, 'run')} from other studies", file=sys.stderr)
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():

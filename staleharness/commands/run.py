@@ -14,7 +14,7 @@ class Command(Shown, Grid):
     """Train one algorithm on one environment with one capacity and one seed."""
 
     seed: Annotated[str, value("N", "0")] = "0"
-    """The seed; --seeds has no meaning here."""
+    """The seed; --seeds is for sweep."""
 
 
 def handle(command: Command) -> int:

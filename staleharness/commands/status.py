@@ -11,7 +11,7 @@ from .shared.arguments import SWITCH, value
 
 @dataclass(frozen=True)
 class Command:
-    """What is done, running, stopped and failed in a results folder."""
+    """Show which runs of a results folder are done, running, stopped or failed."""
 
     out: Annotated[str, value("FOLDER", "results")] = "results"
     """Folder with results."""

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command(Shown, Room, Grid):
-    """Train every algorithm x environment x capacity x seed that is not stored yet, then show table and report."""
+    """Train every algorithm x environment x capacity x seed that is not stored yet, then show the table and report."""
 
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would be run, how long and how much disk, as far as stored runs tell; starts and loads nothing."""
+    """Only say what would run, how long it would take and how much disk, as far as stored runs tell; starts and loads
+    nothing."""
     list: Annotated[bool, SWITCH] = False
-    """With --dry: every run, one a line."""
+    """With --dry: list every run, one per line."""
     probe: Annotated[bool, SWITCH] = False
-    """With --dry: measure the speed here, for some seconds, where no stored run tells it."""
+    """With --dry: measure the speed here for a few seconds where no stored run tells it."""
 
 
 def handle(command: Command) -> int:

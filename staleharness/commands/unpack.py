@@ -10,12 +10,12 @@ from .shared.arguments import place
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A bundle as a folder of results that a sweep goes on from."""
+    """Unpack a bundle into a results folder that a sweep can add to."""
 
     source: Annotated[str, place("BUNDLE")]
     """A bundle, e.g. results/reference/vaco_control."""
     to: Annotated[str, place("OUT")]
-    """Folder for results; runs that it has stay as they are."""
+    """Folder for results; runs already in it stay as they are."""
 
 
 def handle(command: Command) -> int:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Chosen):
-    """Make stored runs again, here, and compare them phase by phase: the same bits on a machine of the same kind."""
+    """Make stored runs again here and compare them phase by phase: a machine of the same kind gives the same bits."""
 
     source: Annotated[str, place("RUN|FOLDER")]
-    """The folder of a run (results/runs/...), of results, or a published bundle."""
+    """The folder of one run (results/runs/...), a results folder, or a published bundle."""
     n: Annotated[str, value("N|all", "3")] = "3"
-    """How many runs of a folder, those first that take the least time."""
+    """How many runs of a folder to make again, the quickest first."""
     jobs: Annotated[str | None, value("N", "one per core")] = None
     """Runs at a time."""
-    out: Annotated[str | None, value("FOLDER", "one that is removed")] = None
-    """Where the runs are made; given, they stay there, and the same command goes on."""
+    out: Annotated[str | None, value("FOLDER", "a temporary folder")] = None
+    """Where the runs are made. In a folder given here they stay, so that the same command resumes."""
     plugin: Annotated[str | None, value("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
@@ -108,8 +108,8 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo)
     if not (runs := [run for run in runs if not raced(run)]):
         raise UserError(
-            f"{command.source} holds no finished run that matches and can be made again (of a run whose processes "
-            "raced, LAG=async, only the trace beside its record is a replay)"
+            f"{command.source} holds no finished run that matches and can be made again (the processes of a run "
+            "with LAG=async raced; only the trace beside its record replays it)"
         )
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":

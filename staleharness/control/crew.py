@@ -24,7 +24,7 @@ from .task import ControlTask
 
 
 class Group(NamedTuple):
-    """What an actor makes at one time: a row in each of its environments."""
+    """What an actor makes at a time: a row in each of its environments."""
 
     rollout: Rollout  # [E, T]
     returns: Tensor  # [T, E] discounted, see `discounted_returns`
@@ -42,9 +42,9 @@ class Consumed(NamedTuple):
 
 
 class Actor:
-    """`envs_per_actor` environments, those that would be its stretch of one vector of all actors' environments.
+    """`envs_per_actor` environments: those that would be its share of one vector of all actors' environments.
 
-    policy: the learner's where it is at hand; it is the stored versions that act.
+    policy: the learner's, where it is at hand; what acts is the stored versions.
     """
 
     def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy | None, number: int) -> None:
@@ -73,9 +73,10 @@ class Actor:
 
 
 class Crew:
-    """All actors of a schedule. A group is made in the first phase in which it can be, and held until it is trained on.
+    """All actors of a schedule. A group is made in the first phase in which this is possible, and held until it is
+    trained on.
 
-    Which groups are made is a function of the phase; those that are held, and the actors, go from phase to phase.
+    Which groups are made is a function of the phase; the groups held and the actors are carried from phase to phase.
     """
 
     def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy, schedule: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""The critic's loss and its gradient, by hand as the networks' (see `passes`)."""
+"""The critic's loss and its gradient, written by hand like those of the networks (see `passes`)."""
 
 from __future__ import annotations
 

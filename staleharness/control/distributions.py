@@ -1,7 +1,7 @@
 """What a policy draws actions from: normals over vectors of real numbers, or a categorical over a few choices.
 
-Either reads what the actor's network puts out (`mean` everywhere: the means of normals, or the logits of choices) and
-log σ, a parameter of its own (of no elements for choices).
+Both read the output of the actor's network (`mean` everywhere: the means of normals, or the logits of choices) and
+log σ, a parameter of its own (without elements for choices).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Distribution(Protocol):
-    """Over actions [N, columns], by what a network puts out [N, outputs] and log σ [deviations]."""
+    """Over actions [N, columns], given a network's output [N, outputs] and log σ [deviations]."""
 
     columns: int
     outputs: int

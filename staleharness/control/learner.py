@@ -22,7 +22,7 @@ from .staleness import after_training, explained_variance, lag_of, staleness_of_
 
 
 class ControlData(NamedTuple):
-    """What a phase's learning consumes."""
+    """What the learner consumes in a phase."""
 
     rollout: Rollout
     reward: Tensor  # [B, T] scaled

@@ -16,7 +16,7 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance per feature [D] in float64, with the number of samples they stand on."""
+    """Mean and variance per feature [D] in float64, with the number of samples they are taken over."""
 
     count: float
     mean: Tensor

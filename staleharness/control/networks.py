@@ -1,4 +1,4 @@
-"""The networks of control as functions: a tanh network each for actor and critic, as CleanRL's, and a Gaussian on top.
+"""The networks of control as functions: a tanh network each for actor and critic, as in CleanRL, and a Gaussian on top.
 
 Weights are kept [in, out]. In that layout, with at least `MIN_ROWS` rows and two columns, one row of a batched
 product has the same bits whatever else is in the batch, on CPU: so K versions acting at once, a single version

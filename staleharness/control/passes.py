@@ -1,6 +1,6 @@
-"""Forward and backward through the networks by hand, over memory that is used again.
+"""Forward and backward through the networks, written by hand, in memory that is reused.
 
-At the size of these networks a gradient step of autograd is mostly its own dispatch. These are the same operations in
+For networks of this size, autograd spends most of a gradient step on its own dispatch. Here are the same operations in
 the same order, so the gradient has autograd's bits; the tests hold the two side by side.
 """
 
@@ -21,7 +21,7 @@ class NetworkPass:
     """One network: `forward` remembers its activations, `backward` turns ∂L/∂output into ∂L/∂weights.
 
     weights: W, b, W, b, ...: views [in, out] and [out] of a flat vector.
-    columns: a head with fewer outputs is computed as the first of so many (see `networks`).
+    columns: a head with fewer outputs is computed as the first of this many (see `networks`).
     """
 
     def __init__(self, weights: Sequence[Tensor], columns: int = 1) -> None:

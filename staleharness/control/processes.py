@@ -1,4 +1,4 @@
-"""Actors of control that are processes: what one does there, and how its groups come back."""
+"""Actors of control that are processes: what each does, and how its groups come back."""
 
 from __future__ import annotations
 

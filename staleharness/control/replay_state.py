@@ -1,9 +1,9 @@
-"""State for environments that cannot tell theirs: remember how each episode began and what was done since.
+"""State for environments that cannot report it: remember how each episode began and what was done since.
 
 An episode is a function of the generator its environment held when it was reset and of the actions since
-then. So the generator's state, the seed of that reset and the actions are the state; going back is doing it
-all again. Exact, slow (it costs as many steps as the longest running episode has had) and general: it serves
-`SyncVectorEnv` and `AsyncVectorEnv` over any deterministic environment, and notices one that is not.
+then. So the generator's state, the seed of that reset and the actions are the state; going back means
+replaying it all. Exact, slow (it costs as many steps as the longest running episode has had) and general: it
+serves `SyncVectorEnv` and `AsyncVectorEnv` over any deterministic environment, and notices one that is not.
 """
 
 from __future__ import annotations

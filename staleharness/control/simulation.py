@@ -1,4 +1,4 @@
-"""Control in the loop: past policies act in a vector of environments, or what they did comes back."""
+"""Control in the loop: past policies act in a vector of environments, or their stored rollouts come back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Source(Protocol):
 class LearnsControl(Simulation[ControlData]):
     """Learner, statistics and evaluation of a run on gymnasium environments, wherever its data come from.
 
-    env: one vector of them, which tells of the spaces.
+    env: one vector of them, from which the spaces are read.
     """
 
     spec: ControlSpec
@@ -159,7 +159,7 @@ class ControlSimulation(LearnsControl):
 class ControlOfActors(LearnsControl):
     """A run whose rows come from actors with environments of their own.
 
-    actors: what makes them; it answers `collect(buffer, phase)`, and goes from phase to phase.
+    actors: what makes the rows; it answers `collect(buffer, phase)` and is carried from phase to phase.
     """
 
     stateful: ClassVar[tuple[str, ...]] = ("actors", "reward_scale")

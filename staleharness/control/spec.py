@@ -1,4 +1,4 @@
-"""What a run on a vector of gymnasium environments is described by."""
+"""The settings of a run on a vector of gymnasium environments."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ControlTask(Task):
-    """A family of gymnasium environments: vectors of real numbers as observations, and as actions or a few choices."""
+    """Gymnasium environments: observations are vectors of real numbers, actions are such vectors or a few choices."""
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec

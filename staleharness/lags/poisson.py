@@ -18,7 +18,7 @@ class Poisson(DrawnLag):
     learner's updates come at random and independently of one another.
 
     Leaves out: rows of different length, and that rows acted at the same time see the same updates. With a buffer well
-    above m the mean lag is m; `lag_mean` in the results is what came out.
+    above m the mean lag is m; `lag_mean` in the results is the mean that resulted.
     """
 
     mean: float  # phases

@@ -19,8 +19,8 @@ class PrimeRL(PipelineLag):
     A group that becomes more than `max_off_policy_steps` old is dropped: at once if it is under way, otherwise when it
     would be trained.
 
-    Leaves out: the hold on shipping a batch, which the trainer's own pace amounts to. On control, the rows of a stopped
-    group are acted to their end, and counted as far as they had got.
+    Leaves out: the hold on shipping a batch, as the trainer's own pace has the same effect. On control, the rows of a
+    stopped group are acted to their end, and counted as far as they had got.
     """
 
     paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"

@@ -11,7 +11,7 @@ from staleharness.lag import LAGS, LagModel
 @LAGS.register("async")
 @dataclass(frozen=True)
 class Async(LagModel):
-    """Actors and learner really run at once, as processes on this machine, and versions are whatever comes of that.
+    """Actors and learner really run at once, as processes on this machine, and the versions are whatever results.
 
     A finished group waits in a queue of `queue` batches; when the queue is full, its actor waits. With K versions in
     the buffer, groups more than K − 1 phases behind when they could be trained on are dropped. A decision takes at

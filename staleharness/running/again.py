@@ -63,7 +63,7 @@ class Again:
         if had >= self.runner.neighbours or self._most[ended.run_id] < 2:
             return False
         self.share = max(self.share, min(2 * had, self.runner.neighbours))
-        text = "run %s ran out of memory; it is started again, and from now on fewer runs at a time (%d in place of %d)"
+        text = "run %s ran out of memory; it is started again, and from now on fewer run at a time (%d instead of %d)"
         places = self.runner.neighbours
         NOTES.warning(text, ended.run_id, max(1, places // self.share), places // had)
         return True

@@ -81,7 +81,7 @@ def resume(attempt: Path, run_id: str, simulation: Simulation[Any], made_with: d
         try:
             return _refused(state, attempt, run_id, made_with)
         except (KeyError, TypeError, ValueError, AttributeError):
-            return "is not of this version's making"
+            return "was not made by this version"
 
     state = checkpoint.load_newest(attempt, refused)
     lengths = dict.fromkeys(LOGS, 0)
@@ -103,16 +103,16 @@ def resume(attempt: Path, run_id: str, simulation: Simulation[Any], made_with: d
 def _refused(state: dict[str, Any], attempt: Path, run_id: str, made_with: dict[str, Any]) -> str | None:
     """What is wrong with going on from a checkpoint, or None."""
     if state["run"] != run_id:
-        return f"is of run {str(state['run'])[:60]}"
+        return f"belongs to run {str(state['run'])[:60]}"
     if changed := same_bits(json.loads(state["fingerprint"]), made_with):
         return f"was made with something else: {'; '.join(changed)}"
     for name in LOGS:
         length, digest = state["logs"][name]
         if _size(attempt / name) < length:
-            return f"counts on more: {name} lost lines"
+            return f"needs more than is left: {name} lost lines"
         with open(attempt / name, "rb") as log:
             if hashlib.sha256(log.read(length)).hexdigest() != digest:
-                return f"counts on something else: {name} was changed"
+                return f"does not match the logs: {name} was changed"
     return None
 
 
@@ -134,7 +134,7 @@ def opened(attempt: Path, run_id: str) -> Iterator[Logs]:
     for name, written in logs.digests.items():
         if digest(attempt / name) != written.hexdigest():
             raise RuntimeError(
-                f"{name} is not what was written to it; the same command goes on from before that"
+                f"{name} is not what was written to it; the same command resumes from before that"
             )
 
 

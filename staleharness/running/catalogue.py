@@ -76,7 +76,7 @@ def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
 def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
     lines = [
         "algorithms (ALGO=name or name[option=value,...]), by what becomes of a stale decision",
-        "* in a sweep that names none; passes: beyond those that any method needs, on tokens",
+        "* runs in a sweep that names no algorithm; passes: over tokens, beyond those that any method needs",
     ]
     for family, does, members in _by_family(content["algorithms"]):
         lines += ["", f"{family}: {does}" if does else family]

@@ -112,7 +112,7 @@ def _settings(
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, known)}")
     if question.forward and "N" not in family.axes:
         raise UserError(
-            "N counts minibatches per generation round of a language task; for others SET=minibatches=..."
+            "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
         )
     settings = dict(family.completed({**presets[question.preset], **question.settings}))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)

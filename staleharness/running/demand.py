@@ -36,7 +36,7 @@ def _between(name: str, text: str, most: int) -> int:
     if number < 1:
         raise UserError(f"{name}={number} must be at least 1")
     if number > most:
-        raise UserError(f"{name}={number} is more than {most}")
+        raise UserError(f"{name}={number} is too many; give at most {most}")
     return number
 
 
@@ -44,11 +44,11 @@ def _bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})\s*", text)
     if found is None or found[2].upper() not in UNITS:
         raise UserError(
-            f"MEMORY={shortened(text)!r} is no amount of memory; give that of one run, as 2G or 800M"
+            f"MEMORY={shortened(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
         )
     size = int(float(found[1]) * UNITS[found[2].upper()])
     if size < LEAST_MEMORY:
         raise UserError(
-            f"MEMORY={shortened(text)} is {size} bytes, too little for a run; give it as 2G or 800M"
+            f"MEMORY={shortened(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
         )
     return size

@@ -32,7 +32,7 @@ def runner_for(
     nothing. Raises `UserError`."""
     spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
     if slurm and runner != "slurm":
-        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm")
+        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
     asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
     if memory is None and (runner != "local" or jobs is None) and (known := precedents(spec, store)):
         if runner == "local":

@@ -68,7 +68,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
         if capacity > MOST_VERSIONS:
             raise UserError(
-                f"K={capacity} is more than {MOST_VERSIONS:,} versions, and no run has as many phases"
+                f"K={capacity} is more versions than any run has phases; give at most {MOST_VERSIONS:,}"
             )
     no_duplicates([str(c) for c in capacities], "K")
     if question.seeds < 1:
@@ -125,7 +125,7 @@ def _one_kind(found: Sequence[Environment]) -> None:
     kinds = {env.family.kind: env for env in reversed(found)}
     if len(kinds) > 1:
         named = " and ".join(f"{env.id} ({kind})" for kind, env in reversed(kinds.items()))
-        raise UserError(f"ENV names tasks of different kinds, {named}; give a sweep to each kind")
+        raise UserError(f"ENV names tasks of different kinds, {named}; run a sweep for each kind")
 
 
 def _planned(

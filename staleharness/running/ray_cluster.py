@@ -72,7 +72,7 @@ def address_from_environment() -> str:
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
-            f"{ADDRESS}={shortened(address)!r} is no address; give host:port of the head, or auto"
+            f"{ADDRESS}={shortened(address)!r} is not an address; give host:port of the head, or auto"
         )
     return address
 
@@ -104,7 +104,7 @@ def connect(demand: Demand) -> bool:
             )  # fmt: skip
     except (OSError, RuntimeError, ValueError, TimeoutError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"RUNNER=ray: no cluster to be had ({ADDRESS}={address}): {line}") from error
+        raise UserError(f"RUNNER=ray: no cluster can be used ({ADDRESS}={address}): {line}") from error
     return True
 
 

@@ -18,7 +18,7 @@ from ..errors import UserError, nearest, shortened
 from . import runners
 from .job import Job
 
-OUT_OF_MEMORY = "want of memory"  # begins `Ended.how` of a worker that was ended for it
+OUT_OF_MEMORY = "lack of memory"  # begins `Ended.how` of a worker that was ended for it
 
 
 @dataclass(frozen=True)

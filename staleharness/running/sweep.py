@@ -78,7 +78,9 @@ def sweep(
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:
             if lease is not None and lease.lost:
-                raise UserError(f"another sweep has taken OUT={store.root} over; look at what it does")
+                raise UserError(
+                    f"another sweep has taken over OUT={store.root}; `staleharness status` shows what it does"
+                )
             if interrupts.count and not outcome.interrupted:
                 outcome.interrupted = True
                 waiting.clear()

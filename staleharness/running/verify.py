@@ -110,7 +110,7 @@ def compare(stored: StoredRun, made: StoredRun) -> Verdict:
     elif scores[0] != scores[1]:
         first = "the final scores"
     changed = (
-        "" if made.id == stored.id else f"its plugins say something else today, by which it is run {made.id}"
+        "" if made.id == stored.id else f"its plugins have changed since, so that today it is run {made.id}"
     )
     made_with = same_bits(stored.record["fingerprint"], made.record["fingerprint"])
     return Verdict(stored, equal, first, _apart(a[0], b[0]), made_with, changed)

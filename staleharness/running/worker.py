@@ -94,7 +94,7 @@ def check_plugins(job: Job) -> None:
     hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
     if spec.run_id(*hashes, identity(spec.lag)) != job.run_id:
         files = [source_file(cls) for cls in (algorithm, family, *hashed(spec.lag))]
-        raise Changed(f"{' or '.join(files)} was edited since the sweep began; start it again")
+        raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
 
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What all kinds of task share: the loop, versions, and what is said of a phase."""
+"""What all kinds of task share: the loop, versions, and what is reported of a phase."""

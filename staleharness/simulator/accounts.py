@@ -1,4 +1,4 @@
-"""A run's accounts: how old the data were that were assigned, made and trained on, and what became of all of them."""
+"""A run's accounts: the ages of the data that were assigned, made and trained on, and what became of them all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", *TOTALS)  # what columns of
 
 
 class Accounts:
-    """Goes from phase to phase: totals of the ledger and of three histograms of lags in phases: of rows as assigned,
+    """Carried from phase to phase: totals of the ledger and of three histograms of lags in phases: of rows as assigned,
     and of decisions as realised (all that were due in a phase) and as trained on."""
 
     def __init__(self) -> None:

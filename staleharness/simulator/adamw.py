@@ -15,8 +15,8 @@ BETAS = (0.9, 0.999)
 class AdamW:
     """AdamW (Loshchilov and Hutter 2019) by torch's fused kernel, bit for bit `torch.optim.AdamW(fused=True)`.
 
-    Without the hooks, the profiling and the sorting into groups that come with that class: for a small network they
-    cost three times the step itself. A parameter without a gradient stays as it is.
+    It leaves out that class's hooks, profiling and sorting into groups, which cost three times the step itself for a
+    small network. A parameter without a gradient stays as it is.
 
     rate: the step size of the last step.
     """

@@ -29,7 +29,7 @@ class Rows(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """Of one phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
+    """The ages of a phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
 
     columns: dict[str, float]
     handed_lags: list[int]

@@ -1,4 +1,4 @@
-"""What a schedule says became of rows beside those that a phase trains on, phase by phase."""
+"""What a schedule says became of the rows that a phase does not train on, phase by phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything that needs versions asks: the run's lag model, with the noise and the count of the run."""
+"""What everything that needs versions asks: the run's lag model, with the run's noise and a count of what it drew."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The frame of learning that every kind of task shares: rate, epochs × minibatches, one gradient step, the method's
-state, the shadow, what is said of a phase. A kind fills in how a minibatch is made and how its gradient is taken.
+state, the shadow, what is reported of a phase. A kind fills in how a minibatch is made and how its gradient is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Part = TypeVar("Part")  # a minibatch of it
 
 
 class Gradient(NamedTuple):
-    """What a gradient was made of; the gradient itself lies with the parameters."""
+    """What a gradient was made of; the gradient itself is kept with the parameters."""
 
     decisions: Decisions
     answer: PolicyLoss

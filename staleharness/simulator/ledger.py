@@ -30,7 +30,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Flow:
-    """What the collecting of one phase did with rows, beside what it handed to the learner."""
+    """What the collecting of one phase did with rows, besides handing them to the learner."""
 
     generated: Count
     dropped: Count = field(default_factory=Count)  # never to be trained on

@@ -33,13 +33,13 @@ RACE = (
 
 
 class Policy(Protocol):
-    """What the loop asks of a policy: to be stored."""
+    """What the loop asks of a policy: that it can be stored."""
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
 
 
 class Collected(NamedTuple, Generic[Data]):
-    """One phase's data, what is to be said of how they came about, and where the time went beside the whole."""
+    """One phase's data, what to report of how they came about, and where the time went, beside the total."""
 
     data: Data
     behaviour_logp: Tensor  # of what was acted in this phase

@@ -1,4 +1,4 @@
-"""What a simulation says of each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
+"""What a simulation reports of each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def grid(runs: Iterable[StoredRun] | Grid) -> Grid:
             )
             raise UserError(
                 f"two runs are {where(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
-                f"{differ or 'code or versions'}; a table can hold one of them"
+                f"{differ or 'code or versions'}; a table can hold only one of them"
             )
         seeds[seed] = run
     order = sorted(cells, key=lambda c: (c.capacity, c.label, c.env))

@@ -29,7 +29,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
     if not to.strip():
-        raise UserError(f"TO={to!r} names no folder")
+        raise UserError(f"TO={to!r} names no folder; give one for the bundle")
     store, target = Store(source), user_path(to).resolve()
     new = target.with_name(f".{target.name}.packing")
     if earlier(new).is_dir():  # a call was cut off at its last steps
@@ -84,7 +84,7 @@ def _check_target(source: Path, target: Path, runs: set[str]) -> None:
         raise UserError(f"TO={target} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()):
         if not is_packed(target) or source.resolve() == target.resolve():
-            raise UserError(f"TO={target} holds something else than a bundle; give a new or empty folder")
+            raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
         if lost := {run for run, *_ in read_runs(target)} - runs:
             raise UserError(
                 f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
@@ -123,7 +123,7 @@ def unpack(source: str, to: str) -> str:
     done. Raises `UserError`."""
     root, store = user_path(source), Store(to)
     if not is_packed(root):
-        raise UserError(f"{source} is no bundle; `staleharness pack` makes one")
+        raise UserError(f"{source} is not a bundle; `staleharness pack` makes one")
     counted = {run.id for run in Store(source).read_all()}
     runs = [run for run in read_runs(root) if run[0] in counted]
     store.open_for_writing()

@@ -116,11 +116,11 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     seen: set[str] = set()
     for run_id, record, job, _ in runs:
         # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
-        wrong = "which is no name of a run" if not is_id(run_id) else wrong_with(record, run_id)
+        wrong = "that is not a run id" if not is_id(run_id) else wrong_with(record, run_id)
         if run_id in seen:
-            wrong = "which is there twice"
+            wrong = "it is there twice"
         if wrong is None and not isinstance(job, dict):
-            wrong = "its job.json is no record"
+            wrong = "its job.json is not a record"
         if wrong is not None:
             raise UserError(f"the packed results in {root} are damaged: run {shortened(run_id)!r}: {wrong}")
         seen.add(run_id)

@@ -38,7 +38,7 @@ def wrong_with(record: Any, run_id: str) -> str | None:
     """What is wrong with what calls itself the record of this run, or None. One of another format is asked for its
     name alone."""
     if not isinstance(record, dict):
-        return "run.json is no record"
+        return "run.json is not a record"
     if record.get("id") != run_id:
         return f"its record is that of run {str(record.get('id'))[:60]!r}"
     if record.get("format") != FORMAT:

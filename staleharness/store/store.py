@@ -79,7 +79,7 @@ class Store:
 
     def _place(self, folder: str, run_id: str) -> Path:
         if not is_id(run_id):
-            raise UserError(f"{shortened(run_id)!r} is no name of a run: 12 digits from 0-9 and a-f")
+            raise UserError(f"{shortened(run_id)!r} is not a run id: 12 digits from 0-9 and a-f")
         return self.root / folder / run_id
 
     def check(self) -> None:
@@ -110,8 +110,8 @@ class Store:
             raise UserError(f"OUT={root} is a file; give a folder for results")
         if is_packed(root):
             raise UserError(
-                f"OUT={root} holds packed results, which nothing is added to; "
-                f"`staleharness unpack {root} FOLDER` makes a folder that a sweep goes on from"
+                f"OUT={root} holds packed results, to which nothing can be added; "
+                f"`staleharness unpack {root} FOLDER` makes a folder that a sweep can add to"
             )
         if (
             root.is_dir()
@@ -120,7 +120,7 @@ class Store:
             and not _only_reference(root)
         ):
             raise UserError(
-                f"OUT={root} holds something else than staleharness results; give a new or empty folder"
+                f"OUT={root} holds something other than staleharness results; give a new or empty folder"
             )
         if (root / MARKER).is_file():
             self._check_format()
@@ -195,7 +195,7 @@ class Store:
         path = self.root / "runs" / run_id
         if not os.path.lexists(path):
             return None
-        found = read_intact(path) if is_id(run_id) else "that is no name of a run"
+        found = read_intact(path) if is_id(run_id) else "its name is not a run id"
         if isinstance(found, str):
             NOTES.warning("run %s is damaged and does not count (%s)", run_id, found)
             return None

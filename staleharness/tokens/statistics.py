@@ -1,4 +1,4 @@
-"""What is said of a generation round and of each gradient step: scalars [] on the learner's device, or floats."""
+"""What is reported of a generation round and of each gradient step: scalars [] on the learner's device, or floats."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 
 @dataclass
 class Timer:
-    """Seconds by what they were spent on; waits for the GPU so that they are its own."""
+    """Seconds by what they were spent on; waits for the GPU, so that its work counts where it was asked for."""
 
     device: torch.device
     seconds: defaultdict[str, float]

@@ -60,11 +60,11 @@ MISTAKES = {
     "a share of nothing": ([*HOPPER, "--runs-per-gpu", "0"], ["RUNS_PER_GPU=0", "at least 1"]),
     "options of sbatch for another runner": (
         [*HOPPER, "--slurm", "--partition=gpu"],
-        ["SLURM='--partition=gpu' is for RUNNER=slurm"],
+        ["SLURM='--partition=gpu' is for RUNNER=slurm; give RUNNER=slurm with it"],
     ),
     "options of sbatch that are none": (
         [*HOPPER, "--runner", "slurm", "--slurm", "--wrap=id"],
-        ["SLURM: --wrap is for the runner to say"],
+        ["SLURM: --wrap is set by the runner"],
     ),
     "a runner that is a path": ([*HOPPER, "--runner", "../local"], ["RUNNER='../local' is unknown"]),
     "no seeds": ([*HOPPER, "--seeds", "0"], ["SEEDS=0"]),
@@ -130,7 +130,7 @@ def test_results_may_lie_in_the_folder_that_is_used_where_none_is_named(
     assert ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")[0] == 0
     (tmp_path / "notes").mkdir()
     code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")
-    assert code == 2 and "holds something else" in err
+    assert code == 2 and "holds something other" in err
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(
@@ -138,7 +138,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
 ) -> None:
     (tmp_path / "thesis.tex").write_text("do not touch")
     code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path))
-    assert code == 2 and "holds something else" in err
+    assert code == 2 and "holds something other" in err
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
     code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path / "thesis.tex"))
     assert code == 2 and "is a file" in err

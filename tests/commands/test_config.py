@@ -30,6 +30,9 @@ def test_the_settings_of_stored_runs(call: Call) -> None:
     code, text, _ = call("config", first.id, "--diff", second.id, "--out", BUNDLE, "--json")
     found = json.loads(text)
     assert found and all(a != b for a, b in found.values())
-    for what in ("", "zzz"):
+    for what, said in (
+        ("", "; give more of the id"),
+        ("zzz", "begins with 'zzz'; `staleharness status` lists the ids"),
+    ):
         code, text, errors = call("config", what, "--out", BUNDLE)
-        assert (code, text) == (2, "") and errors.count("\n") == 1
+        assert (code, text) == (2, "") and errors.count("\n") == 1 and errors.strip().endswith(said)

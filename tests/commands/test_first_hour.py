@@ -125,9 +125,10 @@ def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> N
     assert call("pack", "mine", "--to", "bundle")[0] == 0
     for words, said in (
         (["mine", "--source=mine", "bundle"], "--source is given more than once"),
+        ([], "pack needs OUT and TO, see pack --help"),
         (["--source=mine"], "pack needs TO"),
         (["--source=mine", "bundle", "more"], "'more' belongs to no option"),
-        (["mine", ""], "TO='' names no folder"),
+        (["mine", ""], "TO='' names no folder; give one for the bundle"),
     ):
         code, _, errors = call("pack", *words)
         assert code == 2 and said in errors and len(errors.splitlines()) == 1, errors

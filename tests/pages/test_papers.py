@@ -594,7 +594,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
         assert call(monkeypatch, *words) == 0
     said = capsys.readouterr().err
     assert "2 of 2 runs to do" in said
-    assert "t: 1 runs are other studies', too, and were copied" in said and "1 of 2 runs to do" in said
+    assert "t: copied 1 run from other studies" in said and "1 of 2 runs to do" in said
     shared = {path.name for s in "st" for path in (tmp_path / "out" / s / "runs").iterdir()}
     assert len(shared) == 3
     assert call(monkeypatch, *words, "--dry") == 0

@@ -191,7 +191,7 @@ def test_real_workers_that_run_out_of_memory_beside_each_other_all_get_through(
         outcome = sweep(runs, store, local.LocalPool(2), Silent(), Limits(checkpoint=0.01))  # type: ignore[arg-type]
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
     assert (
-        "ran out of memory; it is started again, and from now on fewer runs at a time (1 in place of 2)"
+        "ran out of memory; it is started again, and from now on fewer run at a time (1 instead of 2)"
         in caplog.text
     )
 

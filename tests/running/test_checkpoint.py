@@ -246,12 +246,12 @@ SHA = hashlib.sha256(b"").hexdigest()
 REFUSED: dict[str, tuple[State, str]] = {
     "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "metrics.jsonl lost lines"),
     "other lines": ({"logs": {"metrics.jsonl": (3, SHA)}}, "metrics.jsonl was changed"),
-    "another run": ({"run": "another"}, "is of run another"),
+    "another run": ({"run": "another"}, "belongs to run another"),
     "another machine": ({"fingerprint": '{"cpu": "other"}'}, "cpu: other -> None"),
-    "no run": ({"run": None}, "is of run None"),
-    "logs of another shape": ({"logs": [1, 2]}, "not of this version's making"),
-    "a digest that is none": ({"logs": {"metrics.jsonl": ("many", 3)}}, "not of this version's making"),
-    "an earlier version's": ({"fingerprint": 3}, "not of this version's making"),
+    "no run": ({"run": None}, "belongs to run None"),
+    "logs of another shape": ({"logs": [1, 2]}, "was not made by this version"),
+    "a digest that is none": ({"logs": {"metrics.jsonl": ("many", 3)}}, "was not made by this version"),
+    "an earlier version's": ({"fingerprint": 3}, "was not made by this version"),
 }
 
 

@@ -76,7 +76,7 @@ def test_no_more_run_at_a_time_than_fit_unless_the_user_says_how_many(
     stored(tmp_path, 0, 3.0)
     store = Store(tmp_path)
     assert execution.runner_for(asked, store).capacity == 2
-    assert caplog.messages == ["2 at a time in place of 16: a run takes 3 GB, and this machine has 8 GB"]
+    assert caplog.messages == ["2 at a time instead of 16: a run takes 3 GB, and this machine has 8 GB"]
     caplog.clear()
     assert execution.runner_for(asked, store, jobs="4").capacity == 4 and not caplog.messages
     assert execution.runner_for(asked, store, memory="1G").capacity == 8

@@ -124,7 +124,7 @@ def test_a_sweep_whose_terminal_closes_leaves_a_checkpoint_and_no_process(out: P
     os.killpg(sweep.pid, signal.SIGHUP)  # everybody hears it
     _, errors = sweep.communicate(timeout=60)
     assert sweep.returncode == 130, errors
-    assert "the same command goes on" in errors and "FAILED" not in errors
+    assert "the same command resumes" in errors and "FAILED" not in errors
     assert list((out / "attempts").glob("*/checkpoint-*.pt"))
     assert not list((out / "attempts").glob("*/failure.json"))
 

@@ -266,7 +266,7 @@ def test_what_no_machine_can_do_is_one_line(tmp_path: Path, monkeypatch: pytest.
 def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("here", "ray://head:10001", "head:", ":6379", "head:port"):
         monkeypatch.setenv(ray_cluster.ADDRESS, address)
-        with pytest.raises(UserError, match=r"RAY_ADDRESS='.*' is no address"):
+        with pytest.raises(UserError, match=r"RAY_ADDRESS='.*' is not an address"):
             make_runner("ray", 1)
     monkeypatch.setenv(ray_cluster.ADDRESS, "127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):

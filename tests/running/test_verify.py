@@ -116,14 +116,14 @@ def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: P
     edited = tmp_path / "toy_kind.py"
     edited.write_text(TOY.read_text() + "\nEDITED = True\n")
     done = staleharness("verify", str(tmp_path / "toys"), "--plugin", str(edited))
-    assert done.returncode == 0 and "its plugins say something else today" in done.stdout
+    assert done.returncode == 0 and "its plugins have changed since" in done.stdout
 
 
 def test_a_race_of_processes_is_not_made_again(stored: Path) -> None:
     for run in Store(stored).read_all():
         change(run, {"spec": {**run.spec, "lag": "async"}})
     done = staleharness("verify", str(stored))
-    assert done.returncode == 2 and "only the trace beside its record is a replay" in done.stderr
+    assert done.returncode == 2 and "only the trace beside its record replays it" in done.stderr
 
 
 def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: Path) -> None:

@@ -63,19 +63,19 @@ def recorded(**content: Any) -> Callable[[Rows], object]:
 
 
 FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
-    "a way out": (called("../../escaped"), "no name of a run"),
-    "an absolute path": (called("/tmp/escaped"), "no name of a run"),
-    "a NUL": (called("a\0b"), "no name of a run"),
-    "long": (called("a" * 300), "no name of a run"),
-    "nothing": (called(""), "no name of a run"),
+    "a way out": (called("../../escaped"), "that is not a run id"),
+    "an absolute path": (called("/tmp/escaped"), "that is not a run id"),
+    "a NUL": (called("a\0b"), "that is not a run id"),
+    "long": (called("a" * 300), "that is not a run id"),
+    "nothing": (called(""), "that is not a run id"),
     "another run's name": (called("0123456789ab", consistent=False), "its record is that of run"),
-    "one run twice": (lambda rows: rows.append(rows[0]), "there twice"),
+    "one run twice": (lambda rows: rows.append(rows[0]), "it is there twice"),
     "no spec": (recorded(spec=None), "no proper spec"),
     "settings of before in words": (recorded(before="warmth"), "no proper before"),
     "a score in words": (recorded(scores={"sampled": "high"}), "no proper mean"),
     "a broken record": (lambda rows: rows[0].update(record="{"), "JSONDecodeError"),
-    "a record that is a list": (lambda rows: rows[0].update(record="[]"), "is no record"),
-    "a job that is a number": (lambda rows: rows[0].update(job="3"), "job.json is no record"),
+    "a record that is a list": (lambda rows: rows[0].update(record="[]"), "run.json is not a record"),
+    "a job that is a number": (lambda rows: rows[0].update(job="3"), "its job.json is not a record"),
     "no column of names": (lambda rows: [row.pop("id") for row in rows], "KeyError"),
 }
 

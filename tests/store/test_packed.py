@@ -133,7 +133,7 @@ def test_a_damaged_bundle_is_named_in_one_line(results: Path, tmp_path: Path, na
 def test_nothing_is_added_to_packed_results(results: Path, tmp_path: Path) -> None:
     pack(str(results), str(tmp_path / "bundle"), None)
     with pytest.raises(
-        UserError, match="holds packed results, which nothing is added to; `staleharness unpack"
+        UserError, match="holds packed results, to which nothing can be added; `staleharness unpack"
     ):
         Store(tmp_path / "bundle").check()
 
@@ -149,7 +149,7 @@ def test_unpacking_leaves_what_is_there(results: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("file", "is a file"), ("full", "holds something else than a bundle")]
+    ("target", "said"), [("file", "is a file"), ("full", "holds something other than a bundle")]
 )
 def test_where_a_bundle_cannot_go_nothing_is_touched(
     results: Path, tmp_path: Path, target: str, said: str
@@ -168,6 +168,6 @@ def test_what_holds_no_runs_or_is_no_bundle_is_refused(results: Path, tmp_path: 
     with pytest.raises(UserError, match="holds no run to pack that the study asks for"):
         pack(str(results), str(tmp_path / "bundle"), str(study))
     assert not (tmp_path / "bundle").exists()
-    with pytest.raises(UserError, match="is no bundle; `staleharness pack` makes one"):
+    with pytest.raises(UserError, match="is not a bundle; `staleharness pack` makes one"):
         unpack(str(results), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -168,13 +168,13 @@ def test_a_run_counts_under_its_own_name_alone(tmp_path: Path, caplog: pytest.Lo
     for name in ("0123456789ac", f"{RUN} (copy)"):
         shutil.copytree(path, path.parent / name)
     assert [run.path.name for run in Store(tmp_path).read_all()] == [RUN]
-    assert f"its record is that of run '{RUN}'" in caplog.text and "is no name of a run" in caplog.text
+    assert f"its record is that of run '{RUN}'" in caplog.text and "its name is not a run id" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/etc/passwd", "", "0123456789AB", f"{RUN}\n", "0" * 300])
 def test_only_the_name_of_a_run_ever_becomes_a_path(tmp_path: Path, name: str) -> None:
     for place in (Store(tmp_path).run_dir, Store(tmp_path).attempt_dir):
-        with pytest.raises(UserError, match="is no name of a run"):
+        with pytest.raises(UserError, match="is not a run id"):
             place(name)
 
 

@@ -39,13 +39,13 @@ class Grid:
     seeds: Annotated[str | None, value("N|SEED,...", "3")] = None
     """How many seeds, 0 to N-1, or which: 3,4,5."""
     steps: Annotated[str | None, value("N", "the preset's")] = None
-    """Environment steps per run, e.g. 100000 or 1e6, whole phases of it; optimiser steps on tokens and bits."""
+    """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
     preset: Annotated[str | None, value("quick|standard|stress|paper|a3po", "quick")] = None
-    """How big a run is: minutes, about 1M steps, on word-problems under lag that tells methods apart, or as published
-    (VACO Tables 1 and 2; A-3PO Setup 1)."""
+    """How big a run is: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
+    methods apart; paper and a3po are as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
     lag: Annotated[str | None, value("MODEL", "the preset's, or uniform")] = None
-    """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync; `staleharness
-    list` names them."""
+    """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
+    `staleharness list` names them."""
     n: Annotated[str | None, value("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, value("NAME|FOLDER", "the task's")] = None
@@ -55,7 +55,7 @@ class Grid:
     set: Annotated[str | None, value("NAME=VALUE,...")] = None
     """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
     spec: Annotated[str | None, value("FILE.toml")] = None
-    """A file that asks for a sweep; flags win over it."""
+    """TOML file of a study, which asks for a sweep; flags override it."""
     device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
     """Where the networks live (physics stays on the CPU)."""
     out: Annotated[str, value("FOLDER", "results")] = "results"
@@ -68,17 +68,17 @@ class Grid:
 class Room:
     """Where runs are carried out, and how many at a time."""
 
-    jobs: Annotated[str | None, value("N", "as many as there is room for")] = None
-    """Runs at a time; on this machine, where it is not given, one per core, as far as its memory bears."""
+    jobs: Annotated[str | None, value("N", "as many as fit")] = None
+    """Runs at a time. By default, on this machine, one per core as far as memory allows."""
     runner: Annotated[str, value("local|ray|slurm", "local")] = "local"
-    """Who carries them out: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, from a machine of its
-    cluster."""
+    """What carries out the runs: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, if started on a
+    machine of its cluster."""
     runs_per_gpu: Annotated[str | None, value("N", "1 with a cluster")] = None
     """Runs that share a GPU, with --device=cuda."""
-    memory: Annotated[str | None, value("SIZE", "as stored runs took")] = None
-    """Main memory that each run may take, e.g. 2G: fewer run at a time where that is what limits."""
+    memory: Annotated[str | None, value("SIZE", "what stored runs took")] = None
+    """Main memory that each run may take, e.g. 2G; fewer run at a time where memory is the limit."""
     slurm: Annotated[str, value("OPTIONS")] = ""
-    """With --runner=slurm, options of sbatch: '--partition=gpu --time=4:00:00'."""
+    """With --runner=slurm, options for sbatch, e.g. '--partition=gpu --time=4:00:00'."""
 
 
 @dataclass(frozen=True)

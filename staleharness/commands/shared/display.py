@@ -63,7 +63,9 @@ class PlainLines:
             self._say(f"stop   {describe(run)}: {event.get('message', 'interrupted')}")
 
     def stopping(self) -> None:
-        self._say("stopping: each run finishes its phase and writes a checkpoint (once more to stop at once)")
+        self._say(
+            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
+        )
 
     def close(self) -> None:
         pass
@@ -121,7 +123,9 @@ class LiveDisplay:
             self._say(f"[green]done[/green]   {escape(printable(describe(run)))}")
 
     def stopping(self) -> None:
-        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C to stop at once)")
+        self._say(
+            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
+        )
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

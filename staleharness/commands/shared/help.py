@@ -22,7 +22,7 @@ exit codes:
   0    all is well
   1    some runs failed or are missing
   2    a mistake in what was asked, one line on stderr
-  130  stopped by Ctrl-C; the same command goes on"""
+  130  stopped by Ctrl-C; the same command resumes"""
 
 
 def of_all(commands: Mapping[str, type[Any]]) -> str:
@@ -38,10 +38,9 @@ def of_all(commands: Mapping[str, type[Any]]) -> str:
 def of_verb(name: str, command: type[Any]) -> str:
     """What a verb does, and what it takes."""
     parser = argparse.ArgumentParser(f"staleharness {name}", description=_words(command.__doc__))
-    hints = typing.get_type_hints(command, include_extras=True)
-    meant = docstrings(command)
+    meant, known = docstrings(command), shown_as(command)
     for field in fields(command):
-        shown = next(part for part in hints[field.name].__metadata__ if isinstance(part, Help))
+        shown = known[field.name]
         text = _words(meant.get(field.name)) + (f" [{shown.default}]" if shown.default else "")
         if field.default is MISSING:
             parser.add_argument(field.name, metavar=shown.metavar, help=text)
@@ -50,6 +49,14 @@ def of_verb(name: str, command: type[Any]) -> str:
         else:
             parser.add_argument(flag_of(field.name), metavar=shown.metavar, help=text)
     return parser.format_help().rstrip()
+
+
+def shown_as(command: type[Any]) -> dict[str, Help]:
+    """Name -> how a field is shown."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    return {
+        f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(command)
+    }
 
 
 def docstrings(command: type[Any]) -> dict[str, str]:

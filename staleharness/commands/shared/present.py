@@ -55,7 +55,7 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
             print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(planned.runs) - len(stored)
-        print(f"stopped with {left} runs to go; the same command goes on: {command_line()}", file=sys.stderr)
+        print(f"stopped with {left} runs to go; the same command resumes: {command_line()}", file=sys.stderr)
     if command.json:
         runs = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
         held = (

@@ -113,7 +113,8 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
         if name in free:
             free.remove(name)
     if free:
-        raise UserError(
-            f"{verb.name} needs {' and '.join(name.upper() for name in free)}, see {verb.name} --help"
-        )
+        from .help import shown_as
+
+        needed = " and ".join(shown_as(verb.command)[name].metavar for name in free)
+        raise UserError(f"{verb.name} needs {needed}, see {verb.name} --help")
     return given

@@ -18,8 +18,8 @@ class Formulas:
     """Observation, reward and termination of one kind of environment, for N environments at once.
 
     `d` is an MjData with a leading axis: `d.qpos` [N, nq], `d.qvel` [N, nv], `d.ctrl` [N, nu] and the fields
-    in `derived`. Equality to the last bit asks for the same operations in the same order and in the same
-    precision as gymnasium's, which works on one environment at a time.
+    in `derived`. Equality to the last bit requires the same operations in the same order and precision as
+    gymnasium's, which works on one environment at a time.
     """
 
     derived: tuple[str, ...] = ()  # MjData fields that are read besides the state

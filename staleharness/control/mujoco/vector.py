@@ -39,7 +39,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
     caller's.
 
     When a simulation blows up (NaN or huge numbers), MuJoCo puts it back to its default state in mid-step and
-    the episode goes on, in gymnasium's environments and so here. `infos["mujoco_warning"]`, bool [num_envs],
+    the episode goes on, as it does in gymnasium's environments. `infos["mujoco_warning"]`, bool [num_envs],
     then says where, and MuJoCo's own message goes to the logger "mujoco".
     """
 

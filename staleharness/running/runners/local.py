@@ -119,7 +119,7 @@ def make(demand: Demand) -> LocalPool:
         if room[1] < room[0]:
             sizes = f"{demand.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
             NOTES.warning(
-                "%d at a time in place of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes
+                "%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes
             )
     gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
     if demand.runs_per_gpu is not None:

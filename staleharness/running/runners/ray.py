@@ -181,7 +181,7 @@ class RayPlaces:
         self._drop(held)
         if held.killed is not None:
             return Ended(
-                run_id, None, "signal SIGKILL" if held.there else "want of room", lost=not held.there
+                run_id, None, "signal SIGKILL" if held.there else "lack of room", lost=not held.there
             )
         if isinstance(error, known.OutOfMemoryError):
             return Ended(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")

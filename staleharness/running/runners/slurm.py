@@ -236,7 +236,7 @@ class Slurm:
         run_id = run.job.run_id
         if state.restarts > run.state.restarts:
             yield from run.hear()  # what its last life still had to say
-            NOTES.warning("task %s is back in the queue, and goes on from its last checkpoint", run.task)
+            NOTES.warning("task %s is back in the queue, to resume from its last checkpoint", run.task)
             run.again(state, now)
         run.state = state
         if run.flaps(now) and run.verdict is None:
@@ -261,7 +261,7 @@ class Slurm:
         if reason.startswith("launch failed"):
             commands.release(run.task)
         elif reason not in USUAL:
-            self._say(reason, "Slurm lets task %s wait: %s", run.task, reason)
+            self._say(reason, "Slurm keeps task %s waiting: %s", run.task, reason)
 
     def _end(self, run: Followed, now: float) -> Iterator[Event]:
         """A task has ended, for good or to be put back in the queue."""
@@ -285,7 +285,9 @@ class Slurm:
         except SlurmError as error:
             if error.passes:
                 raise
-            NOTES.warning("task %s is not put back in the queue (%s), and submitted anew", run.task, error)
+            NOTES.warning(
+                "task %s could not be put back in the queue (%s), and is submitted anew", run.task, error
+            )
             run.fell(now)
             run.let_go()
             self._next["submit"] = now

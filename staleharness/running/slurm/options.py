@@ -28,7 +28,7 @@ def parse(text: str) -> list[str]:
                 f"SLURM: {shortened(word)!r} is not of the form --name=value, as in --time=4:00:00"
             )
         if match["name"] in OURS:
-            raise UserError(f"SLURM: --{match['name']} is for the runner to say; leave it out")
+            raise UserError(f"SLURM: --{match['name']} is set by the runner; leave it out")
         if match["name"] == "signal" and not WARNING.fullmatch(word):
             raise UserError(f"SLURM: {shortened(word)!r} must be of the form --signal=B:USR1@SECONDS")
     return words
