@@ -381,7 +381,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
     for arguments, words in (
-        ([], ["needs KIND"]),
+        ([], ["export needs tensorboard|wandb|csv"]),
         (["tensorbord"], ["'tensorbord'", "'tensorboard'"]),
         (["tensorboard", "--out", "results"], ["extra tensorboard", "make setup EXTRAS=tensorboard"]),
         (["wandb", "--out", "results"], ["extra wandb", "pip install 'staleharness[wandb]'"]),
