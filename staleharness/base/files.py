@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UserError, shortened
+from .parsing import canonical_json
 
 
 def digest(path: Path) -> str:
@@ -117,6 +118,18 @@ def folder_below(root: Path, *names: str) -> Path:
         for name in folders:
             no_link(Path(place, name))
     return path
+
+
+def name_of_folder(text: str, exact: Any, said: bool = True) -> str:
+    """A readable name of a folder, and another one for another `exact`: the text, and where it says too little, is too
+    long or has other letters than a name should, a hash of `exact`.
+
+    said: whether the text says all that `exact` does.
+    """
+    name = re.sub(r"[^\w+.=-]", "_", text)[:80]
+    if said and name == text:
+        return name
+    return f"{name}-{hashlib.sha256(canonical_json(exact).encode()).hexdigest()[:6]}"
 
 
 def put_aside(path: Path, folder: Path) -> Path:

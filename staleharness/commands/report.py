@@ -20,8 +20,9 @@ class Command(Shown, Chosen):
 
 def handle(command: Command) -> int:
     from ..api import load
+    from ..base.files import name_of_folder
     from ..store.store import Store
-    from .shared.present import check_shown, folder_name, publish
+    from .shared.present import check_shown, publish
 
     check_shown(command)
     stored = load(command.out)
@@ -29,7 +30,7 @@ def handle(command: Command) -> int:
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
-    name = folder_name("report", *(parts or ["all"]))
+    name = name_of_folder("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
     table, page = publish(command, Store(command.out), name, title, runs, [], [])
     if command.json and table is not None:

@@ -18,11 +18,12 @@ class Command(Shown, Grid):
 
 
 def handle(command: Command) -> int:
+    from ..base.files import name_of_folder
     from ..base.parsing import whole_number
     from ..running.runner import Demand, make_runner
     from ..store.store import Store
     from .shared.execute import execute, planned_of
-    from .shared.present import check_shown, folder_name
+    from .shared.present import check_shown
 
     check_shown(command)
     seed = whole_number(command.seed, "SEED")
@@ -37,7 +38,7 @@ def handle(command: Command) -> int:
         )
     store = Store(command.out)
     store.check()
-    name = folder_name(planned.name, planned.runs[0].label, f"seed{seed}")
-    spec = planned.runs[0].spec
+    spec, label = planned.runs[0].spec, planned.runs[0].label
+    name = name_of_folder(f"{planned.name}-{label}-seed{seed}", [planned.name, label, seed])
     runner = make_runner("local", Demand(1, spec.threads, spec.device))
     return execute(command, replace(planned, name=name), store, runner)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
 from ..algorithm import Algorithm
-from ..base.parsing import AlgorithmChoice, canonical_json
+from ..base.files import name_of_folder
+from ..base.parsing import AlgorithmChoice
 from ..errors import UserError
 from ..store.study import Question
 
@@ -33,15 +32,11 @@ def folder_name(question: Question, envs: Mapping[str, str], capacities: Sequenc
 
     envs: id -> what it is called in short, of each. usual: the lag model of the preset.
     """
-    slug = re.sub(
-        r"[^\w+.-]", "_", f"{'+'.join(envs.values())}-K{'+'.join(map(str, capacities))}-{question.preset}"
-    )[:80]
+    text = f"{'+'.join(envs.values())}-K{'+'.join(map(str, capacities))}-{question.preset}"
     rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag or usual}
     rest |= {"forward": list(question.forward)} if question.forward else {}
-    if rest == {"settings": {}, "lag": usual} and len(slug) < 80:
-        return slug
-    exact = [list(envs), list(capacities), rest]
-    return f"{slug}-{hashlib.sha256(canonical_json(exact).encode()).hexdigest()[:6]}"
+    said = rest == {"settings": {}, "lag": usual}
+    return name_of_folder(text, [list(envs), list(capacities), rest], said)
 
 
 def title(question: Question, envs: Sequence[str], capacities: Sequence[int]) -> str:

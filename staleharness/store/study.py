@@ -27,9 +27,7 @@ class Question:
     env: tuple[str, ...] = ()
     algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": every one that the task can serve
     capacity: tuple[int, ...] = ()
-    forward: tuple[
-        int, ...
-    ] = ()  # N, minibatches per generation round of a language task; empty: the preset's
+    forward: tuple[int, ...] = ()  # N, minibatches per round of a language task; empty: the preset's
     seeds: int = 3
     preset: str = "quick"
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`

@@ -16,7 +16,7 @@ from known_plugins import known
 from places import ROOT
 from sweeping import staleharness
 
-from staleharness.commands.shared import execute, present
+from staleharness.commands.shared import execute
 from staleharness.pages import report
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
@@ -218,18 +218,6 @@ def test_report_takes_what_matches_and_needs_no_plugin(
         assert [row["algorithm"] for row in json.loads(text)["table"]] == algorithms
         assert pages[0].parent == swept[0] / "reports"
     assert "staleharness.task" not in sys.modules
-
-
-def test_reports_of_different_filters_have_different_folders() -> None:
-    asked = [
-        ("report", "vaco[delta=0.1]"),
-        ("report", "vaco[delta=0,1]"),
-        ("report", "../x"),
-        ("report", "a" * 300),
-    ]
-    names = [present.folder_name(*parts) for parts in asked]
-    assert len(set(names)) == 4 and not any("/" in name or len(name) > 110 for name in names)
-    assert present.folder_name("report", "all") == "report-all"
 
 
 def test_runs_that_are_not_ours_are_left_alone(call: Call, tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from staleharness.base.files import name_of_folder
+from staleharness.running.names import folder_name
 from staleharness.running.plan import plan
-from staleharness.store.study import ask
+from staleharness.store.study import Question, ask
 
 
 def name(env: str, **asked: str) -> str:
@@ -28,3 +30,21 @@ def test_the_usual_version_of_an_environment_is_not_named_and_any_other_is(env: 
 def test_other_settings_are_another_question() -> None:
     asked = [name("Hopper"), name("Hopper", lag="fixed:0"), name("Hopper", settings="learning_rate=1e-5")]
     assert len(set(asked)) == 3 and all(each.startswith("Hopper-K1-quick") for each in asked)
+
+
+def test_environments_whose_names_a_folder_cannot_tell_apart_are_different_questions() -> None:
+    question = Question(env=("x",), algorithm=("spo",))
+    names = [
+        folder_name(question, {env: env}, [1], "mixture")
+        for env in ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
+    ]
+    assert names[1] == "lab_Reach-v0-K1-quick" and len(set(names)) == 3
+    assert all(each.startswith(names[1]) and "/" not in each for each in names)
+
+
+def test_a_folder_is_named_by_its_text_as_far_as_it_can_be() -> None:
+    texts = ["report-vaco[delta=0.1]", "report-vaco[delta=0,1]", "report-../x", "a" * 300, "a" * 301]
+    names = [name_of_folder(text, text) for text in texts]
+    assert len(set(names)) == 5 and not any("/" in each or len(each) > 87 for each in names)
+    assert name_of_folder("report-all", []) == "report-all"
+    assert len({name_of_folder("report", exact, said=False) for exact in (1, 2)}) == 2

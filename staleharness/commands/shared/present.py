@@ -3,9 +3,7 @@ it is all."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -114,13 +112,6 @@ def publish(
     page = report.write(folder, results, table, failures, command_line(), title)
     print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
     return table, page
-
-
-def folder_name(*parts: str) -> str:
-    """One name of a folder, readable, and different for different parts."""
-    name = re.sub(r"[^\w+.=-]", "+", "-".join(parts))
-    same = len(name) <= 100 and name == "-".join(parts)
-    return name if same else f"{name[:100]}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:6]}"
 
 
 def command_line() -> str:
