@@ -55,16 +55,16 @@ sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESE
 	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
 
-status: $(STAMP) ## what is done, running, failed: OUT= JSON=1
+status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
 
-report: $(STAMP) ## table and figures again from stored results: OUT= NORMALISE= SCORE= JSON=1
+report: $(STAMP) ## make table and figures from stored results, no training: OUT= NORMALISE= SCORE= JSON=1
 	@exec $(STALEHARNESS) report $(call flags,OUT NORMALISE SCORE JSON)
 
-figures: $(STAMP) ## the figures of a paper from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
+figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
 	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
 
-reproduce: $(STAMP) ## what there is; with PAPER=vaco FIG=3 the runs and the figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
+reproduce: $(STAMP) ## list what can be reproduced; with PAPER=vaco FIG=3, make its runs and figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry),:,$(if $(call given,PAPER),$(call LLM_FOR,experiments/"$$ARG_PAPER"_*.toml experiments/"$$ARG_PAPER".toml),:))
 	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON)
@@ -72,26 +72,26 @@ reproduce: $(STAMP) ## what there is; with PAPER=vaco FIG=3 the runs and the fig
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
 
-verify: $(STAMP) ## make stored runs again and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
+verify: $(STAMP) ## repeat stored runs and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
 	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO JOBS PLUGIN OUT JSON)
 
-export: $(STAMP) ## stored runs for other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
+export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
 	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)
 
-pack: $(STAMP) ## results as a bundle to publish, few files: OUT= TO=results/reference/... SPEC=
+pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC=
 	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call flags,SPEC)
 
-unpack: $(STAMP) ## a bundle as a folder that a sweep goes on from: A=results/reference/... OUT=
+unpack: $(STAMP) ## unpack a bundle into a folder that a sweep can continue: A=results/reference/... OUT=
 	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results)
 
-pipeline: $(STAMP) ## where lag comes from, simulated: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
+pipeline: $(STAMP) ## simulate where lag comes from: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
 
 advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
 	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV K ALGO OUT JSON)
 
-list: $(STAMP) ## algorithms and environments: PLUGIN= JSON=1
+list: $(STAMP) ## algorithms, environments, lag models: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
 
 new: $(STAMP) ## a working plugin to start from: NAME=my_idea KIND=algorithm FOLDER=
@@ -101,38 +101,38 @@ new: $(STAMP) ## a working plugin to start from: NAME=my_idea KIND=algorithm FOL
 
 INSTALL = python3 constraints/install.py --venv="$(VENV)" $(call flags,PY TORCH EXTRAS) >&2
 
-setup: ## make or update .venv, nothing else: TORCH=auto|cpu|cuda EXTRAS=ray,llm PY=python3.12 VENV=.venv
+setup: ## create or update .venv, nothing else: TORCH=auto|cpu|cuda EXTRAS=ray,llm PY=python3.12 VENV=.venv
 	@$(INSTALL)
 
 # A new time on an input asks install.py, which compares contents; so does a choice made on the command line.
 $(STAMP): pyproject.toml $(wildcard constraints/*) $(if $(call given,$(SETUP_VALUES)),FORCE)
 	@$(INSTALL)
 
-lock: $(STAMP) ## new pins for this Python in constraints/
+lock: $(STAMP) ## resolve new pins for this Python into constraints/
 	@$(PYTHON) constraints/lock.py
 
 # The checks -----------------------------------------------------------------------------------------------------------
 
 # Bytecode is kept, whatever the shell says: or else each process that a test starts compiles the package anew. Tests
 # that share a fixture stay together until a worker runs out of its own.
-test: $(STAMP) ## the fast tests: ARGS="-k lag" goes to pytest as it is
+test: $(STAMP) ## the fast tests; ARGS="-k lag" goes to pytest unchanged
 	@$(LLM)
 	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu and not faults" $(ARGS)
 
-slow: $(STAMP) ## the slow tests, and those that want a GPU
+slow: $(STAMP) ## the slow tests, and those that need a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
 
-test-faults: $(STAMP) ## kills, broken disks and hostile files by the hundred: some minutes
+test-faults: $(STAMP) ## hundreds of kills, broken disks and hostile files; takes minutes
 	@$(PYTHON) -m pytest -q -m faults $(ARGS)
 
-golden: $(STAMP) ## do the golden traces hold? ARGS=--write for a change that is meant to move results
+golden: $(STAMP) ## do the golden traces hold? ARGS=--write after a change that is meant to move results
 	@$(PYTHON) tests/golden/traces.py $(ARGS)
 
-mutants: $(STAMP) ## change important lines on purpose, one by one: which test notices? Slow: ARGS="-k learner --jobs 2"
+mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow. ARGS="-k learner --jobs 2"
 	@$(LLM)
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
-bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cores: ARGS=--quick
+bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
 	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/sweeps.py $(ARGS)
@@ -149,22 +149,22 @@ bench: $(STAMP) ## speed as ratios to peers and limits, half an hour on idle cor
 	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
 
-bench-gpu: $(STAMP) ## tokens/s, memory and share of the matrix peak of a 0.5B model on the GPU here: ARGS=--plain
+bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
 
-docs: $(STAMP) ## what is made from code: methods, settings, lag models, leaderboard, corrections, time per step
+docs: $(STAMP) ## regenerate pages made from code: methods, settings, lag models, leaderboard, corrections, time per step
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
 	@$(PYTHON) docs/time_per_step.py
 
-lint: $(STAMP) ## style, layout and who imports whom
+lint: $(STAMP) ## style, layout and import rules
 	@$(PYTHON) -m ruff check --quiet .
 	@$(PYTHON) -m ruff format --check --quiet .
 	@$(VENV)/bin/lint-imports --no-logo
 
-type: $(STAMP) ## types
+type: $(STAMP) ## type checks
 	@$(PYTHON) -m mypy
 
 fix: $(STAMP) ## repair style and layout
@@ -173,12 +173,12 @@ fix: $(STAMP) ## repair style and layout
 
 check: lint type test ## lint, type and test
 
-audit: ## known vulnerabilities in what is pinned, by pip-audit; wants pypi.org itself
+audit: ## known vulnerabilities in the pinned packages (pip-audit, needs pypi.org)
 	@python3 constraints/audit.py
 
-clean: ## caches and built files; never results
+clean: ## remove caches and built files, never results
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find staleharness algorithms envs tests constraints -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## and the environment
+distclean: clean ## the same, and remove the environment
 	@python3 constraints/install.py --venv="$(VENV)" --remove

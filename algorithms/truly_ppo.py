@@ -21,8 +21,9 @@ class TrulyPPO(Algorithm):
         tr         nothing, the gradient is zero       K < δ           TR-PPO (δ = 0.035)
         rollback   (−αr + (1 + α)(1 ± ε))A             1 ± ε           PPO-RB (α = 0.3)
 
-    The constants are those of the authors' code for MuJoCo (Humanoid: δ = 0.05, α = 0.4 without rA). The KL is that
-    of the whole distribution, so the policy has to have it in closed form.
+    The constants are those of the authors' code for MuJoCo (github.com/wangyuhuix/TrulyPPO, ppo2_AdaClip/run.py; on
+    Humanoid it has δ = 0.05, and α = 0.4 without rA). The KL is that of the whole distribution, so the policy has to
+    have it in closed form.
     """
 
     paper = "Wang et al. 2019, arXiv:1903.07940"

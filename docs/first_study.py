@@ -1,7 +1,7 @@
 # A first study, cell by cell: run it as a script, or open it as a notebook (cells begin with `# %%`).
 #
-# The runs here are far too small to learn anything; they are over in seconds. `PRESET` sizes are for real ones:
-# leave `steps` and `settings` out.
+# The runs here take seconds and are far too small to learn anything. For real ones, leave `steps` and `settings` out:
+# the preset then sets their size.
 
 # %% What there is to compare
 from pathlib import Path
@@ -35,8 +35,8 @@ print(
 print("\n".join(table.notes))
 
 # %% A figure
-# Every figure of the report, by name; one of its panels can be drawn into an axis of your own. What else a run has,
-# phase by phase, is a data frame.
+# Every figure of the report can be drawn by name, and each of its panels into axes of your own. Everything else that a
+# run recorded, phase by phase, is in a data frame.
 sh.draw("lag_histogram", results).savefig("lag_histogram.png")
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
@@ -51,13 +51,13 @@ right.legend(frameon=False)
 fig.savefig("first_study.png", bbox_inches="tight")
 
 # %% Phase by phase
-# The same run in this process, one phase at a time: look into it, stop where you like. Nothing is stored.
+# The same run in this process, one phase at a time: look into it, stop when you like. Nothing is stored.
 for phase in sh.simulate(env="Pendulum", algo="spo", k=4, steps=1024, **tiny):
     lags = phase.metrics["lag_histogram"]
     print(f"phase {phase.metrics['phase']}: decisions by lag {lags}, ESS {phase.metrics['ess_data']:.3f}")
 
 # %% An algorithm of your own
-# It lies in a file, because every run is a process of its own, and because its runs are named after what it says. In a
+# It has to be in a file, because every run is a process of its own, and because a run's id depends on the code. In a
 # notebook, `%%writefile my_idea.py` does the same; `staleharness new algorithm my_idea` writes one to start from.
 Path("my_idea.py").write_text('''
 from dataclasses import dataclass

@@ -193,10 +193,10 @@ def index(methods: list[type[Algorithm]]) -> str:
     parts = [
         "<!-- Made by docs/generate.py from algorithms/methods.toml: edit that. -->",
         "# Methods, one by one",
-        "The map, the symbols and what options share: [methods.md](../methods.md). Here a page each: formula, source, "
-        "options, what touches what, traps. Weight: what a decision's gradient is multiplied with beside its "
-        "advantage. "
-        "Passes: forward passes over tokens beside those that any method needs, with several gradient steps a phase.",
+        "The map, the symbols and what options share: [methods.md](../methods.md). Each method has a page with its "
+        "formula, source, options, diagnostics and traps. Weight: what a decision's gradient is multiplied with "
+        "besides its advantage. Passes: forward passes over tokens besides those that any method needs, with several "
+        "gradient steps a phase.",
     ]
     for family, does in families(methods[0]).items():
         members = [cls for cls in methods if place_of(cls).family == family]

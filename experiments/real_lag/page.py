@@ -43,7 +43,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "## Is mean lag enough?",
         _answer(found),
         "## What it does not say",
-        "The study has two tasks, three methods at one learning rate each, and one machine that other work shared. A "
+        "The study has two tasks and three methods, at one learning rate each, and other work shared its machines. A "
         "pair is a seed, and with so few of them differences much smaller than the margin cannot be seen. The real "
         "actors are paced by stated seconds (`delay`, `train`), so that the load decides the lag, not the machine. Lag "
         "that swings with the load of a cluster is not covered. The pipeline is fitted with a few numbers from a "

@@ -21,7 +21,7 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[st
     was made from, as a picture carries it inside (`Shown.source`)."""
     lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}" if paper.link else paper.about, ""]
     lines += [
-        f"All figures again from the committed runs, without torch: `{invocation('figures', paper=name)}`.",
+        f"To redraw all figures from the committed runs, without torch: `{invocation('figures', paper=name)}`.",
         "",
     ]
     for s in shown:
@@ -32,7 +32,7 @@ def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[st
         elif s.state != "no bundle":
             lines += [picture(s.figure.heading, s.figure.name, f"{name}/"), ""]
         if e.claim:
-            lines += [f"**The paper:** {e.claim}", ""]
+            lines += [f"**The {paper.source}:** {e.claim}", ""]
         if e.asked:
             lines += [f"**Why:** {e.asked}", ""]
         lines += [*said_lines(s), facts_line(s), ""]
@@ -64,7 +64,7 @@ def index(out: Path) -> str:
     lines = [
         "# Gallery",
         "",
-        "Figures of papers, redrawn from runs of this harness. Each says what it rests on.",
+        "Figures of papers, redrawn from runs of this harness. Each figure states the runs and tests behind it.",
         "",
     ]
     for path in sorted(experiments().glob("*/paper.toml")):

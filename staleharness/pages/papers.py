@@ -26,7 +26,8 @@ Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.V
 class Paper:
     title: str
     link: str
-    about: str  # one or two sentences, in our words
+    about: str  # a few sentences, in our words
+    source: str = "paper"  # what the claims are from, as the page calls it: The paper, The lesson
 
 
 @dataclass(frozen=True)

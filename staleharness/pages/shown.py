@@ -115,7 +115,9 @@ class Shown:
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
             others = self.bundle.strangers if self.bundle else 0
-            return f"{text} (The folder holds {plural(others, 'run')} of other settings.)" if others else text
+            return (
+                f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
+            )
         s, asked = self.table.settings, self.figure.question.at(self.bundle.scale)
         ks, size = ", ".join(map(str, s["capacities"])), made(self.table)
         algorithms = len({r["algorithm"] for r in self.table.rows})
@@ -130,24 +132,32 @@ class Shown:
             text += f" {COVERAGE}"
         text += _shared(self.bundle)
         if self.bundle.strangers:
-            text += f" {plural(self.bundle.strangers, 'run')} of other settings in the folder left out."
+            text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."
         return text if self.bundle.complete else f"{DRAFT}. {text}"
 
 
 def _shared(bundle: Bundle) -> str:
-    """Which of its runs other studies hold as well, and which were made again for them."""
+    """Which of its runs also belong to other studies, and which were repeated for them."""
     shared, text = shared_with(bundle), ""
-    if shared.same:
+    if n := len(shared.same):
+        belong = "belongs" if n == 1 else "belong"
         text += (
-            f" {plural(len(shared.same), 'run')} of these ({_who(shared.same)}) stand in {', '.join(shared.same_in)} "
-            "as well, so what is seen there is not seen a second time."
+            f" {n} of these runs ({_who(shared.same)}) also {belong} to {_listed(shared.same_in)}, so the results "
+            "there are not independent evidence."
         )
-    if shared.again:
+    if n := len(shared.again):
         text += (
-            f" {plural(len(shared.again), 'run')} ({_who(shared.again)}) were made again for "
-            f"{', '.join(shared.again_in)}, on another kind of processor or by another version, with other numbers."
+            f" {plural(n, 'run')} ({_who(shared.again)}) {'was' if n == 1 else 'were'} repeated for "
+            f"{_listed(shared.again_in)} on another kind of processor or by another version of the code, with "
+            "different numbers."
         )
     return text
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _who(runs: Sequence[StoredRun]) -> str:

@@ -19,8 +19,8 @@ from .table import Table
 
 FEWEST = 5  # runs of a cell that an interval is shown of
 COVERAGE = (  # simulated, of the mean of normal scores: as the report of a sweep says it
-    "A percentile interval holds the true mean in about 50% of cases with 2 seeds, 75% with 3, 83% with 5: fewer than "
-    "5 seeds are shown as the runs that they are, and the tests use Student's intervals."
+    "A percentile interval holds the true mean in about 50% of cases with 2 seeds, 75% with 3, 83% with 5. With fewer "
+    "than 5 seeds the single runs are shown instead, and the tests use Student's intervals."
 )
 
 

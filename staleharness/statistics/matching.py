@@ -45,11 +45,11 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     notes = [_only("A", set(left) - set(right)), _only("B", set(right) - set(left))]
     for cell in both:
         mine, theirs = _alike(left[cell], right[cell])
-        for side, taken, held in (("A", mine, left[cell]), ("B", theirs, right[cell])):
+        for side, other, taken, held in (("A", "B", mine, left[cell]), ("B", "A", theirs, right[cell])):
             if len(taken) < len(held):
                 count = plural(len(held) - len(taken), "run")
                 notes.append(
-                    f"{side} has {count} of {where(cell)} with settings that the other lacks: left out"
+                    f"{side} has {count} of {where(cell)} with settings that {other} lacks (left out)"
                 )
         shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
     return Match(shared, [*filter(None, notes), *differences(shared)])

@@ -87,9 +87,7 @@ def test_of_several_settings_of_a_cell_those_that_both_sides_have_are_compared(t
     found = matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
     ((a, _),) = found.shared.values()
     assert [r.id for r in a] == [r.id for r in mine]
-    assert found.notes == [
-        "A has 2 runs of vaco on Hopper-v5 at K=8 with settings that the other lacks: left out"
-    ]
+    assert found.notes == ["A has 2 runs of vaco on Hopper-v5 at K=8 with settings that B lacks (left out)"]
 
 
 def test_two_settings_that_the_other_side_cannot_tell_apart_are_an_error_that_names_the_side(tmp_path: Path):

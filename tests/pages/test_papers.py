@@ -90,9 +90,11 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
         if name == "README":
             assert page.read_text(encoding="utf-8") == gallery.index(page.parent)
             continue
-        _, figures = read_paper(name)
+        paper, figures = read_paper(name)
         text = page.read_text(encoding="utf-8")
+        assert paper.about in text, f"make figures PAPER={name}"
         for f in figures:
+            assert not f.entry.claim or f"**The {paper.source}:** {f.entry.claim}\n" in text
             for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked):
                 assert said in text, f"{f.name}: make figures PAPER={name}"
 
@@ -226,6 +228,32 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     assert "40 [40, 40]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
     assert "<b>partly</b>" in (tmp_path / "out" / "p.html").read_text()
     assert standing_on(page) == "partly"
+
+
+def test_a_page_calls_the_source_of_its_claims_what_it_is(shelf: Path, tmp_path: Path) -> None:
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    for written, source in (("", "paper"), ('source = "lesson"\n', "lesson")):
+        with (shelf / "p" / "paper.toml").open("a") as stream:
+            stream.write(written)
+        paper, figures = read_paper("p", shelf)
+        gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+        assert f"**The {source}:** C." in (tmp_path / "out" / "p.md").read_text()
+        assert f"<dt>The {source}</dt><dd>C.</dd>" in (tmp_path / "out" / "p.html").read_text()
+
+
+def test_runs_of_other_studies_are_named_and_those_repeated_for_them(shelf: Path, tmp_path: Path) -> None:
+    held = {"s": (0, 1, 2), "t": (0, 2), "u": (1, 2)}
+    for study, seeds in held.items():
+        for seed in seeds:
+            other = {"metrics_sha256": "0" * 64} if (study, seed) == ("u", 1) else {}
+            write_run(tmp_path / study, "vaco", seed, env="A-v5", capacity=1, phases=3, said=other)
+    (shelf / "s.toml").write_text('question = "Q?"\nenv = "A"\nalgorithm = ["vaco"]\nseeds = 3\n')
+    (shown,) = gallery.show(read_paper("p", shelf)[1], tmp_path, reps=50)
+    assert (
+        " 2 of these runs (VACO; seeds 0, 2) also belong to t and u, so the results there are not independent evidence."
+        " 1 run (VACO; seed 1) was repeated for u on another kind of processor or by another version of the code, with "
+        "different numbers."
+    ) in shown.facts
 
 
 def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
