@@ -97,8 +97,8 @@ def duration(seconds: float | None) -> str:
 
 
 def megabytes(size: float) -> str:
-    """Bytes as `12 MB`, at least 1."""
-    return f"{max(1, round(size / 1e6)):,} MB"
+    """Bytes as `12 MB`, at least 1; from 10,000 on as `18 GB`."""
+    return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{max(1, round(size / 1e6)):,} MB"
 
 
 def printable(text: str) -> str:

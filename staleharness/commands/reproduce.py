@@ -196,7 +196,7 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
         guess = estimate(missing, store, jobs or 1, command.probe)
         said.append({
             "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
-            "seconds": guess.seconds, "bytes": guess.bytes,
+            "seconds": guess.seconds, "bytes": guess.bytes, "checkpoint_bytes": guess.checkpoints,
             "missing": [
                 {
                     "id": run.run_id, "algorithm": run.label, "env": run.spec.env, "K": run.spec.capacity,

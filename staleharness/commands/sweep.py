@@ -64,6 +64,6 @@ def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}
-        content["notes"] = on_lag(planned)
+        content |= {"checkpoint_bytes": guess.checkpoints, "notes": on_lag(planned)}
         print(json.dumps(content, sort_keys=True))
     return 0

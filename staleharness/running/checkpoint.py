@@ -13,6 +13,7 @@ from ..base.files import whole
 from ..base.notes import NOTES
 
 KEEP = 2
+MOST = KEEP + 1  # there at a time: the next is whole before the oldest goes
 SHARE = 0.05  # of a run's time at most
 DIGEST = hashlib.sha256().digest_size
 BLOCK = 1 << 20  # small parts are written together
@@ -83,6 +84,11 @@ def next_due(begun: float, done: float, every: float) -> float:
     """When to save again, on the clock [s] on which saving began and was done: `every` seconds later, or as much later
     as it takes for saving to be no more than `SHARE` of the time. 0: after the next phase, whatever that costs."""
     return done + max(every, (done - begun) * (1.0 / SHARE - 1.0)) if every else done
+
+
+def size(folder: Path) -> int:
+    """Bytes of the largest checkpoint there, 0 without one."""
+    return max((path.stat().st_size for path in folder.glob("checkpoint-*.pt")), default=0)
 
 
 def clear(folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""What a sweep will cost, before it starts: time from stored runs like it, or from a short probe, and disk."""
+"""What a sweep will cost, before it starts: time and checkpoints from stored runs like it, or time from a short probe;
+and disk."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from ..base.text import duration, megabytes
 from ..spec import RunSpec
 from ..store.store import Store
+from .checkpoint import MOST
 from .plan import PlannedRun
 from .precedents import precedents
 
@@ -23,21 +25,27 @@ class Estimate:
     seconds: float | None  # None: nobody knows
     bytes: int
     source: str  # where the speed comes from
+    checkpoints: int = 0  # bytes of them that are there at a time, at most; 0: nobody knows
 
     @property
     def text(self) -> str:
         if self.seconds is None:
-            return f"{megabytes(self.bytes)} of disk; no estimate of the time: {self.source}"
+            return f"{self.room}; no estimate of the time: {self.source}"
         if not self.seconds:
             return "nothing to do: every run is stored"
-        return f"about {duration(self.seconds)} ({self.source}) and {megabytes(self.bytes)} of disk"
+        return f"about {duration(self.seconds)} ({self.source}) and {self.room}"
+
+    @property
+    def room(self) -> str:
+        meanwhile = f", plus up to {megabytes(self.checkpoints)} of checkpoints until then"
+        return f"{megabytes(self.bytes)} of disk" + meanwhile * (self.checkpoints > self.bytes)
 
 
 def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool = False) -> Estimate:
     """Wall time of the missing runs at `jobs` at a time, in seconds, and disk in bytes. Speeds are those of runs like
     them in `store`, or else in the published bundles, or else, where asked for, of a probe here."""
     seconds, sources = 0.0, Counter[str]()
-    space = sum(disk(run.spec.phases) for run in missing)
+    space, checkpoint = sum(disk(run.spec.phases) for run in missing), 0
     speeds: dict[str, float | None] = {}
     for run in missing:
         env = run.spec.env
@@ -46,6 +54,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
             speeds[env] = known.speed if known else None
             if known:
                 sources[f"as {{}} {known.where} runs like these took"] += known.count
+                checkpoint = max(checkpoint, known.checkpoint)
         if (speed := speeds[env]) is None:
             if not probe:
                 return Estimate(
@@ -61,7 +70,8 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                 return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
         seconds += run.spec.phases * run.spec.steps_per_phase / speed
     words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
-    return Estimate(seconds / min(jobs, max(1, len(missing))), space, words)
+    at_once = min(jobs, max(1, len(missing)))
+    return Estimate(seconds / at_once, space, words, at_once * MOST * checkpoint)
 
 
 def disk(phases: int) -> int:

@@ -22,6 +22,7 @@ class Precedents:
     count: int
     speed: float  # steps per second, evaluation included
     memory: int  # bytes that one took at most
+    checkpoint: int = 0  # bytes of the largest checkpoint; 0: nobody wrote it down
 
 
 def precedents(spec: RunSpec, store: Store) -> Precedents | None:
@@ -45,8 +46,12 @@ def _of(where: str, runs: Iterable[StoredRun], like: tuple[tuple[str, Any], ...]
     seconds, steps = sum(r["seconds"]["total"] for r in found), sum(r["steps"] for r in found)
     if steps < 1 or not 0 < seconds < math.inf:
         return None
-    memory = [peak for record in found if isinstance(peak := record.get("peak_memory"), int)]
-    return Precedents(where, len(found), steps / seconds, max(memory, default=0))
+    memory, checkpoint = (_most(found, key) for key in ("peak_memory", "checkpoint_bytes"))
+    return Precedents(where, len(found), steps / seconds, memory, checkpoint)
+
+
+def _most(records: Iterable[dict[str, Any]], key: str) -> int:
+    return max((many for record in records if isinstance(many := record.get(key), int)), default=0)
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from ..simulator.phase import Scores, wilson
 from ..store.record import FORMAT
 from ..store.stored_run import PARTS
 from ..task import Task
+from . import checkpoint
 from .attempt import json_line
 from .job import Job
 
@@ -69,6 +70,7 @@ def conclude(
         "evaluation_steps": simulation.evaluation_steps,
         "seconds": {"total": sum(seconds[part] for part in PARTS), **seconds},
         "peak_memory": peak_memory(),
+        "checkpoint_bytes": checkpoint.size(attempt),
         "date": datetime.date.today().isoformat(),
     }
     write_json(attempt / "run.json", record)

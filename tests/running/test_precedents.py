@@ -59,6 +59,17 @@ def test_an_estimate_is_theirs(tmp_path: Path, asked: Plan) -> None:
     assert found.source == "as 1 stored runs like these took"
 
 
+def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, asked: Plan) -> None:
+    write_run(tmp_path, "spo", 7, settings=LIKE, said={"checkpoint_bytes": 5_900_000_000})
+    write_run(tmp_path, "spo", 8, settings=LIKE, said={"checkpoint_bytes": "many"})
+    for jobs, text in ((1, "18 GB"), (2, "35 GB"), (9, "35 GB")):  # two runs are asked for
+        found = estimate(asked.runs, Store(tmp_path), jobs=jobs)
+        assert found.checkpoints == 3 * 5_900_000_000 * min(jobs, 2)
+        assert found.text.endswith(f" of disk, plus up to {text} of checkpoints until then")
+    stored(tmp_path / "small", 7, 2.0)
+    assert estimate(asked.runs, Store(tmp_path / "small"), jobs=2).text.endswith(" MB of disk")
+
+
 def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -> None:
     quick = plan(env="Hopper", algo="spo", k=8, seeds=1).runs[0].spec
     found = precedents.precedents(quick, Store(tmp_path))

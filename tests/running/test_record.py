@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
+from staleharness.running import checkpoint
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
 from staleharness.running.run import execute
@@ -31,6 +32,20 @@ def test_the_parts_of_a_phase_s_time_are_not_counted_twice(tmp_path: Path) -> No
     seconds = json.loads((path / "run.json").read_text())["seconds"]
     assert seconds["total"] == pytest.approx(sum(seconds[part] for part in ("collect", "learn", "evaluate")))
     assert 0 < seconds["train"] < seconds["learn"]  # a part of a part
+
+
+def test_a_run_says_how_large_its_checkpoints_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    save = checkpoint.save
+
+    def watched(folder: Path, phase: int, state: dict[str, Any]) -> None:
+        save(folder, phase, state)
+        sizes.append((folder / f"checkpoint-{phase:08d}.pt").stat().st_size)
+
+    monkeypatch.setattr(checkpoint, "save", watched)
+    job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
+    path = execute(job, lambda message: None, lambda: False)
+    assert sizes and json.loads((path / "run.json").read_text())["checkpoint_bytes"] == max(sizes)
 
 
 @pytest.mark.parametrize(
