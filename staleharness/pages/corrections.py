@@ -76,15 +76,16 @@ need groups of completions, a distribution over all actions or a reference polic
 """
 CONTROL_SAID = """{lists}
 
-What it says: {told}. Explicit weights without a trust region have the highest means (TIS {return tis}, sequence IS
-{return seq_is}, against {return ppo_clip} of PPO-clip). They move far from the data (TV {tv_data tis plain} and
-{tv_data seq_is plain}, against {tv_data ppo_clip plain}), and their runs spread too widely for five seeds to tell them
-from PPO-clip after Holm's correction. DPPO and the DeepSeek mask are PPO-clip here run by run ({same dppo} and {same
-deepseek_mask} pairs score the same to the last bit): at these settings their rules touch nothing that the clip does
-not. GSPO's published window (3e-4) is made for long completions and stops control altogether ({return gspo}).
+What it says: {told}. PPO-clip ends at {return ppo_clip}, without lag at {return ppo_clip[lag=fixed:0]}. Explicit
+weights without a trust region have the highest means under lag (TIS {return tis}, sequence IS {return seq_is}). They
+move far from the data (TV {tv_data tis plain} and {tv_data seq_is plain}, against {tv_data ppo_clip plain}), and their
+runs, like those without lag, spread too widely for five seeds to tell them from PPO-clip after Holm's correction. DPPO
+and the DeepSeek mask are PPO-clip here run by run ({same dppo} and {same deepseek_mask} pairs score the same to the
+last bit): at these settings their rules touch nothing that the clip does not. GSPO's published window (3e-4) is made
+for long completions and stops control altogether ({return gspo}).
 
-What it does not say: 45 phases are few, and nothing is tuned. There is no run without lag here, so nobody's loss can be
-read off; longer studies that have one are in [the gallery](gallery/vaco.md).
+What it does not say: 45 phases are few, nothing is tuned, and only PPO-clip was run without lag. Longer studies, with
+every method at K = 1, are in [the gallery](gallery/vaco.md).
 """
 
 
