@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..algorithm import Algorithm, Stop, defines
 from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
-from ..errors import Diverged
+from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
 from .ages import Rows, Taken
@@ -32,6 +32,25 @@ class Gradient(NamedTuple):
     answer: PolicyLoss
     pull: Tensor  # ∂L/∂log π of each decision, in their shape
     log: Log  # what the kind says of this step
+
+
+def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
+    """What the method answers: a loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises
+    `UserError` for anything else, which could be spread over the decisions unnoticed."""
+    from torch import Tensor
+
+    answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
+    if not isinstance(answer, PolicyLoss):
+        raise UserError(f"{algorithm.name}: policy_loss returns a {type(answer).__name__}, not a PolicyLoss")
+    for name, x in (("loss", answer.loss), *answer.diagnostics.items()):
+        known = (shape,) if name == "loss" else (shape, ())
+        if not isinstance(x, Tensor) or x.shape not in known:
+            found = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+            raise UserError(
+                f"{algorithm.name}: the {name} that policy_loss returns is {found}; give a tensor with a number of "
+                f"each decision, here {list(shape)}"
+            )
+    return answer
 
 
 class Learner(ABC, Generic[Data, Part]):
@@ -150,6 +169,13 @@ class Learner(ABC, Generic[Data, Part]):
 
         taken = self.gradient(part)
         decisions = taken.decisions
+        if self.gradient_steps == 0 and not (
+            taken.answer.loss.requires_grad or self.algorithm.optimal_baseline
+        ):
+            raise UserError(
+                f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
+                "function of decisions.target_logp, not detached"
+            )
         self.last = decisions.lag, decisions.gradient_lag, decisions.mask
         self.first = self.first or self.last
         self.stopped = self.algorithm.stop(decisions) if self.may_stop else "no"

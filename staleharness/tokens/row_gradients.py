@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
-from ..simulator.learning import Gradient
+from ..simulator.learning import Gradient, loss_of
 from .minibatch import Minibatch
 from .policy import TokenPolicy
 from .spec import TokenSpec
@@ -100,7 +100,7 @@ def gradient_by_rows(
             leaf[:, :width] = scored.logp.detach()
             logp[row], entropy[row, :width] = leaf[0], scored.entropy[0].detach()
             leaf.requires_grad_()
-            (one.weights * algorithm.policy_loss(one.decisions(leaf, one.mask)).loss).sum().backward()
+            (one.weights * loss_of(algorithm, one.decisions(leaf, one.mask)).loss).sum().backward()
             assert leaf.grad is not None
             sums.next_row(float(centred[row]), float(1.0 / sigma[row]))
             with sums.taking():
@@ -118,7 +118,7 @@ def gradient_by_rows(
     of_mean = (squared * centred.square()).sum()
     of_own = (squared * ((data.outcome - baseline) / sigma).square()).sum()
     ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
-    answer = algorithm.policy_loss(decisions)
+    answer = loss_of(algorithm, decisions)
     timer("train", begin)
     log = of_step(decisions, answer, pull * advantage, entropy, weights, algorithm.proximal)
     return Gradient(decisions, answer, pull * advantage, log | {"second_moment_ratio": ratio})
