@@ -91,6 +91,8 @@ def gradient_by_rows(
     for group in data.group.unique():
         rows = (data.group == group).nonzero()[:, 0]
         norms = torch.zeros_like(sigma[rows])
+        shared = mean[rows[0]]  # rloo has another one for each row; the sum under b is the same with any that all have
+        in_total = (data.outcome[rows] - shared) / sigma[rows]
         for i, row in enumerate(rows):
             one, width = batch.rows(row[None]), int(data.mask[row].sum())
             token, valid = one.data.token[:, :width], one.data.mask[:, :width]
@@ -102,7 +104,7 @@ def gradient_by_rows(
             leaf.requires_grad_()
             (one.weights * algorithm.policy_loss(one.decisions(leaf, one.mask)).loss).sum().backward()
             assert leaf.grad is not None
-            sums.next_row(float(centred[row]), float(1.0 / sigma[row]))
+            sums.next_row(float(in_total[i]), float(1.0 / sigma[row]))
             with sums.taking():
                 torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
             pull[row] = leaf.grad[0]
@@ -110,7 +112,7 @@ def gradient_by_rows(
             norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
         baseline[rows] = algorithm.row_baseline(together.decisions(logp[rows], together.mask), norms)
-        sums.end_group(float(mean[rows[0]] - baseline[rows[0]]))
+        sums.end_group(float(shared - baseline[rows[0]]))
     for p, total in zip(parameters, sums.total, strict=True):
         p.grad = total
     advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
