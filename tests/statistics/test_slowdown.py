@@ -57,6 +57,20 @@ def test_half_the_speed_is_a_slowdown_of_two(tmp_path: Path) -> None:
     assert never.to_json()["factor"] == {"factor": 2.0, "kind": "at least"}
 
 
+@pytest.mark.parametrize("seeds", [(0, 1, 2), (0, 1, 2, 3)], ids=["paired", "independent"])
+def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(
+    tmp_path: Path, seeds: tuple[int, ...]
+) -> None:
+    """One resample in 27 has nothing but the seed that failed, which is more than one end of the interval holds."""
+    for k, mine in ((1, (0, 1, 2)), (4, seeds)):
+        for seed in mine:
+            curve = [-5.0] * 8 if seed == 2 else [h / k + seed for h in RISING]
+            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k)
+    ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
+    (found,) = slowdowns(curve_, "sampled")
+    assert 0.0 < found.low.value <= found.factor.value <= found.high.value
+
+
 def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     early = [0.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     (found,) = slowdowns(curve_of(tmp_path, {1: RISING, 4: early}), "sampled")
