@@ -74,8 +74,7 @@ def gradient_by_rows(
 
     With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
     Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
-    arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the two sums are then 1/σ = 1e6 times too large
-    and their difference is rounding).
+    arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the difference of the two sums is then rounding).
 
     Also Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖², the share of the gradient's second moment that is left by
     b in place of m; 1 where no group has anything to say.

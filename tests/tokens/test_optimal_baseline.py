@@ -68,7 +68,7 @@ def test_the_optimal_baseline_takes_the_place_of_whatever_baseline_the_run_has(p
 
 
 def test_a_group_of_equal_rewards_adds_nothing_to_the_optimal_baselines_gradient(policy: Policies) -> None:
-    """Not even rounding: 1/σ is 1e6 there."""
+    """Not even rounding."""
     data = round_of(policy(prompts=GROUPS, completions=EACH))
     right, wrong = data.outcome.clone(), data.outcome.clone()
     for group in (0, GROUPS - 1):
