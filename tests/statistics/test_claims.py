@@ -191,6 +191,17 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
 
 
+def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_warning(tmp_path: Path) -> None:
+    """K = 8: phases of one step, of which the first 14 do not count."""
+    calm, falling, early = [0.9] * 40, [0.9] * 20 + [0.1] * 20, [0.9] * 10 + [0.1] * 30
+    for seed, (ess, reward) in enumerate([(early, calm), (falling, falling), (early, falling)]):
+        columns = {"steps": list(range(1, 41)), "ess_sequence": ess, "reward": reward}
+        run = write_run(tmp_path, "tis", seed, kind="language", phases=40, columns=columns)
+        assert warning.largest_lag(run) == 7
+    counts = warning.warned(_read(tmp_path))
+    assert (counts.fell, counts.before, counts.stood, counts.alarms) == (2, 0, 1, 0)
+
+
 def test_fishers_and_wilsons_numbers_are_the_published_ones() -> None:
     assert warning.fisher(3, 4, 1, 4) == pytest.approx(34 / 70)  # the lady tasting tea, two-sided
     assert warning.fisher(1, 10, 11, 14) == pytest.approx(0.002759, abs=1e-6)
