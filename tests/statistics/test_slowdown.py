@@ -71,6 +71,18 @@ def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(
     assert 0.0 < found.low.value <= found.factor.value <= found.high.value
 
 
+def test_nothing_is_said_beyond_what_the_runs_can_show(tmp_path: Path) -> None:
+    """One of three seeds is there at once, so that resamples of it have the stale runs 7.5 times as slow; the runs as
+    they are have room for 4 times."""
+    for seed in range(3):
+        fresh = [80.0] * 8 if seed == 2 else RISING
+        for k, curve in ((1, fresh), (4, [0.0] * 7 + [80.0])):
+            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=80.0)
+    ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
+    (found,) = slowdowns(curve_, "sampled")
+    assert found.factor == Factor(pytest.approx(3.75)) and found.high == Factor(4.0, never=True)
+
+
 def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     early = [0.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     (found,) = slowdowns(curve_of(tmp_path, {1: RISING, 4: early}), "sampled")
