@@ -285,6 +285,21 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
     ledger(record)
 
 
+def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
+    """One slot, rows of 100 s: the time of a row that was stopped once is that, the restart, and half a second for each
+    decision that it had; up to a second more for the decision that was under way, and another restart where the second
+    failure came before the cache was there."""
+    record = simulate(
+        Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=1.0, lost="continue",
+                 worker_mtbf=150.0, worker_restart=30.0, recompute_seconds=0.5, train_seconds=1.0, steps=200)
+    )  # fmt: skip
+    trained = record.fate == TRAINED
+    takes, parts = (record.made - record.began)[trained], np.bincount(record.stretch_row)[trained]
+    first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
+    late = (takes - 130.0 - 0.5 * first)[parts == 2]
+    assert (late >= 0.0).all() and (late < 1.0).sum() > 30 and not ((late >= 1.0) & (late < 30.0)).any()
+
+
 def test_a_gate_on_what_is_finished_holds_whatever_is_given_up_under_way() -> None:
     """What was stopped was not finished: it gives no place back. Groups that were dropped later are left out here."""
     asked = Pipeline(slots=64, group=4, unit="group", batch=16, cap=1.0, cap_counts="finished", blocking=False,
