@@ -71,17 +71,21 @@ CONTROL = """## On control: Hopper-v5
 
     make sweep SPEC=experiments/corrections_hopper.toml
 
-{runs} of 45 phases (92,160 steps), 2026-11-21; sampled returns of the final policy. VCPO, OTB and TBA need groups
-of completions, a distribution over all actions or a reference policy and are not defined here.
+{runs} of 45 phases (92,160 steps), {seeds}, 2026-11-21 and 23; sampled returns of the final policy. VCPO, OTB and TBA
+need groups of completions, a distribution over all actions or a reference policy and are not defined here.
 """
-CONTROL_SAID = """What it says: {told}. The order of the means is another one than on tokens: explicit weights
-without a trust region (TIS {return tis}, sequence IS {return seq_is}) move far from the data (TV {tv_data tis
-plain} and {tv_data seq_is plain}, against {tv_data ppo_clip plain} of PPO-clip, which ends at {return ppo_clip}).
-DPPO and the DeepSeek mask are PPO-clip here run by run ({same dppo} and {same deepseek_mask} pairs score the same
-to the last bit): at these settings their rules touch nothing that the clip does not. GSPO's published window (3e-4)
-is made for long completions and stops control altogether ({return gspo}). With 45 phases, two seeds and untuned
-defaults this says which methods *move* under lag; longer studies with five seeds are in [the
-gallery](gallery/vaco.md).
+CONTROL_SAID = """{lists}
+
+What it says: {told}. PPO-clip ends at {return ppo_clip}, without lag at {return ppo_clip[lag=fixed:0]}. Explicit
+weights without a trust region have the highest means under lag (TIS {return tis}, sequence IS {return seq_is}). They
+move far from the data (TV {tv_data tis plain} and {tv_data seq_is plain}, against {tv_data ppo_clip plain}), and their
+runs, like those without lag, spread too widely for five seeds to tell them from PPO-clip after Holm's correction. DPPO
+and the DeepSeek mask are PPO-clip here run by run ({same dppo} and {same deepseek_mask} pairs score the same to the
+last bit): at these settings their rules touch nothing that the clip does not. GSPO's published window (3e-4) is made
+for long completions and stops control altogether ({return gspo}).
+
+What it does not say: 45 phases are few, nothing is tuned, and only PPO-clip was run without lag. Longer studies, with
+every method at K = 1, are in [the gallery](gallery/vaco.md).
 """
 
 
@@ -151,8 +155,11 @@ def _table(results: Results, evidence: Evidence) -> str:
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
     lines = [head, ["---"] * len(head)]
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
-        runs, ends = results.grid.members(label, k), [f"{x:.{digits}f}" for x in scores[label].values()]
-        span = ", ".join(ends) if len(ends) <= LISTED else f"{min(ends)} to {max(ends)}"
+        runs, ends = results.grid.members(label, k), list(scores[label].values())
+        few = len(ends) <= LISTED
+        span = (", " if few else " to ").join(
+            f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends)))
+        )
         gap, name = _gap(apart.get(label), digits), parse_algorithm(label).name
         lines.append([
             f"[{display(label)}](methods/{name}.md)", f"{_mean(scores[label].values()):.{digits}f} ({span})", gap,

@@ -15,17 +15,15 @@ def test_the_committed_page_is_that_of_the_published_bundles() -> None:
     assert page == corrections(PUBLISHED), "run make docs"
 
 
-def test_each_method_has_its_row_with_both_of_its_runs() -> None:
+def test_each_method_has_its_row_with_its_runs_or_the_least_and_the_greatest() -> None:
     page = corrections(PUBLISHED)
     for name, digits in (("corrections_word_problems", 2), ("corrections_hopper", 0)):
         for label in load(PUBLISHED / name).grid.labels:
             kind = "deterministic" if digits else "sampled"
             runs = [run for run in load(PUBLISHED / name) if run.label == label]
-            ends = [
-                f"{run.record['scores'][kind]['mean']:.{digits}f}"
-                for run in sorted(runs, key=lambda r: r.seed)
-            ]
-            assert f"({', '.join(ends)}) |" in page, label
+            ends = [run.record["scores"][kind]["mean"] for run in sorted(runs, key=lambda r: r.seed)]
+            said = [f"{end:.{digits}f}" for end in (ends if len(ends) < 4 else (min(ends), max(ends)))]
+            assert f"({(', ' if len(ends) < 4 else ' to ').join(said)}) |" in page, label
     assert "{" not in page
 
 
