@@ -90,7 +90,7 @@ def gradient_by_rows(
     for group in data.group.unique():
         rows = (data.group == group).nonzero()[:, 0]
         norms = torch.zeros_like(sigma[rows])
-        shared = mean[rows[0]]  # rloo has another one for each row; the sum under b is the same with any that all have
+        shared = mean[rows[0]]  # rloo has one for each row; under b the sum is the same with any of them
         in_total = (data.outcome[rows] - shared) / sigma[rows]
         for i, row in enumerate(rows):
             one, width = batch.rows(row[None]), int(data.mask[row].sum())

@@ -191,7 +191,9 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
 
 
-def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_warning(tmp_path: Path) -> None:
+def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_warning(
+    tmp_path: Path,
+) -> None:
     """K = 8: phases of one step, of which the first 14 do not count."""
     calm, falling, early = [0.9] * 40, [0.9] * 20 + [0.1] * 20, [0.9] * 10 + [0.1] * 30
     for seed, (ess, reward) in enumerate([(early, calm), (falling, falling), (early, falling)]):

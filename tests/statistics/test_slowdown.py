@@ -65,7 +65,9 @@ def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(
     for k, mine in ((1, (0, 1, 2)), (4, seeds)):
         for seed in mine:
             curve = [-5.0] * 8 if seed == 2 else [h / k + seed for h in RISING]
-            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k)
+            write_run(
+                tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k
+            )
     ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
     (found,) = slowdowns(curve_, "sampled")
     assert 0.0 < found.low.value <= found.factor.value <= found.high.value
