@@ -285,6 +285,30 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
     ledger(record)
 
 
+def test_what_is_made_as_a_step_ends_waits_for_no_version() -> None:
+    """Rows and steps of 10 s: row n is there as step n begins, and the version before is made by then."""
+    found = row_lags(
+        simulate(
+            Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=0.1, blocking=False,
+                     train_seconds=10.0, steps=20)
+        )
+    )  # fmt: skip
+    assert (found["in_queue"] == 0).all() and (found["before_queue"] == 1).all()
+
+
+def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
+    """Whatever the trainer makes while they do."""
+    record = simulate(
+        Pipeline(slots=64, group=1, batch=16, lengths="lognormal[mean=1000,cv=2]", in_flight="drain", blocking=False,
+                 train_seconds=1.0, steps=60)
+    )  # fmt: skip
+    version = starts(record)
+    sent = np.flatnonzero(np.diff(version, prepend=0))
+    assert np.diff(version[sent]).max() > 1
+    there = np.searchsorted(record.step_ended, record.began[sent], side="right")
+    np.testing.assert_array_equal(version[sent], there)
+
+
 def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     """One slot, rows of 100 s: the time of a row that was stopped once is that, the restart, and half a second for each
     decision that it had; up to a second more for the decision that was under way, and another restart where the second
