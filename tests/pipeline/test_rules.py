@@ -309,6 +309,20 @@ def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
     np.testing.assert_array_equal(version[sent], there)
 
 
+def test_a_row_that_is_made_again_has_no_weights_of_its_first_time() -> None:
+    """It begins with those of the day, and takes newer ones only."""
+    record = simulate(
+        Pipeline(slots=16, workers=4, group=1, batch=4, lengths="constant:1000", token_seconds=0.1, train_seconds=5.0,
+                 in_flight="switch", blocking=False, worker_mtbf=150.0, worker_restart=20.0, steps=100)
+    )  # fmt: skip
+    assert record.lost > 1000
+    along = record.stretch_row[1:] == record.stretch_row[:-1]
+    assert (np.diff(record.stretch_version)[along] > 0).all()
+    made = ~np.isnan(record.made)
+    known = np.searchsorted(record.step_ended, record.began, side="right")
+    np.testing.assert_array_equal(starts(record)[made], known[made])
+
+
 def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     """One slot, rows of 100 s: the time of a row that was stopped once is that, the restart, and half a second for each
     decision that it had; up to a second more for the decision that was under way, and another restart where the second
