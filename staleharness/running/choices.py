@@ -74,12 +74,7 @@ def methods(question: Question, settings: Iterable[str]) -> list[Method]:
 
 def is_core(cls: type[Algorithm]) -> bool:
     """Whether a sweep that names no method runs it: some of those that come with the package, and no plugin beside."""
-    return cls.core and comes_with_the_package(cls)
-
-
-def comes_with_the_package(cls: type[Algorithm]) -> bool:
-    """Whether a method has its place in the built-in folder: a file put beside the others has none."""
-    return is_builtin(cls, "algorithms") and place_of(cls).family != OTHER
+    return cls.core and is_builtin(cls, "algorithms") and place_of(cls).family != OTHER
 
 
 def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:

@@ -16,10 +16,9 @@ from ..errors import UserError
 from ..lag import file_hash, identity, read_lag
 from ..spec import RunSpec
 from ..store.study import Question
-from .choices import Environment, Method, comes_with_the_package, environments, methods
+from .choices import Environment, Method, environments, methods
 from .devices import check_device
 from .names import folder_name, hyper, label, no_duplicates, title
-from .rehearsal import rehearse
 
 MOST_RUNS = 100_000  # of one grid
 MOST_VERSIONS = 1_000_000  # in the buffer: more phases than any run has
@@ -138,8 +137,6 @@ def _planned(
     plain = family.settings.from_dict(content, "SET")
     spec = family.settings.from_dict({**content, **method.settings}, "ALGO")
     check(algorithm, spec, family.provides)
-    if not comes_with_the_package(type(algorithm)):
-        rehearse(algorithm, env.id, family.provides)
     family.check(spec)
     spec = family.identified(spec)
     run_id = spec.run_id(*hashes.of(type(algorithm)), *hashes.of(family), *hashes.of(spec.lag))
