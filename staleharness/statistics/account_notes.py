@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..base.text import number
+from ..base.text import number, plural
 from ..store.cells import Grid
 from ..store.stored_run import StoredRun
 from .scores import final_score
@@ -20,7 +20,7 @@ Lags = dict[int, int]  # lag in phases -> how many
 
 
 def on_lag(runs: Sequence[StoredRun]) -> list[str]:
-    """Where a lag model kept less than it promises, and where the cap on the lag never came to bear."""
+    """Where a lag model kept less than it promises, and where no data were as old as it allows."""
     short, unreached, apart = [], [], []
     groups: dict[tuple[int, str], list[StoredRun]] = {}
     for run in runs:
@@ -38,7 +38,7 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
             )
         if largest < said["cap"]:
             unreached.append(
-                f"{place}: the cap of {said['cap']} was never reached: the largest lag was {largest}"
+                f"{place}: data may be {plural(said['cap'], 'phase')} old, and the oldest trained on were {largest}"
             )
         if abs(mean - realised) > 0.005:
             apart.append(f"{place}: {number(realised)} as made, {number(mean)} as trained on")
