@@ -158,6 +158,13 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
         raise UserError(f"{algorithm.name}: proximal={algorithm.proximal!r} is not one of {', '.join(known)}")
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
+    normalises = spec.normalise_advantage and algorithm.normalise_advantage
+    for name, given in (("entropy_coef", spec.entropy_coef > 0), ("normalise_advantage", normalises)):
+        if given and algorithm.optimal_baseline:
+            raise UserError(
+                f"{algorithm.name} has a baseline of its own and takes its gradient completion by completion, without "
+                f"{name}={getattr(spec, name)}; leave it out"
+            )
     why = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
     if takes_rows(algorithm) and (too_few := spec.too_few_rows()) is not None:
         raise UserError(f"{algorithm.name} {why}, so its minibatches are whole rows: {too_few}")

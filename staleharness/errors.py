@@ -54,6 +54,8 @@ ELSEWHERE = {
     "norm_adv": "normalise_advantage",
     "normalize_advantage": "normalise_advantage",
     "total_timesteps": "steps",
+    "k": "capacity",  # as the command line says, and Python
+    "n": "forward",
     "clip_range": "clip",
     "clip_coef": "clip",
     "epsilon": "clip",
@@ -70,6 +72,9 @@ def nearest(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
     here = ELSEWHERE.get(name.lower(), "")
     if here in by_lower:
         return f"did you mean {here!r}?"
+    begun = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]
+    if begun:
+        return f"did you mean {' or '.join(map(repr, begun[:3]))}?"
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"

@@ -45,7 +45,8 @@ def aggregation_weights(mask: Tensor, how: Aggregation, length: int) -> Tensor:
 def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Tensor]:
     """(baseline, scale) [B] of a row's reward: the group-relative advantage is (R − baseline)/scale.
 
-    `grpo`     mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300)
+    `grpo`     mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300); where all
+               rewards are equal the scale is 1, or what a discount leaves of them would count a millionfold
     `dr_grpo`  mean and 1 (Liu et al. 2025, arXiv:2503.20783)
     `rloo`     mean of the others and 1 (Ahmadian et al. 2024, arXiv:2402.14740)
     `none`     0 and 1
@@ -61,7 +62,7 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
     if how == "dr_grpo":
         return mean, ones
     variance = (same * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
-    return mean, variance.sqrt() + 1e-6
+    return mean, (variance.sqrt() + 1e-6).masked_fill(variance == 0, 1.0)
 
 
 # --- ratios and divergences -------------------------------------------------------------------------------

@@ -246,6 +246,11 @@ def test_the_ess_rule_looks_at_untruncated_weights() -> None:
     assert step_factor(halves, "ess") == pytest.approx(math.sqrt(0.5), rel=1e-5)
 
 
+def test_the_ess_rule_weighs_against_the_policy_that_acted() -> None:
+    d = decisions([[1.0], [3.0]], 1.0)
+    assert step_factor(replace(d, proximal_logp=d.target_logp), "ess") == pytest.approx(math.sqrt(0.8))
+
+
 def test_on_fresh_data_and_where_all_weights_are_equal_the_ess_rule_changes_nothing() -> None:
     assert step_factor(decisions([[1.0] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)
     assert step_factor(decisions([[1.1] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)

@@ -179,6 +179,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     ):
         return dict(value)
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
+    if origin is typing.get_origin(Mapping[str, Any]):
+        name = "table, name = value"
     raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
 
 

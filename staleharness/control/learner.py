@@ -13,7 +13,7 @@ from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.ages import Rows
-from ..simulator.learning import Gradient, Learner, normalised
+from ..simulator.learning import Gradient, Learner, loss_of, normalised
 from .critic import value_loss
 from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, Pull
@@ -118,7 +118,7 @@ class ControlLearner(Learner[ControlData, Part]):
             for opened in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
                 opened.requires_grad_()
             decisions = self._decisions(part, now, advantage, mask)
-            answer = self.algorithm.policy_loss(decisions)
+            answer = loss_of(self.algorithm, decisions)
             if answer.loss.requires_grad:
                 torch.autograd.backward(answer.loss, mask / mask.numel())
         start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()

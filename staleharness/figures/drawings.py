@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     """Raise `UserError` where no figure or table has this name, or it lacks or does not take an option."""
     if name not in FIGURES and name not in SHEETS:
-        raise UserError(f"{where}: draw={name!r} is unknown; {nearest(name, [*FIGURES, *SHEETS])}")
+        raise UserError(
+            f"{where}: no figure or table is called {name!r}; {nearest(name, [*FIGURES, *SHEETS])}"
+        )
     parameters = inspect.signature(FIGURES[name].draw if name in FIGURES else SHEETS[name].write).parameters
     known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key in options:

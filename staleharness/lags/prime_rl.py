@@ -35,6 +35,6 @@ class PrimeRL(PipelineLag):
         self.require("max_off_policy_steps", self.max_off_policy_steps >= 0, "0 or above")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        gate = {"cap": float(self.target_lag), "cap_counts": "finished", "in_flight": "switch"}
-        withheld = {"cap_counts": "begun"} if self.on_stale == "withhold" else {}
-        return gate | stale_rules(self.max_off_policy_steps, self.on_stale, stop=True) | withheld
+        counts = "begun" if self.on_stale == "withhold" else "finished"
+        gate = {"cap": float(self.target_lag), "cap_counts": counts, "in_flight": "switch"}
+        return gate | stale_rules(self.max_off_policy_steps, self.on_stale, stop=True)

@@ -63,7 +63,7 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
     if asked is None:
         name, system = lag_column(held, f"LOG={path.name}")
         counts = "count" if name == "lag" and "count" in held else None
-        note = f"known as {system.name}'s" + ("" if system.certain else ", a name that is not certain")
+        note = f"read as that of {system.name}" + ("" if system.certain else ", a name that is not certain")
         note += f": means over {system.what}, in {system.unit.replace('_', ' ')}"
         found = system.unit if unit is None else unit
     else:

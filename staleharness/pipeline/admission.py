@@ -30,10 +30,10 @@ class Admission:
         self.begun += 1
         return True
 
-    def give_back(self) -> None:
-        """A group was dropped, which was finished."""
+    def give_back(self, finished: bool) -> None:
+        """A group was dropped, finished or under way."""
         self.begun -= 1
-        self.finished -= 1
+        self.finished -= finished
 
     def forget(self, trained: int) -> None:
         """A restart that remembers the groups `trained` and none that is under way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 
 from ..errors import UserError
 from .admission import Admission
@@ -182,7 +182,7 @@ class _Simulation:
         """A group is dropped. Raises `Starved` where nothing but this happens any more."""
         self.log.fate[group] = FATES.index(fate)
         self.log.left[group] = len(self.log.step_began)
-        self.admission.give_back()
+        self.admission.give_back(finished=isnan(self.log.stopped[group]))
         self.dropped += 1
         if fate == "dropped_full":
             return

@@ -18,7 +18,13 @@ def largest_lag(run: StoredRun) -> int:
     return max((int(lag) for lag, count in run.record["lag_histogram"].items() if count), default=0)
 
 
-def falls(run: StoredRun, metric: str, share: float, after: int, window: int) -> tuple[float, float]:
+def after(run: StoredRun, phases: int) -> float:
+    """Steps that a run has made by the end of so many phases."""
+    at = run.column("steps")
+    return math.inf if at is None or len(at) < phases else float(at[phases - 1])
+
+
+def falls(run: StoredRun, metric: str, share: float, after: float, window: int) -> tuple[float, float]:
     """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
     at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
     if at is None or column is None or reward is None:

@@ -33,6 +33,9 @@ from .records import (
 )
 
 Check = Callable[[Algorithm], None]
+NO_POLICY_GRADIENT = (
+    "a method that is no policy gradient on fresh data, on purpose, says policy_gradient = False"
+)
 
 
 def variants(cls: type[Algorithm]) -> list[Algorithm]:
@@ -118,10 +121,11 @@ def pulls_on_the_policy(algorithm: Algorithm) -> None:
 
 
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
-    """At w = 1, lag 0 each decision pulls with its advantage, unless told otherwise."""
+    """At w = 1, lag 0 each decision pulls with its advantage, unless the class says `policy_gradient = False`."""
     if algorithm.policy_gradient:
         d = examples_for(algorithm, on_policy=True)
-        torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)
+        pulls, expected = gradient_coefficients(algorithm, d), d.advantage * d.mask
+        torch.testing.assert_close(pulls, expected, msg=lambda text: f"{text}\n{NO_POLICY_GRADIENT}")
 
 
 def survives_extreme_ratios(algorithm: Algorithm) -> None:

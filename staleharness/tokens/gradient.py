@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm
-from ..simulator.learning import Gradient
+from ..simulator.learning import Gradient, loss_of
 from .minibatch import Minibatch, pieces
 from .policy import Entropy, TokenPolicy
 from .spec import TokenSpec
@@ -42,7 +42,7 @@ def gradient(
     fixed = None if algorithm.realign_every == "step" else batch.aligned_logp
     advantage = group_relative_advantage(spec, algorithm, batch, now if fixed is None else fixed)
     decisions = batch.decisions(target_logp, advantage, norms)
-    answer = algorithm.policy_loss(decisions)
+    answer = loss_of(algorithm, decisions)
     loss = (batch.weights * answer.loss).sum()
     if loss.requires_grad:
         loss.backward()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
-from ..simulator.learning import Gradient
+from ..simulator.learning import Gradient, loss_of
 from .minibatch import Minibatch
 from .policy import TokenPolicy
 from .spec import TokenSpec
@@ -74,8 +74,7 @@ def gradient_by_rows(
 
     With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
     Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
-    arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the two sums are then 1/σ = 1e6 times too large
-    and their difference is rounding).
+    arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the difference of the two sums is then rounding).
 
     Also Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖², the share of the gradient's second moment that is left by
     b in place of m; 1 where no group has anything to say.
@@ -91,6 +90,8 @@ def gradient_by_rows(
     for group in data.group.unique():
         rows = (data.group == group).nonzero()[:, 0]
         norms = torch.zeros_like(sigma[rows])
+        shared = mean[rows[0]]  # rloo has one for each row; under b the sum is the same with any of them
+        in_total = (data.outcome[rows] - shared) / sigma[rows]
         for i, row in enumerate(rows):
             one, width = batch.rows(row[None]), int(data.mask[row].sum())
             token, valid = one.data.token[:, :width], one.data.mask[:, :width]
@@ -100,9 +101,9 @@ def gradient_by_rows(
             leaf[:, :width] = scored.logp.detach()
             logp[row], entropy[row, :width] = leaf[0], scored.entropy[0].detach()
             leaf.requires_grad_()
-            (one.weights * algorithm.policy_loss(one.decisions(leaf, one.mask)).loss).sum().backward()
+            (one.weights * loss_of(algorithm, one.decisions(leaf, one.mask)).loss).sum().backward()
             assert leaf.grad is not None
-            sums.next_row(float(centred[row]), float(1.0 / sigma[row]))
+            sums.next_row(float(in_total[i]), float(1.0 / sigma[row]))
             with sums.taking():
                 torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
             pull[row] = leaf.grad[0]
@@ -110,7 +111,7 @@ def gradient_by_rows(
             norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
         baseline[rows] = algorithm.row_baseline(together.decisions(logp[rows], together.mask), norms)
-        sums.end_group(float(mean[rows[0]] - baseline[rows[0]]))
+        sums.end_group(float(shared - baseline[rows[0]]))
     for p, total in zip(parameters, sums.total, strict=True):
         p.grad = total
     advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
@@ -118,7 +119,7 @@ def gradient_by_rows(
     of_mean = (squared * centred.square()).sum()
     of_own = (squared * ((data.outcome - baseline) / sigma).square()).sum()
     ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
-    answer = algorithm.policy_loss(decisions)
+    answer = loss_of(algorithm, decisions)
     timer("train", begin)
     log = of_step(decisions, answer, pull * advantage, entropy, weights, algorithm.proximal)
     return Gradient(decisions, answer, pull * advantage, log | {"second_moment_ratio": ratio})

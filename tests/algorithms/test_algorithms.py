@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,6 +91,17 @@ def test_a_method_that_needs_what_a_task_has_not_is_refused_in_one_line() -> Non
     check(Needy(), spec, everything)
     with pytest.raises(UserError, match="and a reference policy, which Hopper-v5 does not have"):
         check(Needy(), spec)
+
+
+@pytest.mark.parametrize("setting", [{"entropy_coef": 0.01}, {"normalise_advantage": True}], ids=str)
+def test_what_a_gradient_by_completions_leaves_out_is_refused(setting: dict[str, Any]) -> None:
+    own, groups = ALGORITHMS["vcpo"], frozenset({"groups"})
+    plain = RunSpec(env="word-problems", algorithm="vcpo", normalise_advantage=False)
+    check(own(), plain, groups)
+    asked = replace(plain, **setting)
+    check(own.from_options({"baseline": "group"}), asked, groups)
+    with pytest.raises(UserError, match=f"vcpo has a baseline of its own .* without {next(iter(setting))}="):
+        check(own(), asked, groups)
 
 
 def test_an_anchor_recomputed_before_the_only_step_of_a_phase_is_said_to_be_idle() -> None:

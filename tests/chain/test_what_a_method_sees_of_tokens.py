@@ -85,7 +85,8 @@ def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen)
     run(witness, baseline="grpo", discount=0.9, gae_lambda=0.8)
     for d, t in zip(witness.asked, witness.shown, strict=True):
         assert d.outcome is not None and t.gae_lambda == 0.8
-        sigma = d.outcome.std() + 1e-6
+        spread = d.outcome.std()
+        sigma = spread + 1e-6 if spread > 0 else torch.ones(())
         value = (d.outcome.mean() / sigma).expand(BATCH, H)
         torch.testing.assert_close(t.reward[:, -1], d.outcome / sigma)
         torch.testing.assert_close(t.value, value)

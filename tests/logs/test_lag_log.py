@@ -55,7 +55,7 @@ def scalar(tag: str, number: float, tensor: bool = False) -> bytes:
         ("batch/off_policy_level/mean", "versions", "prime-rl"),
         ("train/avg_trajectory_age", "versions", "NeMo-RL"),
         ("Qwen run - 3 - off_policy_level/all/mean", "versions", "prime-rl"),
-        ("actor/trajectory_staleness/mean", "versions", "verl's, a name that is not certain"),
+        ("actor/trajectory_staleness/mean", "versions", "verl, a name that is not certain"),
         ("lag_mean", "versions", "staleharness"),
     ],
 )

@@ -285,6 +285,71 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
     ledger(record)
 
 
+def test_what_is_made_as_a_step_ends_waits_for_no_version() -> None:
+    """Rows and steps of 10 s: row n is there as step n begins, and the version before is made by then."""
+    found = row_lags(
+        simulate(
+            Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=0.1, blocking=False,
+                     train_seconds=10.0, steps=20)
+        )
+    )  # fmt: skip
+    assert (found["in_queue"] == 0).all() and (found["before_queue"] == 1).all()
+
+
+def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
+    """Whatever the trainer makes while they do."""
+    record = simulate(
+        Pipeline(slots=64, group=1, batch=16, lengths="lognormal[mean=1000,cv=2]", in_flight="drain", blocking=False,
+                 train_seconds=1.0, steps=60)
+    )  # fmt: skip
+    version = starts(record)
+    sent = np.flatnonzero(np.diff(version, prepend=0))
+    assert np.diff(version[sent]).max() > 1
+    there = np.searchsorted(record.step_ended, record.began[sent], side="right")
+    np.testing.assert_array_equal(version[sent], there)
+
+
+def test_a_row_that_is_made_again_has_no_weights_of_its_first_time() -> None:
+    """It begins with those of the day, and takes newer ones only."""
+    record = simulate(
+        Pipeline(slots=16, workers=4, group=1, batch=4, lengths="constant:1000", token_seconds=0.1, train_seconds=5.0,
+                 in_flight="switch", blocking=False, worker_mtbf=150.0, worker_restart=20.0, steps=100)
+    )  # fmt: skip
+    assert record.lost > 1000
+    along = record.stretch_row[1:] == record.stretch_row[:-1]
+    assert (np.diff(record.stretch_version)[along] > 0).all()
+    made = ~np.isnan(record.made)
+    known = np.searchsorted(record.step_ended, record.began, side="right")
+    np.testing.assert_array_equal(starts(record)[made], known[made])
+
+
+def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
+    """One slot, rows of 100 s: the time of a row that was stopped once is that, the restart, and half a second for each
+    decision that it had; up to a second more for the decision that was under way, and another restart where the second
+    failure came before the cache was there."""
+    record = simulate(
+        Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=1.0, lost="continue",
+                 worker_mtbf=150.0, worker_restart=30.0, recompute_seconds=0.5, train_seconds=1.0, steps=200)
+    )  # fmt: skip
+    trained = record.fate == TRAINED
+    takes, parts = (record.made - record.began)[trained], np.bincount(record.stretch_row)[trained]
+    first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
+    late = (takes - 130.0 - 0.5 * first)[parts == 2]
+    assert (late >= 0.0).all() and (late < 1.0).sum() > 30 and not ((late >= 1.0) & (late < 30.0)).any()
+
+
+def test_a_gate_on_what_is_finished_holds_whatever_is_given_up_under_way() -> None:
+    """What was stopped was not finished: it gives no place back. Groups that were dropped later are left out here."""
+    asked = Pipeline(slots=64, group=4, unit="group", batch=16, cap=1.0, cap_counts="finished", blocking=False,
+                     max_lag=1, stop=True, lengths="lognormal[mean=1000,cv=2]", train_seconds=10, steps=80)  # fmt: skip
+    record = simulate(asked)
+    assert (~np.isnan(record.stopped)).sum() > 400
+    groups = len(record.slot) // 4
+    made, kept = record.made[: 4 * groups].reshape(-1, 4).max(1), record.step[: 4 * groups : 4] >= 0
+    before = np.searchsorted(np.sort(made[kept]), record.began[: 4 * groups : 4])
+    assert (before < (starts(record)[: 4 * groups : 4] + 2) * asked.groups).all()
+
+
 def test_stopping_needs_a_bound_and_a_rule_that_drops() -> None:
     for changes in ({}, {"max_lag": 2, "stale": "mask"}):
         with pytest.raises(UserError, match="stop=true needs a max_lag, and stale=drop or recycle"):

@@ -179,7 +179,8 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
         [(early, falling), (early, falling), (falling, early), (early, calm), (calm, calm)]
     ):
         columns = {"ess_sequence": ess, "reward": reward}
-        write_run(tmp_path, "tis", seed, env="word-problems", kind="language", phases=30, columns=columns)
+        of = {"env": "word-problems", "kind": "language", "capacity": 2}
+        write_run(tmp_path, "tis", seed, phases=30, columns=columns, **of)
     fresh = {"ess_sequence": early, "reward": falling}
     run = write_run(
         tmp_path, "tis", 9, env="word-problems", kind="language", capacity=1, phases=30, columns=fresh
@@ -189,6 +190,20 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     assert (counts.fell, counts.before, counts.stood, counts.alarms) == (3, 2, 2, 1)
     assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
     assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_warning(
+    tmp_path: Path, each: int
+) -> None:
+    """K = 8: phases of one step or of three, of which the first 14 do not count."""
+    calm, falling, early = [0.9] * 40, [0.9] * 20 + [0.1] * 20, [0.9] * 10 + [0.1] * 30
+    for seed, (ess, reward) in enumerate([(early, calm), (falling, falling), (early, falling)]):
+        columns = {"steps": list(range(each, 40 * each + 1, each)), "ess_sequence": ess, "reward": reward}
+        run = write_run(tmp_path, "tis", seed, kind="language", phases=40, columns=columns)
+        assert warning.largest_lag(run) == 7
+    counts = warning.warned(_read(tmp_path))
+    assert (counts.fell, counts.before, counts.stood, counts.alarms) == (2, 0, 1, 0)
 
 
 def test_fishers_and_wilsons_numbers_are_the_published_ones() -> None:

@@ -33,9 +33,11 @@ def test_the_spread_is_pooled_within_settings() -> None:
     assert spread([np.array([1.0, 3.0]), np.array([10.0, 10.0, 13.0])]) == pytest.approx(np.sqrt((2 + 6) / 3))
 
 
-def test_simulated_tests_have_the_power_of_the_formula() -> None:
+@pytest.mark.parametrize("settings, runs", [(2, 400), (300, 3)], ids=["many seeds", "few seeds"])
+def test_simulated_tests_have_the_power_of_the_formula(settings: int, runs: int) -> None:
+    """Of few seeds, too, whose deviations from their own mean are too small."""
     rng = np.random.default_rng(0)
-    columns = [rng.standard_normal(400) * 3 + level for level in (5, 50)]
+    columns = [rng.standard_normal(runs) * 3 + 5 * level for level in range(settings)]
     effect = 0.9
     n = seeds_needed(effect)
     assert n is not None

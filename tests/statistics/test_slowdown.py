@@ -57,6 +57,34 @@ def test_half_the_speed_is_a_slowdown_of_two(tmp_path: Path) -> None:
     assert never.to_json()["factor"] == {"factor": 2.0, "kind": "at least"}
 
 
+@pytest.mark.parametrize("seeds", [(0, 1, 2), (0, 1, 2, 3)], ids=["paired", "independent"])
+def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(
+    tmp_path: Path, seeds: tuple[int, ...]
+) -> None:
+    """One resample in 27 has nothing but the seed that failed, which is more than one end of the interval holds."""
+    for k, mine in ((1, (0, 1, 2)), (4, seeds)):
+        for seed in mine:
+            curve = [-5.0] * 8 if seed == 2 else [h / k + seed for h in RISING]
+            write_run(
+                tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k
+            )
+    ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
+    (found,) = slowdowns(curve_, "sampled")
+    assert 0.0 < found.low.value <= found.factor.value <= found.high.value
+
+
+def test_nothing_is_said_beyond_what_the_runs_can_show(tmp_path: Path) -> None:
+    """One of three seeds is there at once, so that resamples of it have the stale runs 7.5 times as slow; the runs as
+    they are have room for 4 times."""
+    for seed in range(3):
+        fresh = [80.0] * 8 if seed == 2 else RISING
+        for k, curve in ((1, fresh), (4, [0.0] * 7 + [80.0])):
+            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=80.0)
+    ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
+    (found,) = slowdowns(curve_, "sampled")
+    assert found.factor == Factor(pytest.approx(3.75)) and found.high == Factor(4.0, never=True)
+
+
 def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     early = [0.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     (found,) = slowdowns(curve_of(tmp_path, {1: RISING, 4: early}), "sampled")

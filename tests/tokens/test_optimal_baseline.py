@@ -58,8 +58,17 @@ def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
     assert not close(found, plain)
 
 
+def test_the_optimal_baseline_takes_the_place_of_whatever_baseline_the_run_has(policy: Policies) -> None:
+    """Those of one scale: only the scale is left of them."""
+    mean, others, nothing = (
+        gradients(policy, algorithm="vcpo", baseline=name) for name in ("dr_grpo", "rloo", "none")
+    )
+    assert close(others, mean) and close(nothing, mean)
+    assert max(float(x.abs().max()) for x in mean) > 1e-3
+
+
 def test_a_group_of_equal_rewards_adds_nothing_to_the_optimal_baselines_gradient(policy: Policies) -> None:
-    """Not even rounding: 1/σ is 1e6 there."""
+    """Not even rounding."""
     data = round_of(policy(prompts=GROUPS, completions=EACH))
     right, wrong = data.outcome.clone(), data.outcome.clone()
     for group in (0, GROUPS - 1):

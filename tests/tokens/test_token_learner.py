@@ -235,6 +235,18 @@ def test_group_baselines_by_hand() -> None:
     assert advantage("none") == pytest.approx([1, 0, 0, 1, 1])
 
 
+@pytest.mark.parametrize("baseline", ["grpo", "dr_grpo"])
+def test_a_discount_makes_nothing_large_of_a_group_that_agrees(policy: Policies, baseline: str) -> None:
+    """Its deviation is 0, and a discounted reward is not its mean."""
+    made = learner(policy, baseline=baseline, discount=0.9)
+    data = replace(round_of(made.policy), outcome=torch.ones(GROUPS * EACH))
+    made.begin(data, PHASE)
+    (part,) = made.minibatches(0)
+    found = group_relative_advantage(made.spec, made.algorithm, part, data.behaviour_logp)
+    to_come = data.mask.flip(1).cumsum(1).flip(1) - 1.0
+    assert torch.allclose(found, (0.9**to_come - 1.0) * data.mask, atol=1e-6)
+
+
 def test_a_learner_goes_on_from_its_state_as_if_nothing_had_happened(policy: Policies) -> None:
     settings = {"algorithm": "decoupled_ppo", "hyper": {"proximal": "ewma"}}
     straight, stopped = learner(policy, **settings), learner(policy, **settings)

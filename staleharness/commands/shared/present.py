@@ -64,6 +64,8 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
         print(json.dumps({"runs": runs, **held, "report": str(page) if page else None}, sort_keys=True))
     if outcome.interrupted:
         return 130
+    if {failure["class"] for failure in failures} == {UserError.__name__}:
+        return 2  # what was asked for was a mistake that no plan can see
     return 1 if len(stored) < len(planned.runs) else 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..falls import SHARE, WINDOW, falls, largest_lag
+from ..falls import SHARE, WINDOW, after, falls, largest_lag
 from .contrast import Contrast
 
 METRIC = "ess_sequence"
@@ -61,7 +61,7 @@ def warned(runs: Iterable[StoredRun]) -> Warned:
         lag = largest_lag(run)
         if lag == 0:
             continue
-        warning, fall = falls(run, METRIC, SHARE, 2 * lag, WINDOW)
+        warning, fall = falls(run, METRIC, SHARE, after(run, 2 * lag), WINDOW)
         if math.isnan(fall):
             stood, alarms = stood + 1, alarms + (not math.isnan(warning))
         else:

@@ -1,0 +1,151 @@
+"""What a plugin takes for granted or answers wrongly is said in one line, at its first gradient step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from known_plugins import known
+
+from staleharness.algorithm import Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.errors import UserError
+from staleharness.simulator.learning import loss_of
+from staleharness.testing import example_decisions
+
+Call = Callable[..., tuple[Any, str, str]]
+
+PLUGIN = '''
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+
+@ALGORITHMS.register("{name}")
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    """A method of one's own."""
+    needs = frozenset({needs})
+    def policy_loss(self, d):
+        plain = -d.target_logp * d.advantage
+        return {answer}
+'''
+TINY = ["--seeds", "1", "--steps", "2", "--k", "2", "--set", "batch=8,horizon=8,evaluations=1"]
+SHORT = {
+    "Pendulum": [
+        "--seeds",
+        "1",
+        "--k",
+        "2",
+        "--steps",
+        "128",
+        "--set",
+        "num_envs=4,num_steps=16,epochs=1,minibatches=2,evaluations=1",
+    ],
+}
+PLAIN = "PolicyLoss(plain)"
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No plugin of a test outlives it."""
+    with known():
+        yield
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Callable[..., list[str]]:
+    def words(name: str, answer: str, env: str, *more: str, needs: Any = ()) -> list[str]:
+        path = tmp_path / f"{name}.py"
+        path.write_text(PLUGIN.format(name=name, answer=answer, needs=needs))
+        return ["--env", env, "--algo", name, "--plugin", str(path), *more]
+
+    return words
+
+
+UNDECLARED = {
+    "kl": ('PolicyLoss(plain + d.analytic_kl("behaviour"))', "bit-chain", "analytic_kl", "closed_form"),
+    "norm": ("PolicyLoss(plain * d.logit_norm)", "bit-chain", "logit_norm", "logit_norm"),
+    "start": ("PolicyLoss(plain - d.reference_logp)", "bit-chain", "reference_logp", "reference"),
+    "prompt": ("PolicyLoss(plain + d.group.float()[:, None])", "Pendulum", "group", "groups"),
+}
+
+
+@pytest.mark.parametrize("name", UNDECLARED)
+def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked: Any, call: Call) -> None:
+    answer, env, field, need = UNDECLARED[name]
+    code, _, errors = call("sweep", *asked(name, answer, env, *SHORT.get(env, TINY)))
+    assert code == 2
+    for part in (
+        f"UserError: {name}: ",
+        f"decisions.{field}, which is None",
+        f"needs = frozenset({{'{need}'}})",
+    ):
+        assert part in errors
+
+
+@pytest.mark.parametrize(
+    ("answer", "env"),
+    [
+        ('PolicyLoss(plain if d.analytic_kl is None else plain + d.analytic_kl("behaviour"))', "bit-chain"),
+        ('PolicyLoss(plain + d.analytic_kl("behaviour"))', "Pendulum"),
+        ("PolicyLoss(plain + d.group.float()[:, None])", "bit-chain"),
+    ],
+)
+def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, asked: Any, call: Call) -> None:
+    code, _, errors = call("sweep", *asked("careful", answer, env, *SHORT.get(env, TINY)))
+    assert code == 0, errors
+
+
+def test_another_mistake_of_a_plugin_stays_what_it_is(asked: Any, call: Call) -> None:
+    code, _, errors = call("sweep", *asked("slip", "PolicyLoss(plain + d.lags)", "bit-chain", *TINY))
+    assert code == 1 and "AttributeError: 'Decisions' object has no attribute 'lags'" in errors
+
+
+def test_what_is_declared_is_given(asked: Any, call: Call) -> None:
+    words = asked("declared", "PolicyLoss(plain * d.logit_norm)", "bit-chain", *TINY, needs=["logit_norm"])
+    code, _, errors = call("sweep", *words)
+    assert code == 0, errors
+
+
+ANSWERS = {
+    "mean": ("PolicyLoss(plain.mean())", "the loss that policy_loss returns is of shape []"),
+    "sums": ("PolicyLoss(plain.sum(1))", "of shape [8]; give a tensor with a number of each decision"),
+    "noted": ("PolicyLoss(plain, {'x': 1.0})", "the x that policy_loss returns is a float"),
+    "bare": ("plain", "policy_loss returns a Tensor, not a PolicyLoss"),
+    "detached": ("PolicyLoss(plain.detach())", "its loss does not depend on the policy"),
+}
+
+
+def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Call, tmp_path: Path) -> None:
+    """Rows are as many as decisions in a row here, so that a loss of each row would be spread over decisions."""
+    for name, (answer, said) in ANSWERS.items():
+        code, out, errors = call("sweep", "--json", *asked(name, answer, "bit-chain", *TINY))
+        assert code == 2 and f"UserError: {name}: " in errors and said in errors, errors
+        assert len(json.loads(out.splitlines()[-1])["runs"]["failed"]) == 1
+    code, _, errors = call("sweep", *asked("sound", PLAIN, "bit-chain", *TINY))
+    assert code == 0, errors
+
+
+class Answering(Algorithm):
+    """Answers what it is told to, and has a name."""
+
+    name = "answering"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-d.target_logp * d.advantage, {"share": torch.tensor(0.5), "each": d.lag})
+
+
+class Wide(Answering):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-d.target_logp[:, :1] * d.advantage[:, :1])
+
+
+def test_a_loss_of_each_decision_and_numbers_beside_it_are_taken() -> None:
+    d = example_decisions()
+    assert loss_of(Answering(), d).loss.shape == d.mask.shape
+    with pytest.raises(UserError, match=r"answering: the loss .* of shape \[4, 1\]; .* here \[4, 6\]"):
+        loss_of(Wide(), d)
