@@ -9,18 +9,16 @@ traps. A test asserts that the committed pages are what this writes.
 
 from __future__ import annotations
 
-import ast
 import inspect
-import io
 import re
-import textwrap
-import tokenize
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from fields import comments, typed
+
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
+from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
 from staleharness.figures.drawings import sheet
 from staleharness.pages.corrections import corrections
@@ -46,7 +44,7 @@ def page(cls: type[Algorithm]) -> str:
         f"<!-- Made by docs/generate.py from algorithms/{file} and algorithms/methods.toml: edit those. -->",
         f"# {cls.name}",
         summary(cls),
-        table(("", ""), facts(cls, place)),
+        markdown_table(("", ""), facts(cls, place)),
         "## Formula",
         prose(body(cls)),
     ]
@@ -57,7 +55,7 @@ def page(cls: type[Algorithm]) -> str:
             "## Options",
             f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own.",
         ]
-        parts.append(table(("option", "default", "values", "what it is"), rows))
+        parts.append(markdown_table(("option", "default", "values", "what it is"), rows))
     parts += ["## What touches what", touches(place), "## Traps"]
     parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *idle(cls)]))
     return "\n\n".join(parts) + "\n"
@@ -111,26 +109,9 @@ def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
             said |= comments(c) if c is not Algorithm else {}
     said = {**place.options, **{key: text for key, text in said.items() if text}}
     return [
-        (f"`{key}`", f"`{shown(default)}`", values(types[key]), said.get(key, ""))
+        (f"`{key}`", f"`{typed(default)}`", values(types[key]), said.get(key, ""))
         for key, default in cls.hyper_parameters().items()
     ]
-
-
-def comments(cls: type[Algorithm]) -> dict[str, str]:
-    """Field -> the comment behind it, of the fields that the class itself declares."""
-    source = textwrap.dedent(inspect.getsource(cls))
-    found = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    definition = ast.parse(source).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        node.target.id: " ".join(found[n] for n in range(node.lineno, node.end_lineno + 1) if n in found)
-        for node in definition.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno
-    }
 
 
 def values(hint: Any) -> str:
@@ -141,7 +122,7 @@ def values(hint: Any) -> str:
 
 def example(cls: type[Algorithm]) -> str:
     """An option with another value than its default."""
-    return next(f"{key}={shown(value)}" for key, value in others(cls))
+    return next(f"{key}={typed(value)}" for key, value in others(cls))
 
 
 def others(cls: type[Algorithm]) -> list[tuple[str, Any]]:
@@ -167,7 +148,7 @@ def idle(cls: type[Algorithm]) -> list[str]:
         except UserError:
             continue  # not a value by itself
         if silent and not names:
-            names.append(f"`{cls.name}[{key}={shown(value)}]`")
+            names.append(f"`{cls.name}[{key}={typed(value)}]`")
     if not names:
         return []
     return [
@@ -184,9 +165,7 @@ def touches(place: Place) -> str:
     )
     if not rows:
         return f"{measured} This one reports nothing else."
-    return (
-        f"{measured} This one also reports, averaged over decisions:\n\n{table(('diagnostic', 'of'), rows)}"
-    )
+    return f"{measured} This one also reports, averaged over decisions:\n\n{markdown_table(('diagnostic', 'of'), rows)}"
 
 
 def index(methods: list[type[Algorithm]]) -> str:
@@ -202,7 +181,7 @@ def index(methods: list[type[Algorithm]]) -> str:
         members = [cls for cls in methods if place_of(cls).family == family]
         head = ("method", "ratio", "weight", "trust region", "anchor", "extra passes")
         parts += [f"## {family.capitalize()}", f"{does[0].upper()}{does[1:]}."]
-        parts.append(table(head, [row(cls) for cls in members]))
+        parts.append(markdown_table(head, [row(cls) for cls in members]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -217,17 +196,6 @@ def row(cls: type[Algorithm]) -> tuple[str, ...]:
         place.anchor,
         passes,
     )
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def main() -> None:

@@ -7,16 +7,14 @@ A setting's meaning is the comment beside it. A test asserts that the committed 
 
 from __future__ import annotations
 
-import ast
-import inspect
-import io
-import tokenize
-from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fields import comments, typed
+
 from staleharness.base.parsing import AlgorithmChoice
+from staleharness.base.text import markdown_table
 from staleharness.chain.spec import ChainSpec
 from staleharness.control.spec import ControlSpec
 from staleharness.language.spec import LanguageSpec
@@ -71,14 +69,14 @@ def page() -> str:
     for field in shared:
         defaults = [shown(default_of(kind, field.name)) for kind in KINDS.values()]
         rows.append((f"`{field.name}`", unit(field.name), *defaults, words(RunSpec, field)))
-    parts.append(table(("setting", "unit", *KINDS, "meaning"), rows))
+    parts.append(markdown_table(("setting", "unit", *KINDS, "meaning"), rows))
     known = {field.name for field in shared}
     for name, kind in KINDS.items():
         parts.append(f"## {name.capitalize()}")
         parts.append(f"`steps` counts {kind.unit}.")
         own = [f for f in settings(kind) if f.name not in known | FOUND_OUT]
         cells = [(f"`{f.name}`", unit(f.name), shown(f.default), words(kind, f)) for f in own]
-        parts.append(table(("setting", "unit", "default", "meaning"), cells))
+        parts.append(markdown_table(("setting", "unit", "default", "meaning"), cells))
     parts += ["## Presets", presets()]
     return "\n\n".join(parts) + "\n"
 
@@ -100,24 +98,6 @@ def words(kind: type[RunSpec], field: Field[Any]) -> str:
     return f"{said}: {values}" if values else said
 
 
-def comments(cls: type) -> dict[str, str]:
-    """Name -> the comment on the field's own lines, or else alone on the line above."""
-    if not issubclass(cls, RunSpec):
-        return {}
-    source = inspect.getsource(cls)
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    by_line = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
-    alone = {i for i, line in enumerate(source.splitlines(), 1) if line.lstrip().startswith("#")}
-    found = {}
-    for line in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            beside = [by_line[i] for i in range(line.lineno, (line.end_lineno or 0) + 1) if i in by_line]
-            above = [by_line[line.lineno - 1]] if line.lineno - 1 in alone else []
-            if beside or above:
-                found[line.target.id] = (beside or above)[0]
-    return found
-
-
 def unit(name: str) -> str:
     return UNITS.get(name, "–")
 
@@ -127,32 +107,18 @@ def presets() -> str:
     rows = []
     for name, kind in KINDS.items():
         for preset, given in kind.presets.items():
-            sets = [f"{k}={shown(v).replace(chr(44), '')}" for k, v in given.items() if k != "hyper"]
+            sets = [f"{k}={typed(v)}" for k, v in given.items() if k != "hyper"]
             sets += [AlgorithmChoice(method, own).label for method, own in given.get("hyper", {}).items()]
             rows.append((f"`{preset}`", name, ", ".join(f"`{each}`" for each in sets) or "the defaults"))
-    return table(("preset", "kind", "sets"), rows)
+    return markdown_table(("preset", "kind", "sets"), rows)
 
 
 def shown(value: Any) -> str:
     if value is MISSING or value == "":
         return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return str(list(value))
-    return (
-        f"{value:g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
-
-
-def typed(value: Any) -> str:
-    """As it is written behind `=`."""
-    return shown(value).replace(",", "")
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return typed(value)
 
 
 if __name__ == "__main__":

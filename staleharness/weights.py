@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Level = Literal["token", "sequence", "geometric"]
-Anchor = Literal["behaviour", "proximal"]
 
 
 def level_log_ratio(log_w: Tensor, mask: Tensor, level: Level) -> Tensor:

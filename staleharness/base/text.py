@@ -41,6 +41,12 @@ def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[
     return text
 
 
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A bar inside a cell stays a bar of that cell."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
 def wrapped(notes: Iterable[str], width: int) -> list[str]:
     """Notes in lines of at most `width` columns."""
     return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="      ")]

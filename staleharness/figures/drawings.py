@@ -86,8 +86,3 @@ def sections(results: Results) -> list[Drawing | Tabulation]:
     known: list[Drawing | Tabulation] = [*FIGURES.values(), *SHEETS.values()]
     there = [d for d in known if d.section is not None and len(results) and d.section.fits(results)]
     return sorted(there, key=lambda d: d.section.place if d.section else 0)
-
-
-def all_figures(results: Results, table: Table, width: float = PAGE) -> dict[str, Figure]:
-    """Every figure of a report of these results, by name."""
-    return {d.name: d.draw(results, table, width) for d in sections(results) if isinstance(d, Drawing)}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +18,6 @@ Split = Literal["train", "test"]
 
 HUB = "openai/gsm8k"
 FORMAT = "train.jsonl and test.jsonl, one {question, answer} per line"
-# sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
-UPSTREAM = {
-    "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465": "train",
-    "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14": "test",
-}
 
 
 def load(split: Split, folder: Path | None = None) -> list[Problem]:
@@ -38,24 +32,6 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
         raise UserError(f"GSM8K has the splits train and test, not {shortened(split)!r}")
     rows = _from_hub(split) if folder is None else _from_file(Path(folder) / f"{split}.jsonl")
     return [_problem(row, where) for where, row in rows]
-
-
-def describe(problems: Sequence[Problem]) -> dict[str, Any]:
-    """What the data are, for the fingerprint of a run.
-
-    rows; sha256 of the rows written as upstream writes them, so of upstream's very file when they are its rows,
-    whatever they were read from; upstream: "train", "test", or None for other data; duplicates: rows whose question
-    came before.
-    """
-    digest = hashlib.sha256()
-    for problem in problems:
-        digest.update(json.dumps({"question": problem.question, "answer": problem.solution}).encode() + b"\n")
-    return {
-        "rows": len(problems),
-        "sha256": digest.hexdigest(),
-        "upstream": UPSTREAM.get(digest.hexdigest()),
-        "duplicates": len(problems) - len({problem.question for problem in problems}),
-    }
 
 
 def strip_calculator(solution: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.parsing import parse_algorithm
+from ..base.text import markdown_table
 from ..statistics.claims.measured import Evidence
 from ..statistics.claims.quoted import filled
 from ..statistics.display import display
@@ -153,7 +154,7 @@ def _table(results: Results, evidence: Evidence) -> str:
     head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
     head += ["training reward"] if raw else []
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
         runs, ends = results.grid.members(label, k), list(scores[label].values())
         few = len(ends) <= LISTED
@@ -161,12 +162,12 @@ def _table(results: Results, evidence: Evidence) -> str:
             f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends)))
         )
         gap, name = _gap(apart.get(label), digits), parse_algorithm(label).name
-        lines.append([
+        rows.append([
             f"[{display(label)}](methods/{name}.md)", f"{_mean(scores[label].values()):.{digits}f} ({span})", gap,
             *([f"{_summary(runs, 'reward'):.2f}"] if raw else []), f"{_summary(runs, 'tv_data'):.3f}",
             f"{_summary(runs, ess):.2f}", f"{100 * _summary(runs, 'clipped'):.0f} %",
         ])  # fmt: skip
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return markdown_table(head, rows) + "\n"
 
 
 def _gap(d: Difference | None, digits: int) -> str:

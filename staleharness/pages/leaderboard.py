@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..base.text import markdown_table
 from ..errors import UserError
 from ..statistics.advice import Advice, advise
 from ..statistics.advised import Method
@@ -101,16 +102,14 @@ def _section(board: Board, env: str) -> str:
             _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
             *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
         ])  # fmt: skip
-    lines = [head, ["---"] * len(head), *rows]
-    table = "\n".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
-    )
     whys: dict[str, list[str]] = {}
     for r in board.advice.refused:
         if r.env == env:
             whys.setdefault(r.why, []).append(display(r.algorithm))
     refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
-    return "\n".join([f"## {env}, {board.name}", "", _about(board, level), "", table, "", *refused])
+    return "\n".join(
+        [f"## {env}, {board.name}", "", _about(board, level), "", markdown_table(head, rows), "", *refused]
+    )
 
 
 def _about(board: Board, level: float) -> str:

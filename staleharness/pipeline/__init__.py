@@ -4,5 +4,5 @@
 them: `work` (how long rows are), `admission` (may one begin?), `slots` (generation), `finished` (the queue), `trainer`,
 `sync` (weights on their way to the slots), `faults`. `simulation` lets them meet in time, and `log` writes it down.
 What is read from the log: `lag`, `ledger`, `use` (who works, who waits, what binds), `summary` of all, `trace`.
-`closed_form` has what the literature predicts. No torch, no task, no learning.
+No torch, no task, no learning.
 """

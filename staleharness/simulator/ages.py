@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Taken = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
 
 

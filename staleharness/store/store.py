@@ -24,9 +24,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import no_link, put_aside, read_json, sync, user_path, write_json
+from ..base.files import put_aside, read_json, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
+from . import folder
 from .attempts import attempts_in, holder_name, plain
 from .exclusive import MARKER, sole_sweep
 from .lease import Lease
@@ -36,8 +37,6 @@ from .record import FORMAT, is_id
 from .stored_run import StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
-
-WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
 
 
 class Store:
@@ -84,52 +83,13 @@ class Store:
 
     def check(self) -> None:
         """Raise `UserError` where results cannot go, without writing anything."""
-        try:
-            self._check()
-        except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-            raise UserError(f"OUT={self.root} cannot be used: {getattr(error, 'strerror', error)}") from error
+        folder.check(self.root)
 
     def check_readable(self) -> None:
         """Raise `UserError` unless this is a folder of results."""
         if not (self.root / MARKER).is_file():
             raise UserError(f"OUT={self.root} holds no results yet; `staleharness sweep` makes some")
-        self._check_format()
-
-    def _check_format(self) -> None:
-        """Raise `UserError` where the folder says that it is of another format than this version's."""
-        try:
-            said = read_json(self.root / MARKER)["format"]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{self.root / MARKER} is damaged ({type(error).__name__}); remove it") from None
-        if said != FORMAT:
-            raise UserError(f"OUT={self.root} is of format {said!r}, and this version reads format {FORMAT}")
-
-    def _check(self) -> None:
-        root = self.root
-        if root.exists() and not root.is_dir():
-            raise UserError(f"OUT={root} is a file; give a folder for results")
-        if is_packed(root):
-            raise UserError(
-                f"OUT={root} holds packed results, to which nothing can be added; "
-                f"`staleharness unpack {root} FOLDER` makes a folder that a sweep can add to"
-            )
-        if (
-            root.is_dir()
-            and any(root.iterdir())
-            and not (root / MARKER).is_file()
-            and not _only_reference(root)
-        ):
-            raise UserError(
-                f"OUT={root} holds something other than staleharness results; give a new or empty folder"
-            )
-        if (root / MARKER).is_file():
-            self._check_format()
-        for name in WRITTEN:
-            no_link(root / name)
-        root = root.resolve()  # a link may point to where nothing is yet
-        existing = next(p for p in (root, *root.parents) if p.exists())
-        if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
-            raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
+        folder.check_format(self.root)
 
     def open_for_writing(self) -> None:
         """Create the folder and its marker."""
@@ -296,17 +256,3 @@ class Store:
         raise RuntimeError(
             f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}"
         )
-
-
-def _only_reference(root: Path) -> bool:
-    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
-    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
-    as of OUT=results/mine."""
-    torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
-    inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
-    return {p.name for p in root.iterdir()} <= {
-        "reference",
-        "reproduced",
-        "README.md",
-        ".gitkeep",
-    } | torn | inside

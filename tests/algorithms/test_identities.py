@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from method_examples import make
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
@@ -23,10 +24,6 @@ from staleharness.testing import example_decisions, example_trajectories, gradie
 from staleharness.testing.records import with_gradient
 
 SEEDS = range(5)
-
-
-def make(name: str, **options: object) -> Algorithm:
-    return ALGORITHMS[name].from_options(options)
 
 
 def examples(seed: int) -> Decisions:

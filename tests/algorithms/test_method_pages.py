@@ -73,7 +73,7 @@ def test_the_comment_behind_a_field_is_found_wherever_it_stands(generate: Module
 def test_text_is_made_into_markdown_that_shows_it_as_meant(generate: ModuleType) -> None:
     assert generate.prose("`a`   one\n      two\n`b`   three") == "- `a`: one\n  two\n- `b`: three"
     assert generate.prose("One `a` two\nthree") == "One `a` two\nthree"
-    assert generate.table(("a",), [("|x|",)]) == "| a |\n| --- |\n| \\|x\\| |"
+    assert generate.markdown_table(("a",), [("|x|",)]) == "| a |\n| --- |\n| \\|x\\| |"
 
 
 def test_where_a_mechanism_is_idle_is_found_by_asking_the_method(generate: ModuleType) -> None:

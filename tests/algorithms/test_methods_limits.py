@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from method_examples import make
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
@@ -18,10 +19,6 @@ from staleharness.testing.records import with_gradient
 from staleharness.weights import batch_normalised, kept_share, level_log_ratio, vetoed
 
 SEEDS = range(3)
-
-
-def make(name: str, **options: Any) -> Algorithm:
-    return ALGORITHMS[name].from_options(options)
 
 
 def examples(seed: int, rows: int = 8, steps: int = 9) -> Decisions:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from method_examples import make
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
@@ -25,10 +26,6 @@ from staleharness.testing import (
 )
 
 E = math.e
-
-
-def make(name: str, **options: Any) -> Algorithm:
-    return ALGORITHMS[name].from_options(options)
 
 
 def coefficients(algorithm: Algorithm, *rows: tuple[float, float, float], **given: Any) -> None:

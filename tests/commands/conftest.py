@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from staleharness import cli
+from command_line import run_cli
 
 Call = Callable[..., tuple[Any, str, str]]
 
@@ -21,10 +19,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
     monkeypatch.chdir(tmp_path / "cwd")
 
     def run(*arguments: str) -> tuple[Any, str, str]:
-        monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
+        return run_cli(monkeypatch, capsys, *arguments)
 
     return run

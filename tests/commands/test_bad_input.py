@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_cli
 
-from staleharness import cli
 from staleharness.store.store import Store
 
 
@@ -15,12 +14,8 @@ def ask(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str, str]:
     monkeypatch.delenv("STALEHARNESS_PLUGINS", raising=False)
-    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    code = ended.value.code
-    return (code if isinstance(code, int) else 1), captured.out, captured.err
+    code, out, err = run_cli(monkeypatch, capsys, *arguments)
+    return (code if isinstance(code, int) else 1), out, err
 
 
 HOPPER = ["sweep", "--env", "Hopper"]

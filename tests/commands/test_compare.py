@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run_cli
 from places import ROOT
 from results_helper import write_run
 from rliable import metrics
 from scipy import stats as scipy_stats
 
-from staleharness import cli
 from staleharness.commands import compare
 from staleharness.errors import UserError
 from staleharness.statistics import bootstrap, matching, side_by_side
@@ -36,16 +36,6 @@ def side(
     return [
         write_run(root, label, first_seed + i, sampled=v, phases=3, **given) for i, v in enumerate(values)
     ]
-
-
-def run_cli(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[Any, str, str]:
-    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
 
 
 # --- which cells, which runs

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import run_cli
 from places import ROOT
 
-from staleharness import cli, commands
+from staleharness import commands
 from staleharness.commands.shared import words
 
 PACKAGE = ROOT / "staleharness"
@@ -55,16 +56,6 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("staleharness.commands.say_hello", None)
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[object, str, str]:
-    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
-
-
 def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
     files = {path.stem for path in (PACKAGE / "commands").glob("[!_]*.py")}
     assert list(words.verbs()) == words.ORDER and set(words.ORDER) == files
@@ -79,7 +70,7 @@ def test_help_fits_80_columns(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = run(monkeypatch, capsys, *([verb] if verb else []), "--help")
+    code, out, _ = run_cli(monkeypatch, capsys, *([verb] if verb else []), "--help")
     assert code == 0 and max(map(len, out.splitlines())) <= 80
 
 
@@ -87,12 +78,12 @@ def test_a_new_verb_is_one_file(
     hello: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert list(words.verbs())[-1] == "say-hello"
-    assert run(monkeypatch, capsys, "say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
-    code, out, _ = run(monkeypatch, capsys, "say-hello", "--help")
+    assert run_cli(monkeypatch, capsys, "say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
+    code, out, _ = run_cli(monkeypatch, capsys, "say-hello", "--help")
     assert code == 0 and "Greet." in out
-    code, out, err = run(monkeypatch, capsys, "say-hello", "--nme=Ada")
+    code, out, err = run_cli(monkeypatch, capsys, "say-hello", "--nme=Ada")
     assert (code, out) == (2, "") and "did you mean '--name'" in err
-    code, _, err = run(monkeypatch, capsys, "say-helo")
+    code, _, err = run_cli(monkeypatch, capsys, "say-helo")
     assert code == 2 and "did you mean 'say-hello'" in err
 
 

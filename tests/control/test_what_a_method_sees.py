@@ -11,10 +11,10 @@ import torch
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, of, phases, places, run
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
+from watched import collected_by
 from witness import Seen
 
 from staleharness.base.streams import stream
-from staleharness.batch import Rollout
 from staleharness.control.networks import views_of
 from staleharness.objectives import gae
 from staleharness.task import simulation_of
@@ -132,15 +132,7 @@ def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags
 def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: Seen, anchor: str) -> None:
     """Recomputed with torch's own distributions from the weights of the time and the versions that acted."""
     simulation = simulation_of(replace(SMALL, hyper={"anchor": anchor}))
-    rollouts: list[Rollout] = []
-    collect = simulation.collector.collect
-
-    def watched(*arguments: Any) -> Any:
-        made = collect(*arguments)
-        rollouts.append(made[0])
-        return made
-
-    simulation.collector.collect = watched  # type: ignore[method-assign]
+    rollouts = collected_by(simulation)
     policy = simulation.policy
     shadow = (simulation.learner.shadow or [policy.actor_flat])[0]
     witness.watch = lambda: [

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from control_runs import EPOCHS, PARTS, SMALL, N, run
+from watched import collected_by
 from witness import Seen
 
-from staleharness.batch import Rollout
 from staleharness.errors import Diverged
 from staleharness.objectives import gae
 from staleharness.task import simulation_of
@@ -51,15 +50,7 @@ def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_be
     10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
     asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
     simulation = simulation_of(replace(SMALL, observation_statistics="frozen", **asked))
-    rollouts: list[Rollout] = []
-    collect = simulation.collector.collect
-
-    def watched(*arguments: Any) -> Any:
-        made = collect(*arguments)
-        rollouts.append(made[0])
-        return made
-
-    simulation.collector.collect = watched  # type: ignore[method-assign]
+    rollouts = collected_by(simulation)
     for m in simulation:
         if m.metrics["phase"] == 0:
             continue

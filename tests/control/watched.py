@@ -65,3 +65,17 @@ def logp_under(simulation: Watched, version: Version, obs: Tensor, action: Tenso
     for i in range(0, len(layers) - 2, 2):
         x = torch.tanh(torch.addmm(layers[i + 1], x, layers[i]))
     return gaussian_logp(action, torch.addmm(layers[-1], x, layers[-2]), log_std)
+
+
+def collected_by(simulation: ControlSimulation) -> list[Rollout]:
+    """What the simulation collects from now on, as it comes."""
+    rollouts: list[Rollout] = []
+    collect = simulation.collector.collect
+
+    def kept(*arguments: Any) -> Any:
+        made = collect(*arguments)
+        rollouts.append(made[0])
+        return made
+
+    simulation.collector.collect = kept  # type: ignore[method-assign]
+    return rollouts

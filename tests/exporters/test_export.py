@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import run_cli
 from results_helper import write_run
 
-from staleharness import cli
 from staleharness.exporters import event_files, long_csv, series, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
@@ -42,16 +42,6 @@ def results(tmp_path: Path) -> Path:
     )
     write_run(root, "spo", 1, sampled=-3.5, phases=3, capacity=2)
     return root
-
-
-def run_cli(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[Any, str, str]:
-    monkeypatch.setattr(sys, "argv", ["staleharness", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
+from drawn import all_figures
 from results_helper import ALGORITHMS, write_grid, write_run
 
 from staleharness.figures import bins, canvas, drawings, palette
@@ -148,7 +149,7 @@ def test_one_run_has_a_curve_without_a_band(tmp_path: Path):
 
 def test_every_figure_says_n_interval_and_score(results):
     runs, table = results
-    for name, figure in drawings.all_figures(runs, table).items():
+    for name, figure in all_figures(runs, table).items():
         said = figure._suptitle.get_text().replace("\n", " ")
         if name not in ("lag_histogram", "staleness"):
             assert "n = 3" in said and "95% " in said and "sampled returns" in said, name
@@ -157,9 +158,7 @@ def test_every_figure_says_n_interval_and_score(results):
 def test_no_text_of_a_figure_hangs_over_its_edge(results):
     runs, table = results
     for width, (name, figure) in itertools.chain(
-        (w, item)
-        for w in (canvas.PAGE, canvas.COLUMN)
-        for item in drawings.all_figures(runs, table, w).items()
+        (w, item) for w in (canvas.PAGE, canvas.COLUMN) for item in all_figures(runs, table, w).items()
     ):
         with canvas.drawing():
             figure.draw_without_rendering()
@@ -193,7 +192,7 @@ print(*digests(Store(sys.argv[1]).read_all()[::-1]), sep=chr(10))
 
 def digests(runs: list[StoredRun]) -> list[str]:
     """Name, kind and sha256 of every figure as SVG and of one in every format."""
-    made = drawings.all_figures(Results.of(runs), stats.table(runs, reps=50))
+    made = all_figures(Results.of(runs), stats.table(runs, reps=50))
     wanted = [(name, "svg") for name in made] + [("lag_histogram", "pdf"), ("lag_histogram", "png")]
     return [f"{n} {kind} {hashlib.sha256(canvas.to_bytes(made[n], kind)).hexdigest()}" for n, kind in wanted]
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import all_figures
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from results_helper import write_grid
 
 from staleharness.errors import UserError
 from staleharness.figures import registry
-from staleharness.figures.drawings import FIGURES, all_figures, draw, draw_panel, sections, sheet
+from staleharness.figures.drawings import FIGURES, draw, draw_panel, sections, sheet
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from drawn import all_figures
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from results_helper import write_run
 
 from staleharness.figures.canvas import COLUMN
-from staleharness.figures.drawings import all_figures
 from staleharness.figures.spending import PARTS, where_the_time_goes
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results

@@ -17,9 +17,14 @@ from places import GSM8K
 
 from staleharness.errors import UserError
 from staleharness.language.answers import number
-from staleharness.language.gsm8k import HUB, UPSTREAM, describe, load, strip_calculator
+from staleharness.language.gsm8k import HUB, Split, load, strip_calculator
 from staleharness.language.problem import Problem
 
+# sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
+UPSTREAM: dict[Split, str] = {
+    "train": "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
+    "test": "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+}
 HENS = {"question": "How many hens?", "answer": "2+1=<<2+1=3>>3 hens.\n#### 3"}
 COWS = {"question": "How many cows?\u2028All?", "answer": "Many.\n#### -1,234"}
 
@@ -37,37 +42,26 @@ def write(folder: Path, *lines: str | bytes | dict[str, Any], end: bytes = b"\n"
 # Data that are fine ---------------------------------------------------------------------------------------------------
 
 
-def test_the_real_files_are_read_row_by_row_and_recognised() -> None:
+def test_the_real_files_are_read_row_by_row_and_nothing_of_them_is_lost() -> None:
     rows = real_rows()
     problems = [*load("train", GSM8K), *load("test", GSM8K)]
     assert [(p.question, p.solution, p.answer) for p in problems] == [
         (question, solution, gold.replace(",", "")) for question, solution, gold in rows
     ]
-    for split, count in (("train", 7473), ("test", 1319)):
-        digest = hashlib.sha256((GSM8K / f"{split}.jsonl").read_bytes()).hexdigest()
-        expected = {"rows": count, "sha256": digest, "upstream": split, "duplicates": 0}
-        assert describe(load(split, GSM8K)) == expected  # type: ignore[arg-type]
-        assert UPSTREAM[digest] == split
+    for split, digest in UPSTREAM.items():
+        written = hashlib.sha256()
+        for problem in load(split, GSM8K):
+            row = {"question": problem.question, "answer": problem.solution}
+            written.update(json.dumps(row).encode() + b"\n")
+        assert written.hexdigest() == digest
+    assert len(problems) == 7473 + 1319 == len({problem.question for problem in problems})
 
 
-def test_a_changed_character_makes_real_data_other_data() -> None:
-    real_rows()
-    problems = load("test", GSM8K)
-    first = problems[0]
-    changed = [Problem(first.question + " ", first.solution, first.answer), *problems[1:]]
-    assert describe(changed)["upstream"] is None
-    assert describe(problems[::-1])["upstream"] is None
-
-
-def test_other_data_are_welcome_and_said_to_be_other(tmp_path: Path) -> None:
+def test_other_data_are_welcome(tmp_path: Path) -> None:
     problems = load("train", write(tmp_path, HENS, COWS, HENS))
     assert problems[0] == Problem("How many hens?", HENS["answer"], "3")
     assert problems[1].answer == "-1234"
-    description = describe(problems)
-    assert description["rows"] == 3
-    assert description["duplicates"] == 1
-    assert description["upstream"] is None
-    assert description["sha256"] == hashlib.sha256((tmp_path / "train.jsonl").read_bytes()).hexdigest()
+    assert len(problems) == 3
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
@@ -193,14 +187,13 @@ def parquet(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_hubs_file_gives_the_same_problems_and_digest_as_the_folder(
+def test_the_hubs_file_gives_the_same_problems_as_the_folder(
     tmp_path: Path, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = Hub(cached=None, network=parquet)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     from_hub, from_folder = load("train"), load("train", write(tmp_path, HENS, COWS))
     assert from_hub == from_folder
-    assert describe(from_hub) == describe(from_folder)
     name = "main/train-00000-of-00001.parquet"
     assert hub.asked == [f"cache {name}", f"network {name}"]
 

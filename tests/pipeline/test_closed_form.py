@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import itertools
 
+import closed_form
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from simulated import lengths, simulated
 
-from staleharness.pipeline import closed_form
 from staleharness.pipeline.settings import Pipeline
 from staleharness.pipeline.simulation import simulate
 from staleharness.pipeline.summary import summary

@@ -11,7 +11,6 @@ from ...errors import UserError
 Outcome = Literal["yes", "no", "open"]
 AGREES, PARTLY, DISAGREES, CANNOT_TELL = "agrees", "partly", "disagrees", "cannot tell"
 VOCABULARY = (AGREES, PARTLY, DISAGREES, CANNOT_TELL)
-SHAPES = ("more", "less", "alike")
 
 
 @dataclass(frozen=True)

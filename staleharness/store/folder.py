@@ -1,0 +1,68 @@
+"""Whether a folder can hold results: what has to be so before anything is written there, or read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..base.files import no_link, read_json
+from ..errors import UserError
+from .exclusive import MARKER
+from .packed import is_packed
+from .record import FORMAT
+
+WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
+
+
+def check(root: Path) -> None:
+    """Raise `UserError` where results cannot go, without writing anything."""
+    try:
+        _check(root)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise UserError(f"OUT={root} cannot be used: {getattr(error, 'strerror', error)}") from error
+
+
+def _check(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise UserError(f"OUT={root} is a file; give a folder for results")
+    if is_packed(root):
+        raise UserError(
+            f"OUT={root} holds packed results, to which nothing can be added; "
+            f"`staleharness unpack {root} FOLDER` makes a folder that a sweep can add to"
+        )
+    if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
+        raise UserError(
+            f"OUT={root} holds something other than staleharness results; give a new or empty folder"
+        )
+    if (root / MARKER).is_file():
+        check_format(root)
+    for name in WRITTEN:
+        no_link(root / name)
+    root = root.resolve()  # a link may point to where nothing is yet
+    existing = next(p for p in (root, *root.parents) if p.exists())
+    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+        raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
+
+
+def check_format(root: Path) -> None:
+    """Raise `UserError` where the folder says that it is of another format than this version's."""
+    try:
+        said = read_json(root / MARKER)["format"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{root / MARKER} is damaged ({type(error).__name__}); remove it") from None
+    if said != FORMAT:
+        raise UserError(f"OUT={root} is of format {said!r}, and this version reads format {FORMAT}")
+
+
+def _only_reference(root: Path) -> bool:
+    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
+    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
+    as of OUT=results/mine."""
+    torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
+    inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
+    return {p.name for p in root.iterdir()} <= {
+        "reference",
+        "reproduced",
+        "README.md",
+        ".gitkeep",
+    } | torn | inside

@@ -1,0 +1,41 @@
+"""The papers, figures and studies in experiments/, and results of a study's shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from results_helper import write_run
+
+from staleharness.pages import papers
+from staleharness.pages.papers import read_paper
+from staleharness.store.bundle import options_of
+from staleharness.store.study import USUAL_LAG, Question
+
+STUDIES = sorted(papers.experiments().glob("*.toml"))
+PAPERS = sorted(path.parent.name for path in papers.experiments().glob("*/paper.toml"))
+FIGURES = {f"{name}/{f.name}": f for name in PAPERS for f in read_paper(name)[1]}
+LANGUAGE = ("word-problems", "gsm8k")
+
+
+def write_study(root: Path, question: Question) -> None:
+    """Runs of the shape that a study asks for, one environment and two seeds of it, but never all of them."""
+    env = question.env[0]
+    kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
+    for label, k, where in question.cells():
+        _, _, n = label.partition(" N=")
+        settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
+        inside = dict(options_of(label))
+        settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
+        settings |= {"minibatches": int(n)} if n else {}
+        complete = len(question.env) == 1 and question.seeds == 2
+        seeds = 3 if question.seeds >= 5 else 1 if complete else 2
+        for seed in range(seeds) if where == env else ():
+            score = (
+                0.5 - 0.01 * k + 0.1 * seed
+                if kind != "control"
+                else 900.0 - 40 * k + 100 * seed + 7 * len(label)
+            )
+            name = f"{env}-v5" if kind == "control" else env
+            own: dict[str, Any] = {"kind": kind, "settings": settings}
+            write_run(root, label, seed, env=name, capacity=k, sampled=score, phases=4, **own)

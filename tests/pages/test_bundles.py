@@ -1,0 +1,76 @@
+"""Of a figure's bundle: whether all runs that its study asks for are there, and what a page says where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from results_helper import write_grid, write_run
+
+from staleharness.pages import gallery
+from staleharness.pages.papers import read_paper
+from staleharness.store.bundle import Bundle, options_of, read_bundle
+
+
+def bundle_of(root: Path, shelf: Path) -> Bundle:
+    _, (figure,) = read_paper("p", shelf)
+    found = read_bundle(root, figure.question, "small")
+    assert found is not None
+    return found
+
+
+def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_not_count(
+    shelf: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    assert bundle_of(root, shelf).complete
+    write_run(root, "spo", 0, env="A-v5", capacity=1)
+    write_run(root, "vaco", 2, env="A-v5", capacity=1)
+    write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"num_envs": 8})
+    write_run(root, "vaco", 0, env="A-v5", capacity=1, settings={"lag": "fixed:0"})
+    found = bundle_of(root, shelf)
+    assert found.complete and found.strangers == 4 and len(found.runs) == 8
+
+
+def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
+    label = "vaco[lag=fixed:0,num_envs=8]"
+    study = shelf / "s.toml"
+    study.write_text(study.read_text().replace('"ppo_clip", "vaco"', f'"vaco", "{label}"'))
+    for seed in (0, 1):
+        for k in (1, 4):
+            write_run(tmp_path / "s", "vaco", seed, env="A-v5", capacity=k)
+            settings = {"lag": "fixed:0", "num_envs": 8}
+            write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
+    found = bundle_of(tmp_path / "s", shelf)
+    assert found.complete and found.strangers == 0
+    assert options_of(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and options_of("vaco") == {}
+
+
+def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "s"
+    runs = write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    for file in runs[0].path.iterdir():
+        file.unlink()
+    runs[0].path.rmdir()
+    paper, figures = read_paper("p", shelf)
+    for room in ("pages.papers", "pages.gallery_texts"):
+        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    (shown,) = gallery.show(figures, tmp_path, reps=50)
+    assert shown.state == "draft" and shown.table is not None and shown.table.draft
+    assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
+    gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
+    assert "| [draft](p/fig2.png) |" in gallery.index(tmp_path / "out")
+    write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+    assert "| [yes](p/fig2.png) |" in gallery.index(tmp_path / "out")
+
+
+def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> None:
+    paper, figures = read_paper("p", shelf)
+    shown = gallery.show(figures, tmp_path / "nowhere")
+    written = gallery.make(paper, "p", shown, ["fig2"], tmp_path / "out")
+    assert {path.suffix for path in written} == {".md", ".html"}
+    text = (tmp_path / "out" / "p.md").read_text()
+    assert "No bundle yet: `make reproduce PAPER=p FIG=2`" in text and "![" not in text

@@ -1,0 +1,115 @@
+"""Every file of a paper, a figure or a study in experiments/ is read and planned, and the committed pages follow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES
+from places import ROOT
+
+from staleharness.figures import drawings
+from staleharness.pages import gallery
+from staleharness.pages.papers import read_paper
+from staleharness.pages.verdict_texts import said_lines
+from staleharness.running.plan import plan
+from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
+from staleharness.statistics.options import without_option
+from staleharness.store.bundle import read_bundle
+from staleharness.store.study import SCALES, plain_env, read_study
+from staleharness.task import ENVS
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("file", STUDIES, ids=lambda path: path.stem)
+def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
+    file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        LANGUAGE
+    ):  # whether model and data can be had is not asked here: they would be looked for in the network
+        monkeypatch.setattr(ENVS[name], "check", classmethod(lambda cls, spec: None))
+    study = read_study(file)
+    if scale == "paper" and not study.paper:
+        pytest.skip("this study has no scale of a paper's own")
+    asked = study.at(scale)
+    made = plan(replace(asked, seeds=1))  # the others are asked for in the same words
+    cells = {(run.label, run.spec.capacity, plain_env(run.spec.env)) for run in made.runs}
+    assert study.question
+    assert cells == {(label, k, plain_env(env)) for label, k, env in asked.cells()}
+    assert len(made.runs) == len(cells)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> None:
+    entry = FIGURES[name].entry
+    drawings.check_drawing(entry.draw, entry.options, name)
+    assert entry.question.endswith("?")
+    assert entry.claim or entry.asked
+    labels = {label for label, _, _ in FIGURES[name].question.cells()}
+    assert set(entry.only) <= labels
+    lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
+    for option in ("option", "across"):
+        lines |= {without_option(label, entry.options.get(option, "")) for label in lines}
+    assert set(entry.names) <= (set(entry.only) or labels | lines)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
+    f = FIGURES[name]
+    assert bool(f.entry.verdict or f.entry.part) <= bool(f.entry.saw)
+    if f.entry.saw:
+        bundle = read_bundle(ROOT / "results" / "reference" / f.entry.study, f.question, "small")
+        assert bundle is not None and bundle.complete
+
+
+def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
+    for page in (ROOT / "docs" / "gallery").glob("*.md"):
+        name = page.stem
+        if name == "README":
+            assert page.read_text(encoding="utf-8") == gallery.index(page.parent)
+            continue
+        paper, figures = read_paper(name)
+        text = page.read_text(encoding="utf-8")
+        assert paper.about in text, f"make figures PAPER={name}"
+        for f in figures:
+            assert not f.entry.claim or f"**The {paper.source}:** {f.entry.claim}\n" in text
+            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked):
+                assert said in text, f"{f.name}: make figures PAPER={name}"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_runs(name: str) -> None:
+    text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference"):
+        said = "\n".join(said_lines(s))
+        assert said in text, f"{s.figure.name}: {s.redraw}"
+        assert "{" not in s.reading.saw
+        assert s.reading.verdict in (VOCABULARY if s.figure.entry.part else ("", CANNOT_TELL))
+
+
+def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
+    for page in (ROOT / "docs" / "gallery").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+        links = [one or other for one, other in links]
+        there = [link.partition("#")[0] for link in links if not link.startswith("http")]
+        assert there or "| --- |" in text  # a page may hold tables alone
+        assert all((page.parent / link).is_file() for link in there)
+        assert {Path(link).suffix for link in there} <= {".md", ".png"}
+
+
+@pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
+def test_the_committed_pictures_and_tables_are_made_from_the_committed_runs(name: str) -> None:
+    pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
+        for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
+            if s.state == "no bundle" or s.figure.entry.draw in drawings.SHEETS:
+                assert not file.exists()
+                assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
+            else:
+                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
+                assert f'="{name}/{file.name}"' in text

@@ -1,0 +1,74 @@
+"""Every figure in experiments/ is drawn from results of its study's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from paper_studies import FIGURES, write_study
+
+from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training
+from staleharness.pages import gallery
+from staleharness.statistics import retained
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.Shown]]:
+    """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
+    root = tmp_path_factory.mktemp("bundles")
+    for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
+        write_study(root / study, question)
+    with pytest.MonkeyPatch.context() as patch:
+        for room in (comparisons, retained, over_training):
+            patch.setattr(room, "REPS", 50)
+        patch.setattr(curves, "CURVE_REPS", 50)
+        shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")
+        yield dict(zip(FIGURES, shown, strict=True))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
+    name: str, every: dict[str, gallery.Shown]
+) -> None:
+    shown, entry = every[name], every[name].figure.entry
+    assert shown.bundle is not None and shown.table is not None and shown.state == "draft"
+    if entry.draw in drawings.SHEETS:
+        made = drawings.sheet(entry.draw, shown.results, shown.table, **entry.options)
+        assert made.lines[0].startswith("DRAFT") and made.blocks[0].rows
+        say_what_they_rest_on(" ".join(made.lines).lower())
+        return
+    figure = drawings.draw(entry.draw, shown.results, shown.table, **entry.options)
+    say_what_they_rest_on(" ".join(figure._suptitle.get_text().split()))
+    assert any(text.get_text() == "DRAFT" for text in figure.texts)
+    assert not any(ax.images for ax in figure.axes)  # a browser blurs their pixels
+
+
+def say_what_they_rest_on(said: str) -> None:
+    for words in ("small scale: 4 phases", "runs of 2026-11-20", "n = ", "interval"):
+        assert words in said, said
+
+
+def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.Shown]) -> None:
+    seen: dict[tuple[str, str], set[str]] = {}
+    for shown in every.values():
+        assert shown.table is not None
+        for label, look in captions.looks_of(shown.table).items():
+            seen.setdefault((shown.figure.entry.study, label), set()).add(look.colour)
+    assert all(len(colours) == 1 for colours in seen.values())
+
+
+@pytest.mark.parametrize("draw", drawings.FIGURES)
+def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Shown]) -> None:
+    for shown in every.values():
+        entry = shown.figure.entry
+        if entry.draw == draw and shown.bundle is not None and shown.table is not None:
+            figure = drawings.draw(draw, shown.results, shown.table, canvas.COLUMN, **entry.options)
+            with canvas.drawing():
+                figure.draw_without_rendering()
+            texts = [figure._suptitle, *(t for box in figure.legends for t in box.get_texts())]
+            texts += [t for ax in figure.axes for t in (ax._left_title, ax.xaxis.label, *ax.texts)]
+            for text in texts:
+                box = text.get_window_extent()
+                if text.get_text().strip():
+                    assert box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1, text.get_text()
+            return
