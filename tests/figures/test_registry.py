@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,17 @@ def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, ta
 
 
 # --- panels in an axis of the user's
+
+
+def test_what_is_no_results_or_no_axis_is_told_so(results: Results) -> None:
+    anything: Any = 3
+    for make in (draw, sheet):
+        with pytest.raises(UserError, match=f"{make.__name__}: 3 are no results; give what sh.load"):
+            make("learning_curves", anything)
+    with pytest.raises(UserError, match="draw_panel: 3 are no results"):
+        draw_panel("learning_curves", anything, Figure().subplots())
+    with pytest.raises(UserError, match=r"draw_panel: 3 is no axis; give an Axes of matplotlib"):
+        draw_panel("learning_curves", results, anything)
 
 
 def test_nothing_is_drawn_of_no_runs_and_one_line_says_so(results: Results) -> None:
