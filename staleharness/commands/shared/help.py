@@ -21,7 +21,8 @@ DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 exit codes:
   0    all is well
   1    some runs failed or are missing
-  2    a mistake in what was asked, one line on stderr; of a plugin, maybe first seen in its run
+  2    a mistake in what was asked, one line on stderr (a plugin's mistake may
+       show only once its run has begun)
   130  stopped by Ctrl-C; the same command resumes"""
 
 
