@@ -13,7 +13,8 @@ from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.ages import Rows
-from ..simulator.learning import Gradient, Learner, loss_of, normalised
+from ..simulator.answers import loss_of
+from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
 from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, Pull

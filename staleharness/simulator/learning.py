@@ -7,11 +7,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..algorithm import Algorithm, Stop, defines
-from ..base.plugins import source_file
 from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
@@ -21,15 +19,6 @@ from .ewma import ewma_update
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# A field of `Decisions` that may be None -> what a method that cannot do without it has among its `needs`.
-DECLARED_BY = {
-    "group": "groups",
-    "outcome": "groups",
-    "logit_norm": "logit_norm",
-    "reference_logp": "reference",
-    "analytic_kl": "closed_form",
-}
 
 Log = dict[str, "Tensor"]  # what is said of one gradient step: numbers [], or one of each decision [R, T]
 Data = TypeVar("Data")  # what a phase's collecting brings
@@ -43,40 +32,6 @@ class Gradient(NamedTuple):
     answer: PolicyLoss
     pull: Tensor  # ∂L/∂log π of each decision, in their shape
     log: Log  # what the kind says of this step
-
-
-def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
-    """What the method answers: a loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises
-    `UserError` for anything else, which could be spread over the decisions unnoticed."""
-    from torch import Tensor
-
-    try:
-        answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
-    except (TypeError, AttributeError) as error:  # what None brings about
-        raise _undeclared(algorithm, decisions, error) or error from error
-    if not isinstance(answer, PolicyLoss):
-        raise UserError(f"{algorithm.name}: policy_loss returns a {type(answer).__name__}, not a PolicyLoss")
-    for name, x in (("loss", answer.loss), *answer.diagnostics.items()):
-        known = (shape,) if name == "loss" else (shape, ())
-        if not isinstance(x, Tensor) or x.shape not in known:
-            found = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-            raise UserError(
-                f"{algorithm.name}: the {name} that policy_loss returns is {found}; give a tensor with a number of "
-                f"each decision, here {list(shape)}"
-            )
-    return answer
-
-
-def _undeclared(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
-    """The line to say where the method's file names a field that is None here."""
-    text = Path(source_file(type(algorithm))).read_text(encoding="utf-8")
-    absent = [field for field in DECLARED_BY if getattr(decisions, field) is None and f".{field}" in text]
-    if not absent:
-        return None
-    return UserError(
-        f"{algorithm.name}: policy_loss uses decisions.{absent[0]}, which is None here ({type(error).__name__}: "
-        f"{error}); declare needs = frozenset({{{DECLARED_BY[absent[0]]!r}}}), or do without where it is None"
-    )
 
 
 class Learner(ABC, Generic[Data, Part]):

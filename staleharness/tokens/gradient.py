@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm
-from ..simulator.learning import Gradient, loss_of
+from ..simulator.answers import loss_of
+from ..simulator.learning import Gradient
 from .minibatch import Minibatch, pieces
 from .policy import Entropy, TokenPolicy
 from .spec import TokenSpec

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
-from ..simulator.learning import Gradient, loss_of
+from ..simulator.answers import loss_of
+from ..simulator.learning import Gradient
 from .minibatch import Minibatch
 from .policy import TokenPolicy
 from .spec import TokenSpec
