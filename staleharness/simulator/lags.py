@@ -33,35 +33,49 @@ class Lags:
     def draw(self, phase: int, slots: int, *index: int, length: int = 1) -> Assignment:
         """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is.
 
-        Raises `UserError` where the model answers with versions that the buffer does not hold.
+        Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
         question = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
-        warm = self.warm(phase)
-        answer = keep(np.full(slots, phase)) if warm else self.model.assign(question)
-        stretches = 1 if answer.every is None else -(-length // answer.every)
-        if answer.versions.shape != (slots, stretches):
-            raise UserError(
-                f"LAG={self.model.text} assigned versions of shape {answer.versions.shape} in phase {phase}, where "
-                f"{(slots, stretches)} was asked for"
-            )
-        if slots and not (question.held[0] <= answer.versions.min() <= answer.versions.max() <= phase):
-            raise UserError(
-                f"LAG={self.model.text} assigned versions {answer.versions.min()} to {answer.versions.max()} in "
-                f"phase {phase}, where the buffer holds {question.held[0]} to {phase}"
-            )
-        if answer.every is not None and not self.model.within_rows:
-            raise UserError(
-                f"LAG={self.model.text} changes weights inside a row and does not say within_rows"
-            )
-        if unknown := set(answer.ledger) - set(LEDGER):
-            raise UserError(
-                f"LAG={self.model.text} counts {min(unknown)!r}; a ledger has {', '.join(LEDGER)}"
-            )
+        answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(question)
+        self._check_versions(question, answer)
+        ledger = {name: self._rows_of(name, count) for name, count in answer.ledger.items()}
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
-        self._ledger.update(answer.ledger)
+        self._ledger.update(ledger)
         self._rows.update((phase - answer.starts).tolist())
         return answer
+
+    def _check_versions(self, question: Draw, answer: Assignment) -> None:
+        said, versions, phase = f"LAG={self.model.text}", np.asarray(answer.versions), question.phase
+        shape = (question.slots, 1 if answer.every is None else -(-question.length // answer.every))
+        if versions.shape != shape:
+            raise UserError(
+                f"{said} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
+            )
+        if not isinstance(answer.versions, np.ndarray) or not np.issubdtype(versions.dtype, np.integer):
+            raise UserError(
+                f"{said} assigned versions as a {type(answer.versions).__name__} of {versions.dtype}; "
+                "give an array of whole numbers"
+            )
+        if versions.size and not (question.held[0] <= versions.min() <= versions.max() <= phase):
+            raise UserError(
+                f"{said} assigned versions {versions.min()} to {versions.max()} in phase {phase}, where the buffer "
+                f"holds {question.held[0]} to {phase}"
+            )
+        if (np.diff(versions, axis=1) < 0).any():
+            raise UserError(f"{said} goes back to an older version inside a row, in phase {phase}")
+        if answer.every is not None and not self.model.within_rows:
+            raise UserError(f"{said} changes weights inside a row and does not say within_rows")
+
+    def _rows_of(self, name: str, count: int) -> int:
+        """A count of the model's ledger as a plain number, of whatever kind of integer it came."""
+        if name not in LEDGER:
+            raise UserError(f"LAG={self.model.text} counts {name!r}; a ledger has {', '.join(LEDGER)}")
+        if not isinstance(count, int | np.integer) or count < 0:
+            raise UserError(
+                f"LAG={self.model.text} counts {count!r} rows as {name!r}; give a whole number, not below 0"
+            )
+        return int(count)
 
     def ledger(self, phase: int) -> dict[str, int]:
         """`lag_dropped` and so on, in rows, over the draws of a phase; empty where the model counts nothing."""

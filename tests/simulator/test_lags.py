@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -69,7 +70,15 @@ def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
         ({"versions": np.array([[8, 9], [8, 9]])}, r"shape \(2, 2\)"),
         ({"versions": np.array([[8, 9], [8, 9]]), "every": 2}, r"where \(2, 3\)"),
         ({"every": 5}, "changes weights inside a row and does not say within_rows"),
+        ({"versions": [[9], [9]]}, "versions as a list of int64; give an array of whole numbers"),
+        ({"versions": np.array([[8.5], [9.0]])}, "versions as a ndarray of float64; give an array of whole"),
+        (
+            {"versions": np.array([[9, 9, 9], [8, 9, 7]]), "every": 2},
+            "goes back to an older version inside a row",
+        ),
         ({"ledger": {"lost": 1}}, "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue"),
+        ({"ledger": {"dropped": -1}}, "counts -1 rows as 'dropped'; give a whole number, not below 0"),
+        ({"ledger": {"dropped": 0.5}}, "counts 0.5 rows as 'dropped'"),
     ],
 )
 def test_an_impossible_answer_is_one_line(
@@ -93,3 +102,11 @@ def test_the_ledger_of_a_phase_is_summed_over_its_draws_and_forgotten_with_it(
     assert one.ledger(0) == {} == one.ledger(2)
     one.draw(2, 3)
     assert one.ledger(2) == {"lag_dropped": 1, "lag_in_queue": 2}
+
+
+def test_counts_may_be_of_any_integer_type_and_can_be_written_down(answering: dict[str, Any]) -> None:
+    answering["ledger"] = {"dropped": np.int64(2), "waited": np.uint8(200)}
+    one = lags(lag="answers")
+    one.draw(3, 2)
+    one.draw(3, 2, 1)
+    assert json.dumps(one.ledger(3)) == '{"lag_dropped": 4, "lag_waited": 400}'
