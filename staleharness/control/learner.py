@@ -13,7 +13,7 @@ from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.ages import Rows
-from ..simulator.answers import loss_of
+from ..simulator.answers import loss_of, targets_of, value_loss_of
 from ..simulator.learning import Gradient, Learner, normalised
 from .critic import value_loss
 from .phase_batch import PhaseBatch
@@ -156,7 +156,7 @@ class ControlLearner(Learner[ControlData, Part]):
             progress=self.progress,
         )
         with torch.enable_grad():
-            loss = masked_mean(self.algorithm.value_loss(shown), mask)
+            loss = masked_mean(value_loss_of(self.algorithm, shown), mask)
             (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, shown.value)
         return loss.detach(), of_value.flatten()
 
@@ -172,7 +172,7 @@ class ControlLearner(Learner[ControlData, Part]):
         batch = self.batch
         with torch.no_grad():
             shown = batch.trajectories(self.policy, now.logp.view(batch.shape), now.value.view(batch.shape))
-            asked = self.algorithm.targets(shown)
+            asked = targets_of(self.algorithm, shown)
         return Targets(asked.advantage.flatten(), asked.value_target.flatten())
 
     def _asked(self, part: Part, now: Evaluation) -> Targets:
@@ -183,7 +183,7 @@ class ControlLearner(Learner[ControlData, Part]):
         shape = part.decision.shape
         rows = part.decision[:, 0] // shape[1]
         shown = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
-        asked = self.algorithm.targets(shown)
+        asked = targets_of(self.algorithm, shown)
         (advantage,) = self._normalised([asked.advantage])
         return Targets(advantage, asked.value_target)
 

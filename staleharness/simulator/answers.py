@@ -1,13 +1,21 @@
-"""What a method answers when it is asked for its loss, held against what it was asked for."""
+"""What a method answers when it is asked for something, held against what it was asked for: another shape would be
+spread over the decisions unnoticed, another word would end every phase."""
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
-from ..algorithm import Algorithm
+from ..algorithm import Algorithm, Stop
 from ..base.plugins import source_file
-from ..batch import Decisions, PolicyLoss
-from ..errors import UserError
+from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
+from ..errors import Diverged, UserError
+
+if TYPE_CHECKING:
+    import torch
 
 # A field of `Decisions` that may be None -> what a method that cannot do without it has among its `needs`.
 DECLARED_BY = {
@@ -20,27 +28,93 @@ DECLARED_BY = {
 
 
 def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
-    """What the method answers: a loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises
-    `UserError` for anything else, which could be spread over the decisions unnoticed."""
-    from torch import Tensor
-
+    """A loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises `UserError`."""
     try:
         answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
     except (TypeError, AttributeError) as error:  # what None brings about
         if (said := _undeclared(algorithm, decisions, error)) is not None:
             raise said from error
         raise
-    if not isinstance(answer, PolicyLoss):
-        raise UserError(f"{algorithm.name}: policy_loss returns a {type(answer).__name__}, not a PolicyLoss")
-    for name, x in (("loss", answer.loss), *answer.diagnostics.items()):
-        known = (shape,) if name == "loss" else (shape, ())
-        if not isinstance(x, Tensor) or x.shape not in known:
-            found = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-            raise UserError(
-                f"{algorithm.name}: the {name} that policy_loss returns is {found}; give a tensor with a number of "
-                f"each decision, here {list(shape)}"
-            )
+    _is(algorithm, "policy_loss", answer, PolicyLoss)
+    _is_shaped(algorithm, "loss that policy_loss", answer.loss, shape)
+    for name, x in answer.diagnostics.items():
+        _is_shaped(algorithm, f"{name} that policy_loss", x, shape, shape[:0])
     return answer
+
+
+def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
+    """An advantage and a value target of each decision [B, T]. Raises `UserError`."""
+    answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
+    _is(algorithm, "targets", answer, Targets)
+    _is_shaped(algorithm, "advantage that targets", answer.advantage, shape)
+    _is_shaped(algorithm, "value_target that targets", answer.value_target, shape)
+    return answer
+
+
+def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
+    """The critic's loss of each decision [R, T]. Raises `UserError`."""
+    answer = algorithm.value_loss(values)
+    _is_shaped(algorithm, "tensor that value_loss", answer, values.mask.shape)
+    return answer
+
+
+def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
+    """Whether to go on. Raises `UserError`."""
+    answer = algorithm.stop(decisions)
+    if answer not in get_args(Stop):
+        words = ", ".join(map(repr, get_args(Stop)))
+        raise UserError(f"{algorithm.name}: stop returns {answer!r}; give one of {words}")
+    return answer
+
+
+def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
+    """The factor on the step size, not below 0. Raises `UserError`, and `Diverged` where it is not finite."""
+    answer = algorithm.step_scale(decisions)
+    try:
+        scale = float(answer)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{algorithm.name}: step_scale returns {answer!r}; give a number") from error
+    if not math.isfinite(scale):
+        raise Diverged(f"step_scale is not finite in phase {decisions.progress.phase}")
+    if scale < 0.0:
+        raise UserError(f"{algorithm.name}: step_scale returns {scale}; give a number that is not below 0")
+    return scale
+
+
+def state_of(algorithm: Algorithm, asked: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The state that the method has `asked` for by `init_state` or `next_state`: plain numbers, of whatever type they
+    came, and tensors. Raises `UserError` for anything else, which a checkpoint could not bring back."""
+    from torch import Tensor
+
+    _is(algorithm, asked, answer, Mapping)
+    state: dict[str, Any] = {}
+    for name, x in answer.items():
+        if isinstance(x, numbers.Real):
+            state[name] = int(x) if isinstance(x, numbers.Integral) else float(x)
+        elif isinstance(x, Tensor):
+            state[name] = x
+        else:
+            raise UserError(
+                f"{algorithm.name}: the {name} that {asked} returns is a {type(x).__name__}; a state has numbers and "
+                "tensors"
+            )
+    return state
+
+
+def _is(algorithm: Algorithm, asked: str, answer: Any, kind: type) -> None:
+    if not isinstance(answer, kind):
+        raise UserError(f"{algorithm.name}: {asked} returns a {type(answer).__name__}, not a {kind.__name__}")
+
+
+def _is_shaped(algorithm: Algorithm, what: str, x: Any, *shapes: tuple[int, ...]) -> None:
+    from torch import Tensor
+
+    if not isinstance(x, Tensor) or x.shape not in shapes:
+        found = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise UserError(
+            f"{algorithm.name}: the {what} returns is {found}; give a tensor with a number of each decision, here "
+            f"{list(shapes[0])}"
+        )
 
 
 def _undeclared(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:

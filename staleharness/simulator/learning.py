@@ -15,6 +15,7 @@ from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
 from .ages import Rows, Taken
+from .answers import state_of, step_scale_of, stop_of
 from .ewma import ewma_update
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Learner(ABC, Generic[Data, Part]):
         self.spec = spec
         self.optimizer = AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
         self.gradient_steps = 0
-        self.state = dict(algorithm.init_state())
+        self.state = state_of(algorithm, "init_state", algorithm.init_state())
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stopped: Stop = "no"
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
@@ -80,8 +81,9 @@ class Learner(ABC, Generic[Data, Part]):
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
-        self.state = dict(self.algorithm.next_state(self.state, own))
-        report |= {f"algorithm/{key}": x for key, x in self.state.items() if isinstance(x, float)}
+        self.state = state_of(self.algorithm, "next_state", self.algorithm.next_state(self.state, own))
+        numbers = {key: float(x) for key, x in self.state.items() if isinstance(x, float | int)}
+        report |= {f"algorithm/{key}": x for key, x in numbers.items()}
         return report | self.end(), self.seconds()
 
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
@@ -159,9 +161,9 @@ class Learner(ABC, Generic[Data, Part]):
             )
         self.last = decisions.lag, decisions.gradient_lag, decisions.mask
         self.first = self.first or self.last
-        self.stopped = self.algorithm.stop(decisions) if self.may_stop else "no"
+        self.stopped = stop_of(self.algorithm, decisions) if self.may_stop else "no"
         if self.stopped == "no":
-            scale = self.algorithm.step_scale(decisions) * step_factor(decisions, self.spec.step_size)
+            scale = step_scale_of(self.algorithm, decisions) * step_factor(decisions, self.spec.step_size)
             norm = self.optimise(rate * scale)
         else:
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)

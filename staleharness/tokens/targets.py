@@ -8,6 +8,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..batch import Trajectories
 from ..objectives import group_baseline
+from ..simulator.answers import targets_of
 from ..simulator.learning import normalised
 from .minibatch import Minibatch
 from .spec import TokenSpec
@@ -26,7 +27,8 @@ def group_relative_advantage(
     value = (baseline / scale)[:, None] * valid
     next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
     with torch.no_grad():
-        targets = algorithm.targets(
+        targets = targets_of(
+            algorithm,
             Trajectories(
                 reward=(data.outcome / scale)[:, None] * last,
                 discount=spec.discount * valid * (1.0 - last),
@@ -38,7 +40,7 @@ def group_relative_advantage(
                 lag=batch.lag,
                 mask=valid,
                 gae_lambda=spec.gae_lambda,
-            )
+            ),
         )
     advantage = targets.advantage * batch.mask
     if spec.normalise_advantage and algorithm.normalise_advantage:

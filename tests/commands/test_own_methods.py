@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from known_plugins import known
@@ -14,7 +17,7 @@ from known_plugins import known
 from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
-from staleharness.simulator.answers import loss_of
+from staleharness.simulator.answers import loss_of, state_of
 from staleharness.testing import example_decisions
 
 Call = Callable[..., tuple[Any, str, str]]
@@ -32,6 +35,7 @@ class Mine(Algorithm):
     def policy_loss(self, d):
         plain = -d.target_logp * d.advantage
         return {answer}
+{more}
 '''
 TINY = ["--seeds", "1", "--steps", "2", "--k", "2", "--set", "batch=8,horizon=8,evaluations=1"]
 SHORT = {
@@ -58,9 +62,9 @@ def as_before() -> Iterator[None]:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Callable[..., list[str]]:
-    def words(name: str, answer: str, env: str, *more: str, needs: Any = ()) -> list[str]:
+    def words(name: str, answer: str, env: str, *more: str, needs: Any = (), methods: str = "") -> list[str]:
         path = tmp_path / f"{name}.py"
-        path.write_text(PLUGIN.format(name=name, answer=answer, needs=needs))
+        path.write_text(PLUGIN.format(name=name, answer=answer, needs=needs, more=methods))
         return ["--env", env, "--algo", name, "--plugin", str(path), *more]
 
     return words
@@ -128,6 +132,87 @@ def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Call
         assert len(json.loads(out.splitlines()[-1])["runs"]["failed"]) == 1
     code, _, errors = call("sweep", *asked("sound", PLAIN, "bit-chain", *TINY))
     assert code == 0, errors
+
+
+OTHERS = {
+    "stops": (
+        "    def stop(self, d): return True",
+        2,
+        "stop returns True; give one of 'no', 'epoch', 'phase'",
+    ),
+    "forgets": (
+        "    def next_state(self, *_): return None",
+        2,
+        "next_state returns a NoneType, not a Mapping",
+    ),
+    "lists": (
+        "    def init_state(self): return {'n': [1]}",
+        2,
+        "the n that init_state returns is a list; a state",
+    ),
+    "turns": (
+        "    def step_scale(self, d): return -0.5",
+        2,
+        "step_scale returns -0.5; give a number that is not",
+    ),
+    "words": ("    def step_scale(self, d): return None", 2, "step_scale returns None; give a number"),
+    "bursts": (
+        "    def step_scale(self, d): return float('inf')",
+        1,
+        "Diverged: step_scale is not finite in phase 0",
+    ),
+    "none": ("    def targets(self, t): return None", 2, "targets returns a NoneType, not a Targets"),
+    "rows": (
+        "    def targets(self, t):\n        from staleharness.batch import Targets\n"
+        "        return Targets(t.reward.sum(1), t.value)",
+        2,
+        "the advantage that targets returns is of shape [8]; give a tensor with a number of each decision, here [8, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_wrong_answer_of_any_other_kind_too(name: str, asked: Any, call: Call) -> None:
+    methods, code, said = OTHERS[name]
+    found, _, errors = call("sweep", *asked(name, PLAIN, "bit-chain", *TINY, methods=methods))
+    assert found == code and said in errors, errors
+
+
+def test_targets_and_value_losses_of_another_shape_are_refused_on_control(asked: Any, call: Call) -> None:
+    """Both would be flattened, or spread over the decisions."""
+    targets = """
+    def targets(self, t):
+        from staleharness.objectives import gae
+        from staleharness.batch import Targets
+        right = gae(t)
+        return Targets(right.advantage.T, right.value_target)"""
+    code, _, errors = call("sweep", *asked("aside", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=targets))
+    assert code == 2 and "aside: the advantage that targets returns is of shape [" in errors, errors
+    value = "    def value_loss(self, v): return (v.value - v.target).square().sum(1)"
+    code, _, errors = call("sweep", *asked("flat", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=value))
+    assert code == 2 and "flat: the tensor that value_loss returns is of shape [32]" in errors, errors
+
+
+@pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
+def test_a_state_of_any_numbers_is_in_the_metrics_and_survives_a_checkpoint(
+    number: str, asked: Any, call: Call, tmp_path: Path
+) -> None:
+    """Checkpoints are read without running code from them, so NumPy's own numbers would not come back."""
+    methods = f"""
+    def init_state(self):
+        import numpy as np
+        return {{"n": {number}}}
+    def next_state(self, state, diagnostics): return {{"n": state["n"] + 1}}"""
+    words = asked("counts", PLAIN, "bit-chain", *TINY, methods=methods)
+    code, _, errors = call("sweep", *words)
+    assert code == 0, errors
+    state = state_of(Answering(), "init_state", {"n": eval(number, {"np": np}), "t": torch.ones(2)})
+    stored = io.BytesIO()
+    torch.save(state, stored)
+    stored.seek(0)
+    assert torch.load(stored, weights_only=True)["n"] == 3
+    (metrics,) = tmp_path.rglob("metrics.parquet")
+    assert pd.read_parquet(metrics)["algorithm/n"].tolist() == [4.0, 5.0]
 
 
 class Answering(Algorithm):
