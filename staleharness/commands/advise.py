@@ -86,15 +86,12 @@ def handle(command: Command) -> int:
 
 def _runs(command: Command) -> Results:
     from ..base.published import published
-    from ..statistics.results import load
-    from ..store.store import MARKER
+    from ..statistics.results import Results
+    from ..store.store import Store
 
-    root = published(command.results)
-    if not (root / MARKER).is_file():
-        inside = sorted(path.parent.name for path in root.glob(f"*/{MARKER}"))
-        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
-        raise UserError(f"RESULTS={command.results} holds no results{hint}")
-    runs = load(root, env=command.env, k=command.k, algo=command.algo)
+    store = Store(published(command.results))
+    store.check_readable(f"RESULTS={command.results}")
+    runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"RESULTS={command.results} holds no finished run that matches")
     return runs

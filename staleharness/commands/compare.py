@@ -131,17 +131,13 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
 def _runs(side: str, folder: str, command: Command) -> Results:
     from ..base.published import published
     from ..statistics.results import Results
-    from ..store.store import MARKER, Store
+    from ..store.store import Store
 
     if not folder:
         raise UserError(f"{side} is empty; give a folder with results")
-    root = published(folder)
-    if not (root / MARKER).is_file():
-        inside = sorted(p.parent.name for p in root.glob(f"*/{MARKER}"))
-        hint = f"; these folders in it do: {', '.join(inside)}" if inside else ""
-        missing = "holds no results" if root.is_dir() else "is not a folder of results"
-        raise UserError(f"{side}={folder} {missing}{hint}")
-    stored = Results.of(Store(root).read_all())
+    store = Store(published(folder))
+    store.check_readable(f"{side}={folder}")
+    stored = Results.of(store.read_all())
     runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
         raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")

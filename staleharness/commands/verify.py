@@ -102,7 +102,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
         else False
     )
     store = Store(path.parents[1] if one else path)
-    store.check_readable()
+    store.check_readable(command.source)
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
     runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo)

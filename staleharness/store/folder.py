@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from ..base.files import no_link, read_json
-from ..errors import UserError
+from ..base.published import PLACE, reference
+from ..errors import UserError, nearest
 from .exclusive import MARKER
 from .packed import is_packed
 from .record import FORMAT
@@ -42,6 +43,23 @@ def _check(root: Path) -> None:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
+
+
+def check_readable(root: Path, typed: str) -> None:
+    """Raise `UserError` unless this is a folder of results, with where some are; `typed` is how the user named it."""
+    if not (root / MARKER).is_file():
+        if inside := _folders_of_results(root):
+            raise UserError(f"{typed} holds no results itself; these folders in it do: {', '.join(inside)}")
+        missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
+        some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
+        if root.parent.resolve() == reference().resolve():
+            some = nearest(root.name, _folders_of_results(root.parent))
+        raise UserError(f"{typed} {missing}; {some}")
+    check_format(root)
+
+
+def _folders_of_results(folder: Path) -> list[str]:
+    return sorted(marker.parent.name for marker in folder.glob(f"*/{MARKER}"))
 
 
 def check_format(root: Path) -> None:

@@ -85,11 +85,9 @@ class Store:
         """Raise `UserError` where results cannot go, without writing anything."""
         folder.check(self.root)
 
-    def check_readable(self) -> None:
-        """Raise `UserError` unless this is a folder of results."""
-        if not (self.root / MARKER).is_file():
-            raise UserError(f"OUT={self.root} holds no results yet; `staleharness sweep` makes some")
-        folder.check_format(self.root)
+    def check_readable(self, typed: str = "") -> None:
+        """Raise `UserError` unless this is a folder of results; `typed` is how it was named, by default as OUT."""
+        folder.check_readable(self.root, typed or f"OUT={self.root}")
 
     def open_for_writing(self) -> None:
         """Create the folder and its marker."""

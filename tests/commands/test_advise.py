@@ -115,7 +115,10 @@ def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -
             "no advice from these results: no stale runs: it has lag 0 only (impala on Hopper-v5)",
         ),
         (["--env=Ant"], "holds no finished run that matches"),
-        (["--results=nowhere"], "RESULTS=nowhere holds no results"),
+        (
+            ["--results=nowhere"],
+            "RESULTS=nowhere is not a folder of results; `staleharness sweep` makes some, and results/ref",
+        ),
         ([f"--results={Path(CONTROL).parent}"], "these folders in it do: a3po_language, async_rl"),
         (["--out=advice.txt"], "give one that ends in .png, .svg, .pdf"),
         (["--out=no/such/advice.png"], "there is no folder no/such"),

@@ -21,8 +21,8 @@ def test_a_published_bundle_is_unpacked_and_compared(call: Call) -> None:
 def test_advice_comes_from_a_published_bundle(call: Call) -> None:
     code, _, error = call("advise", "--results", BUNDLE)
     assert code == 2 and "it has no runs at K = 1" in error  # so it was read
-    code, _, error = call("advise", "--results", "results/reference/nothing")
-    assert code == 2 and "RESULTS=results/reference/nothing holds no results" in error
+    code, _, error = call("advise", "--results", "results/reference/vaco_contrl")
+    assert code == 2 and "vaco_contrl is not a folder of results; did you mean 'vaco_control'?" in error
 
 
 def test_verify_reads_a_published_bundle(call: Call) -> None:

@@ -136,7 +136,7 @@ def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere"], "holds no results yet"),
+        (["nowhere"], "is not a folder of results"),
         (["results/runs/0123456789ab"], "there is no finished run in"),
         (["results", "--n", "0"], "must be at least 1, or all"),
         (["results", "--env", "Ant"], "no finished run that matches"),
