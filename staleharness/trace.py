@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
         table.validate(full=True)
         found = parse_json((table.schema.metadata or {})[KEY])
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{shortened(path)} is not a trace: {' '.join(str(error).split())[:100]}") from error
+        raise UserError(f"{shortened(path)} is not a trace: {_why_not(path, error)}") from error
     if not isinstance(found, dict):
         raise UserError(f"{shortened(path)} is not a trace: its header is no record")
     for name in COLUMNS:
@@ -90,6 +91,20 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
         rows = rows.assign(**_by_times(rows))
     check(rows, path)
     return found, rows
+
+
+def _why_not(path: str, error: Exception) -> str:
+    """In few words, for one line."""
+    if isinstance(error, KeyError):
+        return "a Parquet file, but not one that staleharness wrote as a trace"
+    file = user_path(path)
+    if not file.is_file():
+        return "a folder" if file.is_dir() else "there is no such file"
+    if not os.access(file, os.R_OK):
+        return "it may not be read"
+    with file.open("rb") as content:
+        begins = content.read(4)
+    return "the file is damaged, or cut off" if begins == b"PAR1" else "not a Parquet file"
 
 
 def _by_times(rows: pd.DataFrame) -> dict[str, Any]:

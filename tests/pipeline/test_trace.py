@@ -95,7 +95,14 @@ def test_a_file_that_is_no_trace(record: Record, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("rows")
     pq.write_table(pa.table({"row": [1]}), tmp_path / "other")
     pq.write_table(pa.table({"row": [1]}).replace_schema_metadata({KEY: b"{}"}), tmp_path / "short")
-    for name, words in (("text", "is not a trace"), ("other", "is not a trace"), ("none", "is not a trace"),
-                        ("short", "has no column group")):  # fmt: skip
+    (tmp_path / "cut").write_bytes((tmp_path / "other").read_bytes()[:-40])
+    for name, words in (
+        ("text", "is not a trace: not a Parquet file"),
+        ("other", "is not a trace: a Parquet file, but not one that staleharness wrote"),
+        ("cut", "is not a trace: the file is damaged, or cut off"),
+        ("none", "is not a trace: there is no such file"),
+        ("", "is not a trace: a folder"),
+        ("short", "has no column group"),
+    ):
         with pytest.raises(UserError, match=words):
             read_trace(str(tmp_path / name))
