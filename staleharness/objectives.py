@@ -56,13 +56,14 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
         return 0.0 * ones, ones
     same = (group[:, None] == group[None, :]).to(outcome.dtype)
     count = same.sum(1)
-    mean = same @ outcome / count
+    agree = (same * (outcome[None, :] != outcome[:, None])).sum(1) == 0
+    mean = outcome.where(agree, same @ outcome / count)  # rounding must not tell equal rewards apart
     if how == "rloo":
-        return (same @ outcome - outcome) / (count - 1.0), ones
+        return outcome.where(agree, (same @ outcome - outcome) / (count - 1.0)), ones
     if how == "dr_grpo":
         return mean, ones
     variance = (same * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
-    return mean, (variance.sqrt() + 1e-6).masked_fill(variance == 0, 1.0)
+    return mean, (variance.sqrt() + 1e-6).masked_fill(agree, 1.0)
 
 
 # --- ratios and divergences -------------------------------------------------------------------------------

@@ -235,6 +235,16 @@ def test_group_baselines_by_hand() -> None:
     assert advantage("none") == pytest.approx([1, 0, 0, 1, 1])
 
 
+@pytest.mark.parametrize("how", ["grpo", "dr_grpo", "rloo"])
+def test_equal_rewards_teach_nothing_whatever_rounding_makes_of_their_mean(how: str) -> None:
+    outcome = torch.tensor([0.1] * 7 + [0.1, 0.7])
+    group = torch.tensor([0] * 7 + [7] * 2)
+    assert float(outcome[:7].sum() / 7) != float(outcome[0]), "or there is nothing to see"
+    baseline, scale = objectives.group_baseline(outcome, group, how)
+    assert torch.equal(baseline[:7], outcome[:7]) and torch.equal(scale[:7], torch.ones(7))
+    assert ((outcome - baseline)[7:].abs() > 0.2).all()
+
+
 @pytest.mark.parametrize("baseline", ["grpo", "dr_grpo"])
 def test_a_discount_makes_nothing_large_of_a_group_that_agrees(policy: Policies, baseline: str) -> None:
     """Its deviation is 0, and a discounted reward is not its mean."""
