@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 class Diverged(RuntimeError):
-    """A loss, a parameter or a log-probability stopped being finite."""
+    """A loss, a parameter or a log-probability stopped being finite, or what an environment answers."""
 
 
 class OOM(RuntimeError):

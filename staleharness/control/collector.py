@@ -72,7 +72,7 @@ class Collector:
         def next_versions(t: int, done: NDArray[np.bool_]) -> NDArray[np.int64] | None:
             if self.spec.assignment == "phase" or not done.any():
                 return None
-            return np.where(done, self._draw(phase, t), self.assigned)
+            return np.where(done, self._draw(phase, t, used=done), self.assigned)
 
         record, episodes = self._roll(buffer, phase, next_versions)
         mixture = self._mixture(buffer, phase, record) if self.spec.density == "mixture" else None
@@ -133,19 +133,18 @@ class Collector:
             return _drawn(self.policy.density, spec.seed, which, shape)
         return _kept(self.policy.density, spec.seed, which, shape)[:, column : column + self.size]
 
-    def _draw(self, phase: int, *index: int) -> NDArray[np.int64]:
+    def _draw(self, phase: int, *index: int, used: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
             return np.full(self.spec.num_envs, phase, dtype=np.int64)
-        return self.lags.draw(phase, self.spec.num_envs, *index).starts
+        return self.lags.draw(phase, self.spec.num_envs, *index, used=used).starts
 
     def _assign(self, buffer: PolicyBuffer, phase: int) -> None:
-        drawn = self._draw(phase)
         if self.spec.assignment == "phase" or phase == 0:
-            self.assigned = drawn
+            self.assigned = self._draw(phase)
         else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
             kept = [v for v in range(self.lags.oldest(phase), phase + 1) if v in buffer]
             fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
-            self.assigned = np.where(fresh, drawn, self.assigned)
+            self.assigned = np.where(fresh, self._draw(phase, used=fresh), self.assigned)
 
     def _actors(self, buffer: PolicyBuffer) -> Actors:
         used, position = np.unique(self.assigned, return_inverse=True)

@@ -77,7 +77,9 @@ class PhaseBatch:
         else:
             at_ends = policy.values_now(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
-        next_value[row, step] = at_ends
+        # where the world has ended nothing follows, and what was seen there may be anything
+        nothing = self.discount[index][row, step] == 0
+        next_value[row, step] = at_ends.masked_fill(nothing & ~at_ends.isfinite(), 0.0)
         return Trajectories(
             reward=self.reward[index],
             discount=self.discount[index],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..asynchronous.processes import Pace
 from ..batch import Rollout
+from ..errors import Diverged
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.ledger import Count, Flow
@@ -67,6 +68,7 @@ class LearnsControl(Simulation[ControlData]):
     ) -> Collected[ControlData]:
         """What the learner takes: `rollout`, and of what was acted in this phase, `fresh`, the statistics."""
         spec = self.spec
+        self._check_answers(fresh)
         reward = self.reward_scale(rollout.reward) if spec.scale_rewards else rollout.reward.float()
         said = {
             "rollout_return": float(np.mean(episodes.returns)) if episodes.returns else None,
@@ -76,6 +78,18 @@ class LearnsControl(Simulation[ControlData]):
         }
         data = ControlData(rollout, reward, fresh.obs.flatten(0, 1), kept)
         return Collected(data, fresh.behaviour_logp, said, {}, flow)
+
+    def _check_answers(self, acted: Rollout) -> None:
+        """Raise `Diverged` where what the environments answered is not finite, which no method can learn from. What is
+        seen where the world has ended counts for nothing, and may be."""
+        goes_on = ~acted.terminated[acted.final_row, acted.final_step]
+        for what, numbers in (
+            ("an observation", acted.obs),
+            ("an observation", acted.final_obs[goes_on]),
+            ("a reward", acted.reward),
+        ):
+            if not bool(numbers.isfinite().all()):
+                raise Diverged(f"{self.spec.env} gave {what} that is not finite in phase {self.phase}")
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._take_in(data.fresh_obs)}

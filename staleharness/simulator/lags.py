@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
+from ..schedule import Bools
 from ..spec import RunSpec
 from .ledger import check_pipeline
 from .promise import promise
@@ -30,8 +31,11 @@ class Lags:
         self._ledger: Counter[str] = Counter()  # of that phase
         self._rows: Counter[int] = Counter()  # of that phase, by lag
 
-    def draw(self, phase: int, slots: int, *index: int, length: int = 1) -> Assignment:
-        """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is.
+    def draw(
+        self, phase: int, slots: int, *index: int, length: int = 1, used: Bools | None = None
+    ) -> Assignment:
+        """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is. `used`
+        [slots]: which rows begin with what they are given, and are counted; None: all of them.
 
         Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
@@ -42,7 +46,8 @@ class Lags:
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
         self._ledger.update(ledger)
-        self._rows.update((phase - answer.starts).tolist())
+        starts = answer.starts if used is None else answer.starts[used]
+        self._rows.update((phase - starts).tolist())
         return answer
 
     def _check_versions(self, question: Draw, answer: Assignment) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from staleharness.control.critic import value_loss
 from staleharness.control.networks import gaussian_logp, means, network
+from staleharness.control.passes import SIZES, NetworkPass
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.task import simulation_of
 
@@ -152,3 +153,15 @@ def test_a_method_that_moves_no_policy_still_trains_the_critic() -> None:
     assert not bool(moved[: simulation.policy.actor_size].any())
     assert bool(moved[simulation.policy.actor_size :].any())
     assert record.metrics["clipped"] > 0.9
+
+
+def test_memory_is_held_for_a_few_numbers_of_rows() -> None:
+    """Where decisions are masked, each phase trains on another number of them."""
+    layers = [torch.randn(3, 4), torch.randn(4), torch.randn(4, 2), torch.randn(2)]
+    network = NetworkPass(layers)
+    for rows in range(20, 40):
+        x, pull = torch.randn(rows, 3), torch.randn(rows, 2)
+        network.forward(x)
+        gradients = network.backward(pull)
+        assert [g.shape for g in gradients] == [w.shape for w in layers]
+        assert len(network.memory) <= SIZES

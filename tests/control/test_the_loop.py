@@ -121,6 +121,25 @@ def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness:
     assert new > 20 and at_the_start > 2
 
 
+def test_only_versions_that_are_taken_up_count_as_assigned(witness: Seen) -> None:
+    """An actor in the middle of an episode goes on with the version it has, though the model draws one for it."""
+    steps, phases, capacity = STEPS // 3, 3 * PHASES, 2
+    short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=capacity)
+    simulation = played(replace(short, assignment="episode"))
+    counts, last = [0] * capacity, np.full(ENVS, -1)
+    over = np.ones(ENVS, bool)
+    for phase, rollout in enumerate(simulation.consumed):
+        versions, done = rollout.version.numpy(), ended(rollout).numpy()
+        for b in range(ENVS):
+            for t in range(steps):
+                begins = over[b] if t == 0 else done[b, t - 1]
+                gone = t == 0 and last[b] <= phase - capacity  # from the buffer
+                counts[phase - versions[b, t]] += bool(begins or gone)
+        last, over = versions[:, -1], done[:, -1]
+    assert simulation.accounts.histograms["assigned"] == counts
+    assert sum(counts) < phases * ENVS + sum(int(ended(r).sum()) for r in simulation.consumed)
+
+
 def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) -> None:
     import gymnasium
 

@@ -1,0 +1,85 @@
+"""Environments that answer with what is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import Diverged
+from staleharness.task import simulation_of
+
+ENV = "NotFinite-v0"
+SMALL = ControlSpec(
+    env=ENV, algorithm="ppo_clip", capacity=2, steps=120, num_envs=3, num_steps=20, epochs=2, minibatches=2,
+    evaluations=1, evaluation_episodes=1, final_episodes=1, threads=1,
+)  # fmt: skip
+
+
+class NotFinite(gymnasium.Env[Any, Any]):
+    """Episodes of seven steps. `what` is not finite at step `at`."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, what: str, at: int, bad: float) -> None:
+        self.what, self.at, self.bad = what, at, bad
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.standard_normal(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        observation, reward = self.np_random.standard_normal(2, np.float32), float(action[0])
+        if self.steps == self.at and self.what == "reward":
+            reward = self.bad
+        elif self.steps == self.at:
+            observation[1] = self.bad
+        over = self.steps == 7
+        return observation, reward, over and self.what != "limit", over and self.what == "limit", {}
+
+
+@pytest.fixture
+def played() -> Iterator[Any]:
+    def play(what: str, at: int, bad: float = np.nan, **changes: Any) -> list[dict[str, Any]]:
+        gymnasium.registry.pop(ENV, None)
+        gymnasium.register(ENV, NotFinite, kwargs={"what": what, "at": at, "bad": bad})
+        simulation = simulation_of(replace(SMALL, **changes))
+        records = [record.metrics for record in simulation]
+        simulation.close()
+        return records
+
+    yield play
+    gymnasium.registry.pop(ENV, None)
+
+
+@pytest.mark.parametrize("changes", [{}, {"value_function": "behaviour"}, {"mechanism": "replay"}])
+def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(
+    played: Any, changes: dict[str, Any]
+) -> None:
+    given, sound = played("observation", 7, **changes), played("observation", 99, **changes)
+    assert len(given) == 2 and given == sound
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "bad", "words"),
+    [
+        ("observation", 3, np.nan, "an observation"),
+        ("observation", 3, np.inf, "an observation"),
+        ("limit", 7, np.nan, "an observation"),  # whose value is asked for
+        ("reward", 3, np.nan, "a reward"),
+        ("reward", 7, -np.inf, "a reward"),
+    ],
+)
+def test_the_environment_is_named_and_not_the_loss_that_follows(
+    played: Any, what: str, at: int, bad: float, words: str
+) -> None:
+    with pytest.raises(Diverged, match=f"^{ENV} gave {words} that is not finite in phase 0$"):
+        played(what, at, bad)
