@@ -40,8 +40,7 @@ def prompt_set(
     texts = [render(form, problem.question, shots) for problem in problems]
     if spec.chat_template:
         texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
-    special = not spec.chat_template  # a template has written them already
-    tokens = [list(ids) for ids in policy.tokenizer(texts, add_special_tokens=special)["input_ids"]]
+    tokens = policy.tokens(texts, special=not spec.chat_template)  # a template has written them already
     fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
     if not all(fits):
         longest = max(map(len, tokens))
@@ -55,10 +54,18 @@ def prompt_set(
 
 
 def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
+    from jinja2 import TemplateError
+
     if tokenizer.chat_template is None:
         raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
     turn = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    try:
+        return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        why = " ".join(str(error).split())
+        raise UserError(
+            f"the chat template of MODEL={spec.model} takes no single turn of a user: {why}; SET=chat_template=false"
+        ) from error
 
 
 def pad_left(tokens: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ..base.notes import NOTES
 from ..base.stopping import check
-from ..errors import UserError
-from .answers import find_extractor
+from ..errors import UserError, shortened
+from .answers import find_extractor, grade, number
 from .decoder import make_decoder
 from .generation import Sampler
+from .gsm8k import strip_calculator
 from .model.causal_lm import CausalLM
 from .model.memory import settle
 from .model.teaching import taught
@@ -50,15 +52,53 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     problems = {split: _easy(task.problems(spec, split), spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
+    remarks = [*remarks, *_beyond(policy, (train, test), spec)]
     if spec.warm_start:
+        _check_lessons(train.problems, extractor)
         policy = CausalLM(str(taught(source, spec.model_digest, train, spec, told)), spec)
         settle(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
     return Ready(policy, sampler, test, remarks)
 
 
-def _easy(problems: list[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those that take at most `most_steps` steps. Raises `UserError` where none is left."""
+def _beyond(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:
+    """A warning where a row may become longer than the model was made for. Raises `UserError` where it then has no
+    position for a token."""
+    config = policy.model.config
+    most = getattr(config, "max_position_embeddings", None)
+    longest = max(len(ids) for each in sets for ids in each.tokens)
+    if not most or longest + spec.completion_tokens <= most:
+        return []
+    what = (
+        f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that is more "
+        f"than the {most} positions of the model"
+    )
+    if not hasattr(config, "rope_parameters"):  # a table of positions, which ends
+        raise UserError(f"{what}; set completion_tokens to {max(0, most - longest)} or less")
+    return [f"{what}: what it says beyond them it was never trained for"]
+
+
+def _check_lessons(problems: list[Problem], extractor: str) -> None:
+    """Raise `UserError` where a warm start would teach what the run then does not pay for."""
+    for problem in problems:
+        if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
+            raise UserError(
+                f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
+                f"{shortened(problem.question)!r}; give another prompt_format or extractor"
+            )
+
+
+def _easy(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
+    """Those that take at most `most_steps` steps. Raises `UserError` where none is left, and for an answer that is no
+    number."""
+    if not problems:
+        raise UserError(f"{spec.env} has no {split} problems")
+    for problem in problems:
+        if number(problem.answer) is None:
+            raise UserError(
+                f"{spec.env}: the answer {shortened(problem.answer)!r} to the {split} problem "
+                f"{shortened(problem.question)!r} is not a number"
+            )
     kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
     if not kept:
         raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...errors import UserError
 from ...simulator.buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
@@ -40,8 +41,11 @@ class CausalLM:
         self.spec, self.device = spec, torch.device(spec.device)
         self.tokenizer, model = load(source)
         self.end = end_tokens(model, self.tokenizer)
+        self.known = int(
+            model.get_input_embeddings().weight.shape[0]
+        )  # tokens that the model has a vector for
         pad = self.tokenizer.pad_token_id
-        self.pad = int(self.end[0] if pad is None else pad)
+        self.pad = int(self.end[0] if pad is None or pad >= self.known else pad)
         if spec.versions == "lora":
             model = with_lora(model, spec)
         self.model: Any = model.to(self.device)
@@ -76,6 +80,17 @@ class CausalLM:
         )
         self.ahead: tuple[tuple[Tensor, ...], list[int], Scored] | None = None
         next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._learns)
+
+    def tokens(self, texts: list[str], special: bool) -> list[list[int]]:
+        """The texts as the tokenizer splits them; `special`: with what it puts around a text. Raises `UserError` for
+        tokens that the model has no vector for."""
+        rows = [list(ids) for ids in self.tokenizer(texts, add_special_tokens=special)["input_ids"]]
+        if (largest := max((max(ids, default=0) for ids in rows), default=0)) >= self.known:
+            raise UserError(
+                f"the tokenizer splits text into token {largest} ({self.tokenizer.convert_ids_to_tokens(largest)!r}), "
+                f"and the model has {self.known}; give MODEL a tokenizer of its own"
+            )
+        return rows
 
     @property
     def size(self) -> int:

@@ -121,7 +121,8 @@ def _check_hub(name: str) -> None:
 
 
 def _shapes(file: Path) -> list[tuple[str, list[int]]]:
-    """(name, shape) of the tensors in a safetensors file, from its header."""
+    """(name, shape) of the tensors in a safetensors file, from its header. Raises `UserError` for a file that is none,
+    or is not all there."""
     with file.open("rb") as stream:
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else LONGEST_HEADER + 1
@@ -129,9 +130,13 @@ def _shapes(file: Path) -> list[tuple[str, list[int]]]:
             raise UserError(f"{file} is not a safetensors file")
         try:
             header = parse_json(stream.read(length))
-            shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
+            entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            shapes = {name: entry["shape"] for name, entry in entries.items()}
+            end = 8 + length + max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
+        except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
             raise UserError(f"{file} is not a safetensors file") from error
+    if (size := file.stat().st_size) < end:
+        raise UserError(f"{file} is cut short: {size:,} bytes of {end:,}; fetch it again")
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
             raise UserError(f"{file} is not a safetensors file: {shortened(name)!r} has no shape")

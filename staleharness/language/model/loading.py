@@ -42,11 +42,29 @@ def load(source: str) -> tuple[Any, Any]:
         raise UserError(
             f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
         ) from error
+    return tokenizer, _model(source)
+
+
+def _model(source: str) -> Any:
+    """With every weight from its files: what these lack, transformers would draw at random and go on."""
+    import transformers
+    from safetensors import SafetensorError
+
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    except (OSError, ValueError) as error:
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
-    return tokenizer, model
+    if lacking := sorted(found["missing_keys"]):
+        more = f" and {len(lacking) - 1} more weights" if len(lacking) > 1 else ""
+        raise UserError(f"MODEL={source} lacks {lacking[0]}{more}, which its config.json asks for")
+    if other := sorted(found["mismatched_keys"]):
+        name, has, wanted = other[0]
+        raise UserError(
+            f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
+        )
+    return model
 
 
 def _tokenizer_class(source: str) -> Any:

@@ -82,7 +82,7 @@ def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
     """(tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
     plain = [strip_calculator(text) for text in texts]
-    rows = [[*ids, policy.end[0]] for ids in policy.tokenizer(plain, add_special_tokens=False)["input_ids"]]
+    rows = [[*ids, policy.end[0]] for ids in policy.tokens(plain, special=False)]
     width = max(map(len, rows))
     token = torch.tensor([row + [policy.pad] * (width - len(row)) for row in rows], device=policy.device)
     mask = torch.tensor([[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows], device=policy.device)
