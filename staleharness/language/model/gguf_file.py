@@ -83,11 +83,17 @@ def _convert(model: str, file: Path, folder: Path) -> None:
     import torch
     import transformers
 
+    from .loading import missing
+
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     try:
         with no_progress_bar():
             tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-            read = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+            read, found = transformers.AutoModelForCausalLM.from_pretrained(
+                **source, dtype=torch.float32, output_loading_info=True
+            )
+            if lacking := missing(found):  # it would go on with weights drawn at random
+                raise ValueError(f"it lacks {lacking}")
             # transformers does not save a model that it has just dequantised: its weights go into a plain one
             with torch.device("meta"):
                 plain = transformers.AutoModelForCausalLM.from_config(

@@ -56,15 +56,20 @@ def _model(source: str) -> Any:
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
-    if lacking := sorted(found["missing_keys"]):
-        more = f" and {len(lacking) - 1} more weights" if len(lacking) > 1 else ""
-        raise UserError(f"MODEL={source} lacks {lacking[0]}{more}, which its config.json asks for")
+    if lacking := missing(found):
+        raise UserError(f"MODEL={source} lacks {lacking}, which its config.json asks for")
     if other := sorted(found["mismatched_keys"]):
         name, has, wanted = other[0]
         raise UserError(
             f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
         )
     return model
+
+
+def missing(found: dict[str, Any]) -> str:
+    """The weights that transformers did not find, in words, given what it says of a model it has loaded."""
+    names = sorted(found["missing_keys"])
+    return f"{names[0]} and {len(names) - 1} more weights" if len(names) > 1 else "".join(names)
 
 
 def _tokenizer_class(source: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,16 @@ def test_a_packaged_model_that_was_changed(file: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(gguf_file.PACKAGED, "tiny", ("tiny-package", "0" * 64))
     with pytest.raises(UserError, match="is damaged"):
         dequantised("tiny", file, lambda _: None)
+
+
+def test_weights_that_a_file_lacks_are_not_made_up(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {name: values for name, values in tensors().items() if "ffn_up" not in name}
+    monkeypatch.setattr(sys.modules[__name__], "tensors", lambda: there)
+    file = write(tmp_path / "less.gguf")
+    for _ in range(2):  # nothing is left in the cache
+        with pytest.raises(
+            UserError, match=r"cannot be read: it lacks model\.layers\.0\.mlp\.up_proj\.weight"
+        ):
+            dequantised(str(file), file, lambda _: None)
