@@ -19,6 +19,7 @@ from ..simulator.lags import Lags
 from .actors import Actors, mixture_logp
 from .distributions import Distribution, as_taken
 from .policy import MLPPolicy
+from .replay_state import restorable
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
@@ -51,10 +52,11 @@ class Collector:
         lags: Lags | None = None,
         first: int = 0,
     ) -> None:
-        self.spec, self.env, self.policy, self._lags, self.first = spec, env, policy, lags, first
+        self.spec, self.policy, self._lags, self.first = spec, policy, lags, first
+        self.env = restorable(env, spec.env)
         self.size = env.num_envs
         self.taken = as_taken(env)
-        self.obs, _ = env.reset(seed=integer(spec.seed, "env") + first)
+        self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
         self.assigned = np.zeros(self.size, dtype=np.int64)  # version of each actor

@@ -14,7 +14,24 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from ..errors import UserError
 from .generators import State, generator_from, pack, state_of, unpack
+
+
+def restorable(env: VectorEnv[Any, Any, Any], name: str) -> VectorEnv[Any, Any, Any]:
+    """The vector `name`, wrapped where it does not say its state. Raises `UserError` for one that resets by itself, so
+    that what an episode ended in is not the observation that a step returns, and for one that cannot be replayed."""
+    mode = env.metadata.get("autoreset_mode")
+    if mode not in (None, AutoresetMode.DISABLED):
+        raise UserError(
+            f"ENV={name} resets by itself ({mode}); make its vector with autoreset_mode=AutoresetMode.DISABLED"
+        )
+    if hasattr(env, "get_state"):
+        return env
+    try:
+        return ReplayState(env)
+    except ValueError as error:
+        raise UserError(f"ENV={name} cannot say its state (get_state, set_state): {error}") from error
 
 
 class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):

@@ -88,13 +88,14 @@ def goes_on_from_a_saved_state(family: type[ControlTask], env: str) -> None:
 
     A vector without the two methods is wrapped by the harness, which replays the actions instead.
     """
-    vector = _made(family, env)
-    assert hasattr(vector, "get_state"), "wrap it in staleharness.control.replay_state.ReplayState"
+    from ..control.replay_state import restorable
+
+    vector: Any = restorable(_made(family, env), env)
     vector.reset(seed=5)
     _played(vector, STEPS, seed=6)
     state = {key: np.array(value, copy=True) for key, value in vector.get_state().items()}
     straight = _played(vector, STEPS, seed=7)
-    again = _made(family, env)
+    again: Any = restorable(_made(family, env), env)
     again.set_state(state)
     assert _equal(_played(again, STEPS, seed=7), straight)
     vector.close()

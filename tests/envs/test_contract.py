@@ -34,7 +34,7 @@ class Spoiled(ControlTask):
             [lambda: gymnasium.make("Pendulum-v1")] * num_envs,
             autoreset_mode=mode.NEXT_STEP if self.wrong == "autoreset" else mode.DISABLED,
         )
-        if self.wrong in ("autoreset", "state"):
+        if self.wrong == "autoreset":
             return vector
         replayed: Any = ReplayState(vector)
         reset, step = replayed.reset, replayed.step
@@ -42,6 +42,8 @@ class Spoiled(ControlTask):
             replayed.reset = lambda seed=None, options=None: reset(
                 seed=0 if seed is not None else None, options=options
             )
+        if self.wrong == "state":
+            replayed.set_state = lambda _: replayed.reset(seed=1)
         if self.wrong == "mask":
             replayed.reset = lambda seed=None, options=None: reset(
                 seed=seed, options={"reset_mask": np.ones(num_envs, bool)} if options else None
