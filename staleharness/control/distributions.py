@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import gymnasium
 
 
+WIDE = 20.0  # between bounds: a policy of deviation 1 takes very long to reach both
+
+
 class Distribution(Protocol):
     """Over actions [N, columns], given a network's output [N, outputs] and log σ [deviations]."""
 
@@ -131,3 +134,19 @@ def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArra
     if hasattr(space, "n"):
         return lambda action: action[:, 0].astype(np.int64) + int(space.start)
     return lambda action: action.clip(space.low, space.high)
+
+
+def far_bounds(env: gymnasium.vector.VectorEnv) -> str | None:
+    """What is to be said of a Box that the first policy hardly reaches, or only from outside; None of others."""
+    space: Any = env.single_action_space
+    if hasattr(space, "n"):
+        return None
+    bounded = np.isfinite(space.low) & np.isfinite(space.high)
+    far = bounded & ((space.low > 0) | (space.high < 0) | (space.high - space.low > WIDE))
+    if not far.any():
+        return None
+    i = int(far.argmax())
+    return (
+        f"action {i} goes from {space.low[i]:g} to {space.high[i]:g}, and the first policy draws from a normal around "
+        "0 of deviation 1, clipped to these bounds; wrap the environment so that actions go from about -1 to 1"
+    )

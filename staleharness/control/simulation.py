@@ -18,6 +18,7 @@ from ..simulator.loop import Collected, Simulation
 from ..simulator.phase import Scores
 from .collector import Collector, Episodes
 from .crew import Consumed, Crew
+from .distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
@@ -53,6 +54,8 @@ class LearnsControl(Simulation[ControlData]):
     def __init__(self, spec: ControlSpec, task: ControlTask, env: gymnasium.vector.VectorEnv) -> None:
         super().__init__(spec, task)
         self.policy = policy_for(spec, env)
+        if (far := far_bounds(env)) is not None:
+            self.warnings.append(f"{spec.env}: {far}")
         self.learner = ControlLearner(spec, self.policy, self.algorithm)
         self.moments = Moments.initial(self.policy.obs_dim)
         self.reward_scale = RewardScale(spec.num_envs, spec.discount)

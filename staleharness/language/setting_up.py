@@ -52,7 +52,7 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     problems = {split: _easy(task.problems(spec, split), spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
-    remarks = [*remarks, *_beyond(policy, (train, test), spec)]
+    remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(test, spec)]
     if spec.warm_start:
         _check_lessons(train.problems, extractor)
         policy = CausalLM(str(taught(source, spec.model_digest, train, spec, told)), spec)
@@ -76,6 +76,15 @@ def _beyond(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> 
     if not hasattr(config, "rope_parameters"):  # a table of positions, which ends
         raise UserError(f"{what}; set completion_tokens to {max(0, most - longest)} or less")
     return [f"{what}: what it says beyond them it was never trained for"]
+
+
+def _too_few(test: PromptSet, spec: LanguageSpec) -> list[str]:
+    """A warning where scores are of fewer problems than were asked for."""
+    if spec.evaluation_problems <= (there := len(test.problems)):
+        return []
+    return [
+        f"evaluation_problems={spec.evaluation_problems}, and there are {there} test problems: scores are of these"
+    ]
 
 
 def _check_lessons(problems: list[Problem], extractor: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -13,11 +14,11 @@ from torch.distributions import Categorical as Reference
 from torch.distributions import kl_divergence
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.control.distributions import Categorical, Gaussian, as_taken, distribution_of
+from staleharness.control.distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
-from staleharness.task import simulation_of
+from staleharness.task import find_env, simulation_of
 
 NOTHING = torch.zeros(0)
 SMALL = ControlSpec(
@@ -132,3 +133,38 @@ def test_it_learns_to_keep_the_pole_up() -> None:
     records = [record.metrics for record in simulation]
     simulation.close()
     assert first < 60 < 120 < records[-1]["eval_sampled"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        ([-1.0, -0.4], [1.0, 0.4], None),
+        ([-np.inf, 0.0], [np.inf, 1.0], None),
+        ([-1.0, 100.0], [1.0, 101.0], "action 1 goes from 100 to 101"),
+        ([-30.0, -1.0], [-2.0, 1.0], "action 0 goes from -30 to -2"),
+        ([0.0, -1.0], [1000.0, 1.0], "action 0 goes from 0 to 1000"),
+    ],
+)
+def test_bounds_that_the_first_policy_does_not_reach_are_said(
+    low: list[float], high: list[float], said: str | None
+) -> None:
+    space = gymnasium.spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    line = far_bounds(SimpleNamespace(single_action_space=space))  # type: ignore[arg-type]
+    assert line is None if said is None else said in str(line)
+
+
+def test_no_listed_environment_has_such_bounds_and_a_run_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from staleharness.control import simulation
+
+    for env in (
+        "Pendulum-v1",
+        "MountainCarContinuous-v0",
+        "CartPole-v1",
+        "Humanoid-v5",
+        "InvertedPendulum-v5",
+    ):
+        vector = find_env(env)[1]().make(env, 1, 1)  # type: ignore[attr-defined]
+        assert far_bounds(vector) is None
+        vector.close()
+    monkeypatch.setattr(simulation, "far_bounds", lambda _: "far")
+    assert "CartPole-v1: far" in simulation_of(SMALL).warnings

@@ -154,3 +154,13 @@ def test_problems_of_a_plugin_that_cannot_be_graded(
     assert issubclass(family, LanguageTask)
     monkeypatch.setattr(family, "problems", lambda *_: problems)
     assert words in refused(spec())
+
+
+def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
+    there = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
+    for asked, said in ((there, []), (there + 1, [f"and there are {there} test problems"])):
+        lines = simulation_of(spec(evaluation_problems=asked)).warnings
+        found = [
+            line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line
+        ]
+        assert found == said
