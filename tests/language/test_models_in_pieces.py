@@ -164,3 +164,32 @@ def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
             line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line
         ]
         assert found == said
+
+
+def test_a_prompt_is_not_ended_by_what_a_tokenizer_puts_around_a_text(model: Path, spec: Specs) -> None:
+    """As with `add_eos_token`: a model that reads its end has nothing left to say."""
+    from tokenizers.processors import TemplateProcessing
+
+    plain = CausalLM(str(model), spec())
+    (ids,) = plain.tokens(["Ann has 3 cards."], special=True)
+    tokenizer, first, end = plain.tokenizer, plain.tokenizer.unk_token, plain.tokenizer.eos_token
+    known = [(token, tokenizer.convert_tokens_to_ids(token)) for token in (first, end)]
+    for around, before in (
+        (f"$A {end}", []),
+        (f"{first} $A {end}", [known[0][1]]),
+        (f"{end} $A", [known[1][1]]),
+    ):
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=around, special_tokens=known)
+        tokenizer.save_pretrained(model)
+        loaded = CausalLM(str(model), spec())
+        assert loaded.tokens(["Ann has 3 cards."], special=True) == [[*before, *ids]]
+        assert loaded.tokens(["Ann has 3 cards."], special=False) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("tokenizer.json", '{"version": "1.0"'), ("tokenizer.json", "{}"), ("tokenizer_config.json", "[1]")],
+)
+def test_a_tokenizer_that_is_broken(model: Path, spec: Specs, file: str, text: str) -> None:
+    (model / file).write_text(text)
+    assert "has no tokenizer that transformers can load" in refused(spec(model=str(model)))

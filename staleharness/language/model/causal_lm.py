@@ -20,7 +20,7 @@ from ...errors import UserError
 from ...simulator.buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
-from .loading import end_tokens, load, with_lora
+from .loading import behind_a_text, end_tokens, load, with_lora
 from .past import Past, Read
 from .quick_pass import QuickPass, suits
 from .scoring import score
@@ -82,9 +82,11 @@ class CausalLM:
         next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._learns)
 
     def tokens(self, texts: list[str], special: bool) -> list[list[int]]:
-        """The texts as the tokenizer splits them; `special`: with what it puts around a text. Raises `UserError` for
-        tokens that the model has no vector for."""
-        rows = [list(ids) for ids in self.tokenizer(texts, add_special_tokens=special)["input_ids"]]
+        """The texts as the tokenizer splits them; `special`: with what it puts before a text, and not what it may put
+        behind one, which ends it. Raises `UserError` for tokens that the model has no vector for."""
+        behind = behind_a_text(self.tokenizer) if special else 0
+        found = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
+        rows = [list(ids[: len(ids) - behind]) for ids in found]
         if (largest := max((max(ids, default=0) for ids in rows), default=0)) >= self.known:
             raise UserError(
                 f"the tokenizer splits text into token {largest} ({self.tokenizer.convert_ids_to_tokens(largest)!r}), "

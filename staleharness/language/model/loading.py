@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def load(source: str) -> tuple[Any, Any]:
         raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
     try:
         tokenizer = _tokenizer_class(source).from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise UserError(
             f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
         ) from error
@@ -106,6 +107,12 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     if not found:
         raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
     return found
+
+
+def behind_a_text(tokenizer: Any) -> int:
+    """Special tokens that a tokenizer puts behind every text, as with `add_eos_token`."""
+    added = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    return len(list(takewhile(bool, reversed(added))))
 
 
 def _line(error: Exception) -> str:
