@@ -41,9 +41,7 @@ class CausalLM:
         self.spec, self.device = spec, torch.device(spec.device)
         self.tokenizer, model = load(source)
         self.end = end_tokens(model, self.tokenizer)
-        self.known = int(
-            model.get_input_embeddings().weight.shape[0]
-        )  # tokens that the model has a vector for
+        self.known = int(model.get_input_embeddings().weight.shape[0])  # tokens that have a vector
         pad = self.tokenizer.pad_token_id
         self.pad = int(self.end[0] if pad is None or pad >= self.known else pad)
         if spec.versions == "lora":
