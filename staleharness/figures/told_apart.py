@@ -66,11 +66,13 @@ def spread_of(scores: Scores, beside: str, env: str) -> str:
     """How far methods lie apart against seeds, in words."""
     methods = {label: runs for label, runs in scores.items() if label != beside}
     made = every_pair(methods)
-    if not made:
-        return f"{env}: one run a method".removeprefix(": ")
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     told = sum(d.told for d in made)
-    text = f"F = {ratio:.1f} between methods; {told} of {len(made)} pairs told apart after Holm's correction for all"
+    spread = "all runs score the same" if np.isnan(ratio) else f"F = {ratio:.1f} between methods"
+    text = f"{spread}; {told} of {len(made)} pairs told apart after Holm's correction for all"
+    if not made:
+        single = max(map(len, methods.values())) == 1
+        text = "one run a method" if single else "no two methods have two seeds in common"
     return f"{env}: {text}" if env else text
 
 
@@ -81,7 +83,7 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
     ax.axvline(means[baseline], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     for at, label in enumerate(order):
         look = looks[label]
-        if (d := compared.get(label)) is not None:
+        if (d := compared.get(label)) is not None and d.low is not None and d.high is not None:
             ends = [means[label] + d.low - d.mean, means[label] + d.high - d.mean]
             alpha = 0.75 if d.told else 0.25
             ax.barh(
