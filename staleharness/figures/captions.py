@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..base.text import plural
 from ..statistics.display import display
-from ..statistics.few import has_few
+from ..statistics.few import has_enough, has_few
 from ..statistics.table import Table
 from ..store.cells import Grid
 from ..store.stored_run import StoredRun
@@ -73,23 +73,43 @@ def axis(table: Table) -> str:
 
 def band(table: Table) -> str:
     """What the coloured band around a curve is, or the thin lines beside it."""
-    if has_few(table):
-        return "thin lines: the runs (too few for an interval)"
-    return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
+    return _shown(
+        table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs"
+    )
 
 
 def spread(table: Table) -> str:
     """What the band around a mean of a diagnostic is."""
-    if has_few(table):
-        return "band: range of the runs (too few for an interval)"
-    return f"band: {table.settings['level']:.0%} pointwise interval (Student's)"
+    return _shown(
+        table,
+        f"band: {table.settings['level']:.0%} pointwise interval (Student's)",
+        "band: range of the runs",
+    )
 
 
 def bars(table: Table) -> str:
     """What the bar around a point is, or the dots beside it."""
-    if has_few(table):
-        return "dots: the runs (too few for an interval)"
-    return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
+    return _shown(table, f"bars: {interval(table)}", "dots: the runs")
+
+
+def below(table: Table) -> str:
+    """What stands below a number in a table: its interval, or its runs."""
+    return _shown(table, f"its {interval(table)}", "its runs")
+
+
+def interval(table: Table) -> str:
+    return f"{table.settings['level']:.0%} stratified bootstrap interval"
+
+
+def _shown(table: Table, interval: str, runs: str) -> str:
+    """What is shown of rows with runs enough for an interval, and of those without."""
+    if not has_few(table):
+        return interval
+    return (
+        f"{interval}, or {runs} where too few for one"
+        if has_enough(table)
+        else f"{runs} (too few for an interval)"
+    )
 
 
 def iqm_axis(table: Table) -> str:

@@ -14,6 +14,7 @@ from ..statistics.power import ALPHA
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..statistics.told_apart import Scores, against, every_pair, f_ratio, scores_at
+from ..store.cells import Grid
 from .canvas import FAINT, INK, PAGE, columns_for, gid, panels, shown
 from .captions import axis, looks_of, seeds
 from .palette import Style
@@ -42,8 +43,9 @@ def told_apart(
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
     base = _name(baseline, looks, width)
+    at_k = Grid({cell: runs for cell, runs in found.cells.items() if cell.capacity == k})
     subtitle = (
-        f"K = {k}; dots: runs ({seeds(found)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
+        f"K = {k}; dots: runs ({seeds(at_k)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
         "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; dark and bold: "
         f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows. "
         + "; ".join(spread_of(held, beside, env if len(scores) > 1 else "") for env, held in scores.items())
