@@ -32,6 +32,16 @@ def looks_of(table: Table) -> dict[str, Style]:
     return {label: replace(look, name=display(label, names)) for label, look in looks.items()}
 
 
+def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
+    """The same of curves against lag, which join rows that differ in lag alone and name the lag model where there are
+    several: as their rows look where they are called alike, otherwise by themselves."""
+    looks, names = looks_of(table), sorted(set(names))
+    if not set(names) <= set(looks):
+        own = table.settings.get("names", {})
+        looks = {name: replace(look, name=display(name, own)) for name, look in styles(names).items()}
+    return {name: look for name, look in looks.items() if name in names}
+
+
 def _span(numbers: Sequence[int]) -> str:
     low, high = min(numbers, default=0), max(numbers, default=0)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
