@@ -44,10 +44,11 @@ def told_apart(
         raise UserError(f"k={k}: {baseline} has no run there")
     base = _name(baseline, looks, width)
     at_k = Grid({cell: runs for cell, runs in found.cells.items() if cell.capacity == k})
+    of_panel = " of a panel" if len(scores) > 1 else ""
     subtitle = (
         f"K = {k}; dots: runs ({seeds(at_k)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
         "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; dark and bold: "
-        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows. "
+        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows{of_panel}. "
         + "; ".join(spread_of(held, beside, env if len(scores) > 1 else "") for env, held in scores.items())
     )
     columns, most = columns_for(width, min(2, len(scores))), max(map(len, scores.values()))
