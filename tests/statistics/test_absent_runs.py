@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from results_helper import write_run
 
+from staleharness.errors import UserError
 from staleharness.figures.drawings import sheet
 from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
@@ -33,6 +34,13 @@ def test_advice_says_where_seeds_are_lacking(tmp_path: Path) -> None:
         for note in found.notes
     )
     assert not any("fewer seeds" in note for note in advise(written(tmp_path / "five", 5)).notes)
+
+
+@pytest.mark.parametrize("zero", [float("nan"), float("inf"), float("-inf")])
+def test_a_zero_that_is_no_number_is_refused(tmp_path: Path, zero: float) -> None:
+    """Every method kept 100 % of it, at any lag."""
+    with pytest.raises(UserError, match=f"ZERO={zero:g} is not a finite number, worst or auto"):
+        advise(written(tmp_path, 5), zero=zero)
 
 
 @pytest.mark.parametrize(
