@@ -55,7 +55,7 @@ def backward_forward(results: Results, table: Table) -> Sheet:
     """IQM over mean backward lag and gradient steps a phase, a map per method: score, interval and n in each cell."""
     steps = {run.label: forward_steps(run) for run in results}
     methods = sorted({_method(label) for label in steps})
-    ks, ns = table.settings["capacities"], sorted(set(steps.values()), reverse=True)
+    ks, ns = results.grid.capacities, sorted(set(steps.values()), reverse=True)
     lags = {
         k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks
     }

@@ -22,10 +22,15 @@ Transform = Callable[[Array], Array]
 
 
 def binned(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple[Array, Array]:
-    """Mean of a column over runs and within bins of equally many phases: ([bins], [bins]), empty if unmeasured."""
-    values = [(run, run.column(column) if isinstance(column, str) else column(run)) for run in runs]
-    pairs = [(steps, y) for run, y in values if y is not None and (steps := run.column("steps")) is not None]
-    return in_bins(pairs, most)
+    """Mean of a column over environments and runs and within bins of equally many phases: ([bins], [bins]), empty if
+    unmeasured."""
+    pairs, envs = [], []
+    for run in runs:
+        y = run.column(column) if isinstance(column, str) else column(run)
+        if y is not None and (steps := run.column("steps")) is not None:
+            pairs.append((steps, y))
+            envs.append(str(run.spec["env"]))
+    return in_bins(pairs, envs, most)
 
 
 def in_logarithms(column: Column) -> Column:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..base.text import plural
 from ..statistics.display import display
-from ..statistics.few import has_few
+from ..statistics.few import has_enough, has_few
 from ..statistics.table import Table
 from ..store.cells import Grid
 from ..store.stored_run import StoredRun
@@ -30,6 +30,16 @@ def looks_of(table: Table) -> dict[str, Style]:
         whole = styles([*table.settings.get("series", ()), *there])
         looks = {label: whole[label] for label in there}
     return {label: replace(look, name=display(label, names)) for label, look in looks.items()}
+
+
+def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
+    """The same of curves against lag, which join rows that differ in lag alone and name the lag model where there are
+    several: as their rows look where they are called alike, otherwise by themselves."""
+    looks, names = looks_of(table), sorted(set(names))
+    if not set(names) <= set(looks):
+        own = table.settings.get("names", {})
+        looks = {name: replace(look, name=display(name, own)) for name, look in styles(names).items()}
+    return {name: look for name, look in looks.items() if name in names}
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -73,23 +83,43 @@ def axis(table: Table) -> str:
 
 def band(table: Table) -> str:
     """What the coloured band around a curve is, or the thin lines beside it."""
-    if has_few(table):
-        return "thin lines: the runs (too few for an interval)"
-    return f"band: {table.settings['level']:.0%} pointwise bootstrap interval"
+    return _shown(
+        table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs"
+    )
 
 
 def spread(table: Table) -> str:
     """What the band around a mean of a diagnostic is."""
-    if has_few(table):
-        return "band: range of the runs (too few for an interval)"
-    return f"band: {table.settings['level']:.0%} pointwise interval (Student's)"
+    return _shown(
+        table,
+        f"band: {table.settings['level']:.0%} pointwise interval (Student's)",
+        "band: range of the runs",
+    )
 
 
 def bars(table: Table) -> str:
     """What the bar around a point is, or the dots beside it."""
-    if has_few(table):
-        return "dots: the runs (too few for an interval)"
-    return f"bars: {table.settings['level']:.0%} stratified bootstrap interval"
+    return _shown(table, f"bars: {interval(table)}", "dots: the runs")
+
+
+def below(table: Table) -> str:
+    """What stands below a number in a table: its interval, or its runs."""
+    return _shown(table, f"its {interval(table)}", "its runs")
+
+
+def interval(table: Table) -> str:
+    return f"{table.settings['level']:.0%} stratified bootstrap interval"
+
+
+def _shown(table: Table, interval: str, runs: str) -> str:
+    """What is shown of rows with runs enough for an interval, and of those without."""
+    if not has_few(table):
+        return interval
+    return (
+        f"{interval}, or {runs} where too few for one"
+        if has_enough(table)
+        else f"{runs} (too few for an interval)"
+    )
 
 
 def iqm_axis(table: Table) -> str:

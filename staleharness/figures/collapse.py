@@ -21,7 +21,7 @@ from .sheet import Block, Entry, Sheet
 @SHEETS.register("collapse")
 def collapse(results: Results, table: Table, *, option: str, name: str = "") -> Sheet:
     """Final score and time of the fall by the option's value (greatest on top) and by lag S; and that time times S
-    times the value, where data are stale."""
+    times the value, where data are stale: a lower bound where some of the runs never fell."""
     values = option_values(results, option)
     cells: dict[tuple[float, int], list[StoredRun]] = {}
     for run in sorted(results, key=lambda run: run.seed):
@@ -40,8 +40,11 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         return Entry(f"{mean:.2f}", _when(runs), min(1.0, max(0.0, mean)))
 
     def product(rate: float, lag: int) -> Entry:
-        times = [fall for run in cells.get((rate, lag), []) if not math.isnan(fall := fell(run))]
-        return Entry(f"{np.mean(times) * lag * rate:.2g}" if times else "–")
+        times = [fell(run) for run in cells.get((rate, lag), [])]
+        if np.isnan(times).all():
+            return Entry("–")
+        some = "> " if np.isnan(times).any() else ""
+        return Entry(f"{some}{np.nanmean(times) * lag * rate:.2g}")
 
     corner, columns = name or option, [f"S = {lag}" for lag in lags]
     stale = [lag for lag in lags if lag]
@@ -57,8 +60,8 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     ]  # fmt: skip
     about = (
         f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
-        f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; S: the lag once the "
-        "buffer is full"
+        f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; >: the mean of "
+        "those that fell, where others never did; S: the lag once the buffer is full"
     )
     return Sheet("Learning rate and lag", [about, made(table)], blocks, table.draft)
 

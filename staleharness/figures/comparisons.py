@@ -12,14 +12,14 @@ from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.display import display
-from ..statistics.few import has_few
+from ..statistics.few import has_enough, has_few
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
 from ..store.cells import Cell, Grid
 from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
-from .captions import axis, bars, looks_of, scale, seeds
+from .captions import axis, bars, interval, looks_of, scale, seeds
 from .marks import dots, highest_first, named_rows
 from .registry import FIGURES
 
@@ -33,10 +33,11 @@ def probability_of_improvement(
 ) -> Figure:
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
     rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
-    few = has_few(table)
+    few = {(r["algorithm"], r["capacity"]) for r in table.rows if "dots" in r}
+    bar = f"bars: {interval(table)}{', none where the runs are too few' if few else ''}"
     subtitle = (
         f"chance that a run scores higher than a run of {display(baseline)} at the same K, averaged over environments; "
-        f"0.5 is a draw; {seeds(results.grid)} seeds, {'too few for an interval' if few else bars(table)}; "
+        f"0.5 is a draw; {seeds(results.grid)} seeds, {bar if has_enough(table) else 'too few for an interval'}; "
         f"{table.settings['measure']}, not normalised"
     )
     ks = table.settings["capacities"]
@@ -48,11 +49,10 @@ def probability_of_improvement(
         height=0.5 + 0.17 * len(looks), width=width,
     ) as (figure, axes):  # fmt: skip
         for ax, k in zip(axes, ks, strict=True):
-            here = {
-                r["algorithm"]: (r["probability"], None if few else r["low"], None if few else r["high"])
-                for r in rows
-                if r["capacity"] == k
-            }
+            here = {}
+            for r in (r for r in rows if r["capacity"] == k):
+                bare = not few.isdisjoint({(r["algorithm"], k), (baseline, k)})
+                here[r["algorithm"]] = r["probability"], *((None, None) if bare else (r["low"], r["high"]))
             named_rows(ax, looks, here, width)
             ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
             ax.set_xlim(-0.02, 1.02)
@@ -65,9 +65,13 @@ def probability_of_improvement(
 def performance_profiles(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
     found, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
+    fewest = max(2, table.settings.get("fewest", 0))
+    band = f"band: {table.settings['level']:.0%} pointwise stratified bootstrap interval"
+    if has_few(table):
+        band = f"{band}, none where the runs are too few" if has_enough(table) else "too few for an interval"
     subtitle = (
-        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), band: "
-        f"{table.settings['level']:.0%} pointwise stratified bootstrap interval; {scale(table)}"
+        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), "
+        f"{band}; {scale(table)}"
     )
     everything = [
         x for tasks in all_scores(found, table).values() for x in np.concatenate(list(tasks.values()))
@@ -82,7 +86,7 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
                 tasks = list(all_scores(found, table).get((label, k), {}).values())
                 if not tasks:
                     continue
-                if min(map(len, tasks)) > 1:
+                if min(map(len, tasks)) >= fewest:
                     rng = np.random.default_rng(stable_seed("profile", label, k))
                     low, high = percentiles(profile(resample(tasks, REPS, rng), taus))
                     ax.fill_between(

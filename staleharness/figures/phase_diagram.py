@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..statistics.display import display
-from ..statistics.few import has_few
 from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .captions import made, scale, size
+from .captions import below, made, scale, size
 from .registry import SHEETS
 from .sheet import Block, Entry, Sheet
 
@@ -33,15 +32,10 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
         lines = [(f"{v:g}", [_entry(rows, k, v, order) for k in ks]) for v in order]
         blocks.append(Block(display(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
-        f"IQM over {size(table)}, below it {_below(table)}; bold: the best value at its K, where its interval, or each "
+        f"IQM over {size(table)}, below it {below(table)}; bold: the best value at its K, where its interval, or each "
         f"of its runs, is above the next best's estimate; {scale(table)}"
     )
     return Sheet(f"Score over K and {name or option}", [about, made(table)], blocks, table.draft)
-
-
-def _below(table: Table) -> str:
-    level = f"its {table.settings['level']:.0%} stratified bootstrap interval"
-    return "its runs (too few for an interval)" if has_few(table) else level
 
 
 def _entry(rows: Rows, k: int, value: Any, order: Sequence[Any]) -> Entry:

@@ -72,7 +72,8 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
                     retained(
                         found, label, setting.k, score, base=(base, setting.k) if base else None, accuracy=accuracy
                     ),
-                    _fewest(results, label, setting.k) >= table.settings.get("fewest", 0),
+                    _fewest(results, (label, setting.k), (base, setting.k) if base else (label, 1))
+                    >= table.settings.get("fewest", 0),
                 )
             )  # fmt: skip
         label = next(label for (name, _), label in cells.items() if name == method)
@@ -88,9 +89,11 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
     known = found.envs if accuracy else list(random_returns(found.envs, score))
     left_out = [env for env in found.envs if env not in known]
     what = "accuracy" if accuracy else "(return − random) / (return without lag − random)"
-    ends = "the runs are too few for an interval" if table.settings.get("fewest", 0) > _least(results) else (
-        "95% bootstrap interval over seeds in brackets"
-    )  # fmt: skip
+    fewest, sizes = table.settings.get("fewest", 0), [len(runs) for runs in found.cells.values()]
+    ends = f"{table.settings['level']:.0%} bootstrap interval over seeds in brackets"
+    if fewest > min(sizes, default=0):
+        too_few = fewest > max(sizes, default=0)
+        ends = "the runs are too few for an interval" if too_few else f"{ends}, of {fewest} or more"
     return (
         f"share of the score without lag that is kept, {what}, mean over {', '.join(known) or 'no environment'} and "
         f"seeds ({seeds(found)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
@@ -98,13 +101,9 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
 
 
-def _least(results: Results) -> int:
-    return min((len(runs) for runs in results.grid.cells.values()), default=0)
-
-
-def _fewest(results: Results, label: str, k: int) -> int:
-    """Runs per environment of a row."""
-    return min(map(len, results.grid.tasks(label, k).values()))
+def _fewest(results: Results, *rows: tuple[str, int]) -> int:
+    """Runs per environment of a row of a table and of the one that it is a share of."""
+    return min((len(runs) for row in rows for runs in results.grid.tasks(*row).values()), default=0)
 
 
 def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
-from .captions import axis, iqm_axis, looks_of, machines, made, seeds, size
+from .captions import axis, below, iqm_axis, looks_of, machines, made, seeds, size
 from .registry import SHEETS
 from .sheet import Block, Entry, Sheet
 
@@ -54,10 +54,9 @@ def score_and_time(results: Results, table: Table) -> Sheet:
         proximal = {run.id: _spent(run, "proximal") for run in results}
         parts["of it in the proximal step, %"] = over_runs(lambda r: 100 * proximal[r] / seconds[r], 1)
     about = (
-        f"final score: {iqm_axis(table)} over {size(table)}, with its {table.settings['level']:.0%} stratified "
-        "bootstrap interval; time: collecting and learning of one run, without evaluation, mean over runs "
-        f"({seeds(found)}), with their range. Time is that of the machine ({machines(results)}) and of what else ran "
-        "on it"
+        f"final score: {iqm_axis(table)} over {size(table)}, with {below(table)}; time: collecting and learning of one "
+        f"run, without evaluation, mean over runs ({seeds(found)}), with their range. Time is that of the machine "
+        f"({machines(results)}) and of what else ran on it"
     )
     names = {label: look.name or label for label, look in looks_of(table).items()}
     columns = [f"K = {k}" for k in ks]

@@ -14,7 +14,7 @@ from ..statistics.budget import KEEP
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
-from .captions import looks_of
+from .captions import looks_of_curves
 from .palette import Style
 from .registry import FIGURES
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: float = KEEP) -> Figure:
     """The share of its synchronous IQM that a method keeps at each measured lag, a panel per environment."""
     found = advise(results, keep=keep, score=table.settings["score"])
-    looks = looks_of(table)
+    looks = looks_of_curves(table, (m.curve.algorithm for m in found.methods))
     columns = columns_for(width, min(3, len(found.envs)))
     with panels(
         "Share of the synchronous score that is kept", caption(found), [0] * len(found.envs), table=table,
@@ -38,8 +38,7 @@ def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: flo
             ax.set_title(env, loc="left")
             against_lag(ax, found, env, looks)
             ax.set_ylabel("" if i % columns else "share kept")
-        there = {m.curve.algorithm for m in found.methods}
-        legend(figure, {label: look for label, look in looks.items() if label in there})
+        legend(figure, looks)
     return figure
 
 

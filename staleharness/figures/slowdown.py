@@ -15,7 +15,7 @@ from ..statistics.results import Results
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table
 from .canvas import INK, PAGE, columns_for, gid, panels, shown
-from .captions import looks_of
+from .captions import looks_of_curves
 from .marks import highest_first
 from .palette import Style
 from .registry import FIGURES
@@ -31,7 +31,7 @@ def slowdown(
     """Steps at K (the largest, unless it is said) over steps at K = 1 until both reach `level` of the method's best
     synchronous score: a row per method, a panel per environment. Raises `UserError` where there is none.
     """
-    score, looks = table.settings["score"], looks_of(table)
+    score = table.settings["score"]
     curves, refused = lag_curves(results, score=score)
     k = max((c.capacities[-1] for c in curves), default=0) if k is None else k
     found: dict[str, dict[str, Slowdown]] = {}
@@ -44,10 +44,13 @@ def slowdown(
     found = {env: rows for env, rows in sorted(found.items()) if rows}
     if not found:
         raise UserError(f"no slowdown at K={k} can be read from these results")
-    held = {name: [rows[name].factor for rows in found.values() if name in rows] for name in sorted(looks)}
+    held = {
+        name: [rows[name].factor for rows in found.values() if name in rows]
+        for name in sorted({n for rows in found.values() for n in rows})
+    }
     # the least slowed first, by the geometric mean over environments; a bound counts as its value
-    means = {name: -sum(math.log(f.value) for f in fs) / len(fs) for name, fs in held.items() if fs}
-    looks = highest_first({name: look for name, look in looks.items() if name in means}, means)
+    means = {name: -sum(math.log(f.value) for f in fs) / len(fs) for name, fs in held.items()}
+    looks = highest_first(looks_of_curves(table, means), means)
     names = list(looks)
     ns = sorted({c.n for c in curves})
     subtitle = (

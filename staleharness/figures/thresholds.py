@@ -40,10 +40,8 @@ def steps_to_threshold(
         for label, look in looks.items():
             if tasks := first(k, label):
                 x = np.sort(np.concatenate(tasks))
-                share = np.arange(1, len(x) + 1) / len(x)
-                there = x < math.inf
-                steps = np.concatenate([[0.0], x[there], [end]])
-                heights = np.concatenate([[0.0], share[there], [there.mean()]])
+                steps = np.concatenate([[0.0], x[x < math.inf], [end]])
+                heights = np.mean([(t[:, None] <= steps).mean(axis=0) for t in tasks], axis=0)
                 ax.step(
                     steps,
                     heights,

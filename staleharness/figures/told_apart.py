@@ -14,6 +14,7 @@ from ..statistics.power import ALPHA
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..statistics.told_apart import Scores, against, every_pair, f_ratio, scores_at
+from ..store.cells import Grid
 from .canvas import FAINT, INK, PAGE, columns_for, gid, panels, shown
 from .captions import axis, looks_of, seeds
 from .palette import Style
@@ -42,10 +43,12 @@ def told_apart(
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
     base = _name(baseline, looks, width)
+    at_k = Grid({cell: runs for cell, runs in found.cells.items() if cell.capacity == k})
+    of_panel = " of a panel" if len(scores) > 1 else ""
     subtitle = (
-        f"K = {k}; dots: runs ({seeds(found)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
+        f"K = {k}; dots: runs ({seeds(at_k)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
         "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; dark and bold: "
-        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows. "
+        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows{of_panel}. "
         + "; ".join(spread_of(held, beside, env if len(scores) > 1 else "") for env, held in scores.items())
     )
     columns, most = columns_for(width, min(2, len(scores))), max(map(len, scores.values()))
@@ -66,11 +69,13 @@ def spread_of(scores: Scores, beside: str, env: str) -> str:
     """How far methods lie apart against seeds, in words."""
     methods = {label: runs for label, runs in scores.items() if label != beside}
     made = every_pair(methods)
-    if not made:
-        return f"{env}: one run a method".removeprefix(": ")
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     told = sum(d.told for d in made)
-    text = f"F = {ratio:.1f} between methods; {told} of {len(made)} pairs told apart after Holm's correction for all"
+    spread = "all runs score the same" if np.isnan(ratio) else f"F = {ratio:.1f} between methods"
+    text = f"{spread}; {told} of {len(made)} pairs told apart after Holm's correction for all"
+    if not made:
+        single = max(map(len, methods.values())) == 1
+        text = "one run a method" if single else "no two methods have two seeds in common"
     return f"{env}: {text}" if env else text
 
 
@@ -81,7 +86,7 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
     ax.axvline(means[baseline], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     for at, label in enumerate(order):
         look = looks[label]
-        if (d := compared.get(label)) is not None:
+        if (d := compared.get(label)) is not None and d.low is not None and d.high is not None:
             ends = [means[label] + d.low - d.mean, means[label] + d.high - d.mean]
             alpha = 0.75 if d.told else 0.25
             ax.barh(

@@ -122,7 +122,7 @@ def _told(results: Results, evidence: Evidence) -> str:
     scores = _scores(results, evidence)
     made = [d for d in against(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
-    pairs, alone = every_pair(methods), sum(d.low > 0 or d.high < 0 for d in made)
+    pairs, alone = every_pair(methods), sum(d.alone for d in made)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     return (
         f"{sum(d.told for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's "
@@ -176,7 +176,8 @@ def _gap(d: Difference | None, digits: int) -> str:
     if d is None:
         return ""
     bold = "**" if d.told else ""
-    return f"{bold}{d.mean:+.{digits}f} [{d.low:.{digits}f}, {d.high:.{digits}f}]{bold}"
+    ends = "–" if d.low is None or d.high is None else f"{d.low:.{digits}f}, {d.high:.{digits}f}"
+    return f"{bold}{d.mean:+.{digits}f} [{ends}]{bold}"
 
 
 def _summary(runs: Iterable[StoredRun], name: str) -> float:

@@ -31,8 +31,8 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 
 How much staleness each method takes, from the [published runs](../results/reference/README.md), per environment and
 never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, which three to five seeds make too narrow
-([how much](advise.md#the-staleness-budget)): methods whose intervals overlap are not told apart by these runs, whatever
-their order.
+([how much](advise.md#the-staleness-budget)). No two methods are tested against each other here: neither their order nor
+whether their intervals overlap tells them apart ([what does](corrections.md)).
 
 - **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random policy's return or
   from 0 (accuracies). It punishes a method for being good without lag.
@@ -41,7 +41,8 @@ their order.
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
   method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
 
-Rows are sorted by budget, then by the share kept at the largest lag. *To type* is what `ALGO=` takes.
+Rows are sorted by budget, bounds by the lag in the heading of their column, then by the share kept at the largest lag.
+*To type* is what `ALGO=` takes.
 """
 TAIL = """## A row of your own
 
@@ -155,8 +156,10 @@ def _at(k: int, lag: float) -> Place:
 
 
 def _place(method: Method) -> tuple[int, float, float]:
-    budget = method.row["budget"]
-    return ORDER[budget["kind"]], budget["lag"], method.row["points"][-1]["kept"]
+    budget, points = method.row["budget"], method.row["points"]
+    # a bound is a lag that was measured, and drawn a little differently for each method
+    lag = budget["lag"] if budget["kind"] == "=" else _at(0, budget["lag"])[1]
+    return ORDER[budget["kind"]], lag, points[-1]["kept"]
 
 
 def _kept(point: dict[str, float] | None) -> str:

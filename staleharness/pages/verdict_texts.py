@@ -85,7 +85,7 @@ def _cells(tested: Tested, row: Row) -> list[str]:
 def _interval(tested: Tested, made: Contrast) -> str:
     value = _number(tested, made.value)
     if made.low is None or made.high is None:
-        return f"{value} [one seed]"
+        return f"{value} [{'one seed' if made.p is None else 'the same in every seed'}]"
     return f"{value} [{_number(tested, made.low)}, {_number(tested, made.high)}]"
 
 

@@ -107,6 +107,24 @@ def _reasons(refused: Sequence[Refusal]) -> str:
     )
 
 
+def _on_absent(methods: Sequence[Method]) -> list[str]:
+    """Where a setting has fewer seeds than another of its curve: who diverges most has the fewest to be judged by."""
+    absent = []
+    for m in methods:
+        sizes = [len(scores) for scores in m.curve.scores]
+        absent += [
+            f"{m.curve.algorithm} on {m.curve.env} at K={k} ({n} of {max(sizes)})"
+            for k, n in zip(m.curve.capacities, sizes, strict=True) if n < max(sizes)
+        ]  # fmt: skip
+    if not absent:
+        return []
+    more = f" and {len(absent) - 4} more" if len(absent) > 4 else ""
+    return [
+        f"fewer seeds than elsewhere: {', '.join(absent[:4])}{more}; runs that diverged have no score, so what is kept "
+        "there is that of the others"
+    ]
+
+
 def _notes(
     methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, updates: float | None
 ) -> list[str]:
@@ -118,6 +136,7 @@ def _notes(
             f"with {seeds} seeds a nominal 95 % interval of a budget holds it in about "
             f"{'70' if small[0] < 5 else '85 to 90'} % of cases (docs/advise.md)"
         )
+    notes += _on_absent(methods)
     zeros = sorted({m.curve.zero_note for m in methods})
     notes.append(f"shares are counted from {' or '.join(zeros)}")
     least = min(float(m.curve.lags[1]) for m in methods)

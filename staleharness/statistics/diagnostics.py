@@ -5,6 +5,7 @@ runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -50,26 +51,33 @@ class Diagnostics(NamedTuple):
 
 def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
     names = list(dict.fromkeys(("steps", *STALENESS, *MECHANISMS)))
+    runs = list(runs)
     columns = [run.columns(names) for run in runs]
-    over = {
-        name: in_bins([(c["steps"], c[name]) for c in columns if {"steps", name} <= c.keys()])
-        for name in STALENESS
-    }
+    envs = [str(run.record["spec"]["env"]) for run in runs]
+    over = {}
+    for name in STALENESS:
+        there = [(env, c) for env, c in zip(envs, columns, strict=True) if {"steps", name} <= c.keys()]
+        over[name] = in_bins([(c["steps"], c[name]) for _, c in there], [env for env, _ in there])
     held = {name: [c[name] for c in columns if name in c] for name in MECHANISMS}
     return Diagnostics(over, {name: _share(of_runs) for name, of_runs in held.items() if of_runs})
 
 
-def in_bins(curves: Sequence[tuple[Array, Array]], most: int = BINS) -> tuple[Array, Array]:
+def in_bins(
+    curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: int = BINS
+) -> tuple[Array, Array]:
     """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases:
-    ([bins], [bins])."""
+    ([bins], [bins]). `envs`: whose curves they are; environments count alike, however many runs they have."""
     x = np.concatenate([np.empty(0), *(steps for steps, _ in curves)])
     y = np.concatenate([np.empty(0), *(values for _, values in curves)])
-    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    sizes = Counter(envs)
+    share = [min(sizes.values()) / sizes[env] for env in envs]
+    weight = np.repeat(share, [len(steps) for steps, _ in curves]) if curves else np.empty(0)
+    x, y, weight = (values[np.isfinite(y)] for values in (x, y, weight))
     phases = np.unique(x)
     bins = min(len(phases), most)
     index = np.searchsorted(phases, x) * bins // max(1, len(phases))
-    weight = np.bincount(index, minlength=bins)
-    return np.bincount(index, x, bins) / weight, np.bincount(index, y, bins) / weight
+    total = np.bincount(index, weight, bins)
+    return np.bincount(index, weight * x, bins) / total, np.bincount(index, weight * y, bins) / total
 
 
 def _share(columns: Sequence[Array]) -> Share:

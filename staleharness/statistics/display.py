@@ -29,6 +29,9 @@ def display(label: str, names: Mapping[str, str] | None = None) -> str:
     names = names or {}
     if names.get(label):
         return names[label]
+    if label.endswith(")"):  # of a curve, with its lag model: `vaco[delta=0.8] (oldest)`
+        plain, _, model = label.rpartition(" (")
+        return f"{display(plain, names)} ({model}"
     plain, forward, n = label.partition(" N=")
     if names.get(plain):
         text = names[plain]

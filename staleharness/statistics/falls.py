@@ -25,13 +25,17 @@ def after(run: StoredRun, phases: int) -> float:
 
 
 def falls(run: StoredRun, metric: str, share: float, after: float, window: int) -> tuple[float, float]:
-    """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never."""
+    """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never. What
+    was never above zero has no share to fall to."""
     at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
     if at is None or column is None or reward is None:
         return math.nan, math.nan
     steps = at[at > after][window - 1 :]
     column, reward = (trailing(values[at > after], window) for values in (column, reward))
-    low, fallen = (first(steps, y < share * np.maximum.accumulate(y)) for y in (column, reward))
+    best = [np.maximum.accumulate(y) for y in (column, reward)]
+    low, fallen = (
+        first(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
+    )
     return low, fallen
 
 

@@ -52,3 +52,8 @@ def thinned(table: Table, results: Results) -> Table:
 def has_few(table: Table) -> bool:
     """Whether any row shows its runs."""
     return any("dots" in row for row in table.rows)
+
+
+def has_enough(table: Table) -> bool:
+    """Whether any row with runs does not."""
+    return any("dots" not in row for row in table.rows if row["n_runs"])

@@ -81,12 +81,15 @@ def lag_curves(
     """A curve for each method, environment and lag model, sorted; and those that there is no curve of.
 
     `zero`: the score that counts as nothing. A number; `worst`: the worst run of the environment; `auto`: that of a
-    random policy (`normalisation.json`), or 0 for an accuracy. Raises `UserError` for an unknown score.
+    random policy (`normalisation.json`), or 0 for an accuracy. Raises `UserError` for an unknown score, or a number
+    that is not finite.
     """
     runs = list(runs)
     score, scale = usual(runs, score, AUTO)
     if score not in SCORES:
         raise UserError(f"score={score!r} is not known; {nearest(score, SCORES)}")
+    if not isinstance(zero, str) and not np.isfinite(zero):
+        raise UserError(f"ZERO={zero:g} is not a finite number, worst or auto")
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in runs:
         groups.setdefault((method_of(run.label), str(run.spec["env"])), []).append(run)

@@ -30,7 +30,11 @@ def on_missing(missing: list[Missing], asked: int, envs: list[str], ks: list[int
         place = (f" {cell.env}" if len(envs) > 1 else "") + (f" K={cell.capacity}" if len(ks) > 1 else "")
         names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
     more = f" and {len(missing) - 12} more" if len(missing) > 12 else ""
-    return [f"{len(missing)} of {plural(asked, 'run')} missing: {', '.join(names)}{more}"]
+    notes = [f"{len(missing)} of {plural(asked, 'run')} missing: {', '.join(names)}{more}"]
+    if lost := sum(problem == "Diverged" for _, _, problem in missing):
+        what = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
+        notes.append(f"{what}: the scores of such a row are those of the other runs")
+    return notes
 
 
 def on_counts(found: Grid, envs: list[str]) -> list[str]:
@@ -46,7 +50,10 @@ def on_counts(found: Grid, envs: list[str]) -> list[str]:
             )
         if len(set(sizes.values())) > 1:
             each = ", ".join(f"{e} {n}" for e, n in sizes.items())
-            notes.append(f"{name} has unequal numbers of runs ({each}): all are used, n is the smallest")
+            notes.append(
+                f"{name} has unequal numbers of runs ({each}): all are used, n is the smallest; in IQM and AUC an "
+                "environment counts by its runs"
+            )
         if min(sizes.values()) == 1:
             single.append(name)
         elif sum(sizes.values()) < 4:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..store.cells import Cell, Grid
 from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
-from .scores import Array, final_score
+from .scores import Array, deviations, final_score
 
 REPS = 2000
 
@@ -21,7 +21,7 @@ def pairs(found: Grid, score: str, reps: int = REPS) -> list[dict[str, Any]]:
     probability: that a run of `a` ends higher than a run of `b`, ties half, averaged over environments; with the ends
     of a 95 % bootstrap interval over seeds within each environment, None where a side has one run only.
     effect: Hedges' g, (mean a − mean b) / pooled deviation, corrected for few runs, averaged over environments; None
-    where it cannot be had.
+    where it cannot be had: of one run each, or of runs without any spread.
     """
     rows = []
     for k in found.capacities:
@@ -50,7 +50,7 @@ def effect(x: Sequence[Array], y: Sequence[Array]) -> float | None:
         freedom = len(a) + len(b) - 2
         if freedom < 1:
             return None
-        pooled = np.sqrt((((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum()) / freedom)
+        pooled = np.sqrt(((deviations(a) ** 2).sum() + (deviations(b) ** 2).sum()) / freedom)
         if pooled == 0:
             return None
         found.append((a.mean() - b.mean()) / pooled * (1.0 - 3.0 / (4.0 * freedom - 1.0)))

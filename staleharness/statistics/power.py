@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from .scores import Array
+from .scores import Array, deviations
 
 POWER, ALPHA = 0.80, 0.05
 MOST = 1000  # seeds, beyond which the answer is "more"
@@ -37,18 +38,19 @@ def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> 
 
 def spread(columns: Sequence[Array]) -> float:
     """Standard deviation within settings, pooled over columns of runs [runs_i]."""
-    squares = sum(float(((c - c.mean()) ** 2).sum()) for c in columns)
+    squares = sum(float((deviations(c) ** 2).sum()) for c in columns)
     return float(np.sqrt(squares / sum(len(c) - 1 for c in columns)))
 
 
 def p_value(a: Array, b: Array) -> float:
-    """Of Welch's two-sided t-test."""
+    """Of Welch's two-sided t-test. Where neither side has any spread, which it would take for certain: of the exact
+    rank test, 2 of all ways to deal out the runs."""
     from scipy.special import stdtr
 
-    errors = np.array([c.var(ddof=1) / len(c) for c in (a, b)])
+    errors = np.array([(deviations(c) ** 2).sum() / (len(c) - 1) / len(c) for c in (a, b)])
     gap, error = abs(float(a.mean() - b.mean())), float(np.sqrt(errors.sum()))
-    if error == 0:  # no spread: equal, or not
-        return float(gap == 0)
+    if error == 0:
+        return 1.0 if a[0] == b[0] else min(1.0, 2 / math.comb(len(a) + len(b), len(a)))
     freedom = errors.sum() ** 2 / sum(e**2 / (len(c) - 1) for e, c in zip(errors, (a, b), strict=True))
     return float(2 * stdtr(freedom, -gap / error))
 
@@ -62,7 +64,7 @@ def simulated_power(
     from scipy.special import stdtrit
 
     # Deviations from a mean of k runs are too small by sqrt((k - 1) / k).
-    pool = np.concatenate([(c - c.mean()) * np.sqrt(len(c) / (len(c) - 1)) for c in columns])
+    pool = np.concatenate([deviations(c) * np.sqrt(len(c) / (len(c) - 1)) for c in columns])
     a, b = (pool[rng.integers(len(pool), size=(reps, n))] for _ in range(2))
     gap = b.mean(axis=1) + difference - a.mean(axis=1)
     error = np.sqrt((a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / n)

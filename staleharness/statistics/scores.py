@@ -59,6 +59,11 @@ def final_score(run: StoredRun, score: str) -> float:
     return float(value["mean"])
 
 
+def deviations(column: Array) -> Array:
+    """Of runs from their mean: exactly 0 where all score the same, whatever rounding makes of the mean."""
+    return column - column.mean() if np.ptp(column) else np.zeros_like(column)
+
+
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
     """(steps [points], mean return of the newest policy [points])."""
     return run.curves.get(score, (np.empty(0), np.empty(0)))

@@ -17,7 +17,7 @@ from ..errors import UserError, nearest
 from ..store.cells import Cell, Grid
 from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
-from .matching import Pair, identical, is_paired, match
+from .matching import Pair, identical, is_paired, match, seeds_in_common
 from .normalise import Normaliser, normaliser
 from .scores import AUTO, Array, final_score, measure, usual
 
@@ -88,7 +88,7 @@ def compare_runs(
     notes = [
         *matched.notes,
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
-        *_on_intervals(cells),
+        *_on_intervals(cells, sum(map(seeds_in_common, shared.values()))),
     ]
     return Comparison(cells, rows, notes, settings)
 
@@ -172,13 +172,12 @@ def _mean(column: Array) -> Array:
     return np.asarray(column.mean(axis=-1))
 
 
-def _on_intervals(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the cells say together, and how far their intervals can be trusted."""
+def _on_intervals(cells: Sequence[Mapping[str, Any]], pairs: int) -> list[str]:
+    """What the cells say together, of so many pairs of runs, and how far their intervals can be trusted."""
     notes = []
     same = sum(c["identical"] for c in cells)
     if same:
-        total = sum(min(c["n_a"], c["n_b"]) for c in cells)
-        notes.append(f"{same} of {plural(total, 'pair')} of runs are identical bit for bit")
+        notes.append(f"{same} of {plural(pairs, 'pair')} of runs are identical bit for bit")
     judged = [c for c in cells if c["difference_low"] is not None]
     apart = sum(not c["difference_low"] <= 0 <= c["difference_high"] for c in judged)
     if judged:

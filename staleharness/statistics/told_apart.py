@@ -12,27 +12,33 @@ from ..store.cells import Cell, Grid
 from .bootstrap import LEVEL
 from .claims.contrast import no_spread, of_signs
 from .power import ALPHA
-from .scores import Array, final_score
+from .scores import Array, deviations, final_score
 
 Scores = Mapping[str, Mapping[int, float]]  # label -> seed -> final score
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`a` − `b`, over the seeds that both have."""
+    """`a` − `b`, over the seeds that both have. The ends are None where all seeds differ by the same and are too few
+    for that to be clear."""
 
     a: str
     b: str
     n: int  # seeds
     mean: float
-    low: float  # ends of Student's interval, of this difference alone
-    high: float
+    low: float | None  # ends of Student's interval, of this difference alone
+    high: float | None
     p: float  # of the two-sided paired t-test; of the sign test where all seeds differ by the same
     holm: float  # the same, corrected for all comparisons that were made beside it
 
     @property
     def told(self) -> bool:
         return self.holm < ALPHA
+
+    @property
+    def alone(self) -> bool:
+        """Whether it would be told were it the only comparison."""
+        return self.p < ALPHA
 
 
 def scores_at(found: Grid, k: int, env: str, score: str) -> dict[str, dict[int, float]]:
@@ -71,7 +77,9 @@ def _difference(a: str, b: str, gaps: Array) -> Difference:
     n, mean = len(gaps), float(gaps.mean())
     error = float(gaps.std(ddof=1) / np.sqrt(n))
     if no_spread(error, mean):  # equal in every seed, or apart by the same in every seed
-        return Difference(a, b, n, mean, mean, mean, of_signs(mean, n), 1.0)
+        p = of_signs([(mean, n)])
+        known = mean if p < ALPHA or p == 1 else None
+        return Difference(a, b, n, mean, known, known, p, 1.0)
     reach = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * error
     p = float(2 * stdtr(n - 1, -abs(mean) / error))
     return Difference(a, b, n, mean, mean - reach, mean + reach, p, 1.0)
@@ -88,10 +96,11 @@ def holm(p: Sequence[float]) -> Array:
 
 def f_ratio(columns: Sequence[Array]) -> float:
     """Mean square between methods over that between the seeds of a method, [runs_i] each: 1 where methods differ by no
-    more than seeds do. Infinite where seeds do not differ at all, NaN of one method or of one run each."""
+    more than seeds do. Infinite where seeds do not differ at all, NaN of one method, of one run each or where all
+    runs score the same."""
     everything, groups = np.concatenate(columns), len(columns)
-    if groups < 2 or len(everything) == groups:
+    if groups < 2 or len(everything) == groups or not np.ptp(everything):
         return float("nan")
     between = sum(len(c) * (c.mean() - everything.mean()) ** 2 for c in columns) / (groups - 1)
-    within = sum(((c - c.mean()) ** 2).sum() for c in columns) / (len(everything) - groups)
+    within = sum((deviations(c) ** 2).sum() for c in columns) / (len(everything) - groups)
     return float(between / within) if within else float("inf")

@@ -33,7 +33,15 @@ class Asked:
 
     @property
     def phases(self) -> tuple[int, ...]:
-        return tuple(map(int, self.options["phases"].split(":"))) if "phases" in self.options else ()
+        """The first, and the one after the last. Raises `UserError`."""
+        if "phases" not in self.options:
+            return ()
+        ends = tuple(map(int, self.options["phases"].split(":")))
+        if len(ends) != 2:
+            raise UserError(
+                f"phases={self.options['phases']}: give the first and the one after the last, as 10:50"
+            )
+        return ends
 
 
 @dataclass(frozen=True)

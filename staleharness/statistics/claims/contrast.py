@@ -7,7 +7,8 @@ pseudo-values, one a seed. For a difference of means that is the paired t-test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +24,12 @@ Statistic = Callable[[Array], float]  # means [terms] -> what is asked
 
 @dataclass(frozen=True)
 class Contrast:
-    """An estimate, averaged over environments; its ends and p are None where an environment has one seed only."""
+    """An estimate, averaged over environments."""
 
     value: float
-    low: float | None
+    low: float | None  # None where there is no interval: see `contrast`
     high: float | None
-    p: float | None  # two-sided, against `null`
+    p: float | None  # two-sided, of no difference
     n: int  # pairs of runs, or runs
     envs: Mapping[str, float]  # the same of each environment
 
@@ -48,7 +49,9 @@ class Contrast:
 def contrast(tasks: Mapping[str, Array], statistic: Statistic) -> Contrast:
     """`statistic` of the means of values [terms, seeds] per environment, averaged over environments.
 
-    Environments are independent, seeds are paired; degrees of freedom are Welch's and Satterthwaite's.
+    Environments are independent, seeds are paired; degrees of freedom are Welch's and Satterthwaite's. An environment
+    of one seed leaves neither interval nor p; seeds that all differ by the same leave p alone, and no interval where
+    they are too few for it.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -59,8 +62,8 @@ def contrast(tasks: Mapping[str, Array], statistic: Statistic) -> Contrast:
     parts = np.array([_error(v, statistic) / len(tasks) ** 2 for v in tasks.values()])  # [tasks], variances
     error = float(np.sqrt(parts.sum()))
     if no_spread(error, value):  # runs of the same bits, a ceiling, or gaps that happen to be equal
-        p = of_signs(value, n)
-        known = value if p < 1 - LEVEL or p == 1 else None
+        p = of_signs([(values[env], v.shape[1]) for env, v in tasks.items()])
+        known = value if p < 1 - LEVEL or not any(map(_apart, values.values())) else None
         return Contrast(value, known, known, p, n, values)
     freedom = parts.sum() ** 2 / sum(
         part**2 / (v.shape[1] - 1) for part, v in zip(parts, tasks.values(), strict=True)
@@ -75,10 +78,18 @@ def no_spread(error: float, value: float) -> bool:
     return error <= ROUNDING * max(abs(value), 1e-3)
 
 
-def of_signs(value: float, n: int) -> float:
-    """p of n pairs that all differ by the same: that of the sign test, for a t-test would take them for certain. Scores
-    are often multiples of 1/n, so two or three such pairs are no rarity."""
-    return 1.0 if abs(value) <= ROUNDING else 2.0 ** (1 - n)
+def of_signs(gaps: Iterable[tuple[float, int]]) -> float:
+    """p of pairs of which so many differ by the same, (gap, pairs) per environment: that of the sign test, which leaves
+    out ties, for a t-test would take them for certain. Scores are often multiples of 1/n, so two or three such pairs
+    are no rarity."""
+    apart = [(gap > 0, n) for gap, n in gaps if _apart(gap)]
+    n, above = sum(n for _, n in apart), sum(n for more, n in apart if more)
+    tail = sum(math.comb(n, i) for i in range(min(above, n - above) + 1))
+    return min(1.0, tail / 2.0 ** (n - 1))
+
+
+def _apart(gap: float) -> bool:
+    return abs(gap) > ROUNDING
 
 
 def _error(values: Array, statistic: Statistic) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, nearest
 from ...store.cells import Cell, cell_of
 from ...store.stored_run import StoredRun
 from ...store.study import plain_env
@@ -36,6 +36,13 @@ class Evidence:
         if not found:
             raise UserError(f"env={env!r}: these results have {', '.join(self.results.grid.envs)}")
         return found
+
+    def check(self, labels: Iterable[str]) -> None:
+        """Raises `UserError` where no run is of one of these algorithms."""
+        there = {run.label for run in self.results}
+        for label in labels:
+            if label not in there:
+                raise UserError(f"no run here is of {label!r}; {nearest(label, there)}")
 
     def runs(self, label: str, k: int, env: str) -> dict[int, StoredRun]:
         """The runs of a cell by seed."""
@@ -101,12 +108,16 @@ def _fell(run: StoredRun) -> float:
 
 def column(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
     """A column of a run's metrics over phases (from the first, up to before the second), without those that lack it.
-    Raises `UserError` where no phase has it."""
+    Raises `UserError` where no phase has it, or too few."""
+    if reduce not in REDUCERS:
+        raise UserError(f"reduce={reduce!r} is not known; {nearest(reduce, REDUCERS)}")
     held = run.column(name)
     values = np.empty(0) if held is None else held[slice(*phases)] if phases else held
     values = values[~np.isnan(values)]
     if not len(values):
         raise UserError(f"run {run.id} ({run.label}) has no {name!r} in the phases asked for")
+    if len(values) < LEAST.get(reduce, 1):
+        raise UserError(f"run {run.id} ({run.label}) has too few phases for reduce={reduce!r} of {name!r}")
     return REDUCERS[reduce](values)
 
 
@@ -124,3 +135,4 @@ REDUCERS: Mapping[str, Callable[[Array], float]] = {
     "jump": lambda v: float(np.abs(np.diff(v)).mean()),  # from phase to phase
     "turn": lambda v: float(np.corrcoef(np.diff(v)[:-1], np.diff(v)[1:])[0, 1]),  # of successive jumps
 }
+LEAST = {"jump": 2, "turn": 4}  # phases that it takes

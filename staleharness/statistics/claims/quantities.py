@@ -38,6 +38,14 @@ def number(asked: Asked, evidence: Evidence) -> Number:
     return _mean(asked, evidence)
 
 
+def words(asked: Asked, evidence: Evidence) -> str:
+    """The words that are asked for. Raises `UserError`, also where no run is of an algorithm that is named."""
+    if asked.what != "slowdown":  # whose curves join the runs of several labels
+        labels = asked.label.split("+") if asked.what == "warnings" else [asked.label]
+        evidence.check(filter(None, [*labels, _label(asked.options.get("over", ""))]))
+    return WORDS[asked.what](asked, evidence)
+
+
 def _mean(asked: Asked, evidence: Evidence) -> Number:
     """Mean over environments of the mean over seeds."""
     of = measure(asked.what, evidence, asked.phases, asked.options.get("reduce", "mean"))
@@ -126,8 +134,9 @@ def _slowdown(asked: Asked, evidence: Evidence) -> str:
         if curve.algorithm == asked.label and k in curve.capacities:
             level = float(asked.options.get("level", 0.5))
             (one,) = [s for s in slowdowns(curve, score, level) if s.k == k]
-            words = one.factor.words
-            return words if asked.plain else f"{words} [{one.low.words}, {one.high.words}]"
+            value = one.factor.words
+            few = asked.plain or curve.n < FEWEST
+            return value if few else f"{value} [{one.low.words}, {one.high.words}]"
     raise UserError(f"{asked.label} on {env} at K={k} has no slowdown")
 
 
@@ -138,7 +147,9 @@ def _seeds(asked: Asked, evidence: Evidence) -> str:
         for c, rs in evidence.results.grid.cells.items()
         if (not asked.label or c.label == asked.label) and asked.k in (None, c.capacity)
     }
-    least = min(cells.values(), default=0)
+    if not cells:
+        raise UserError(f"no run of {asked.label or 'any algorithm'} is at K={asked.k}")
+    least = min(cells.values())
     return "1 seed" if least == 1 else f"{least} seeds"
 
 
@@ -148,7 +159,13 @@ def _chance(asked: Asked, evidence: Evidence) -> Number:
     rows = improvement(evidence.results.grid, over, score=evidence.table.settings["score"], reps=REPS)
     for row in rows:
         if (row["algorithm"], row["capacity"]) == (asked.label, k):
-            return Number(row["probability"], row["low"], row["high"])
+            least = min(
+                len(evidence.runs(who, k, env)) or FEWEST
+                for who in (asked.label, over)
+                for env in evidence.envs()
+            )
+            ends = (row["low"], row["high"]) if least >= FEWEST else (None, None)
+            return Number(row["probability"], *ends)
     raise UserError(f"{asked.label} is not compared with {over} at K={k}")
 
 
@@ -162,6 +179,10 @@ def _paired(asked: Asked, evidence: Evidence) -> tuple[Array, Array]:
         for seed in sorted(set(mine) & set(other)):
             a.append(of(mine[seed]))
             b.append(of(other[seed]))
+    if not a:
+        raise UserError(
+            f"{asked.label} and {asked.options.get('over', 'ppo_clip')} have no seed in common at K={k}"
+        )
     return np.array(a), np.array(b)
 
 
@@ -182,10 +203,12 @@ def _reached(asked: Asked, evidence: Evidence) -> Number:
     scale, score = normaliser_of(evidence.table), evidence.table.settings["score"]
     k, level = evidence.capacity(asked.k), float(asked.options.get("level", 0.5))
     there = [
-        float(scale(env, learning_curve(run, score)[1]).max() >= level)
+        float((scale(env, learning_curve(run, score)[1]) >= level).any())
         for env in evidence.envs()
         for run in evidence.runs(asked.label, k, env).values()
     ]
+    if not there:
+        raise UserError(f"{asked.label} has no run at K={k}")
     return Number(float(np.mean(there)))
 
 
@@ -207,6 +230,8 @@ def _environments(asked: Asked, evidence: Evidence) -> str:
     """`HalfCheetah (1 seed)`: where a method has runs, and how many."""
     k = evidence.capacity(asked.k)
     counts = {e.rpartition("-v")[0] or e: len(evidence.runs(asked.label, k, e)) for e in evidence.envs()}
+    if not any(counts.values()):
+        raise UserError(f"{asked.label} has no run at K={k}")
     return ", ".join(f"{env} ({plural(n, 'seed')})" for env, n in counts.items() if n)
 
 

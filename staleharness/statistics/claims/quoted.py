@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ...errors import UserError
 from .asked import read
 from .measured import Evidence
-from .quantities import WORDS, number
+from .quantities import WORDS, number, words
 
 
 def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
@@ -28,7 +28,7 @@ def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
             asked = read(found[1])
             evidence = evidence_of(asked.options.get("study", ""))
             if asked.what in WORDS:
-                return WORDS[asked.what](asked, evidence)
+                return words(asked, evidence)
             return number(asked, evidence).text(asked)
         except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
             raise UserError(f"{{{found[1]}}}: {error}") from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import UserError
+from ...store.stored_run import StoredRun
 from ..display import display
 from ..scores import Array
 from .contrast import Contrast, contrast
@@ -69,6 +70,7 @@ def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None)
     """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
     if part.untested:
         return Tested(part, [Row("not tested", None, "open", part.untested)])
+    evidence.check([*part.of, *part.over])
     if part.what in WARNINGS:
         counts = warned([run for run in evidence.results if not part.of or run.label in part.of])
         made = counts.first if part.what == "warned first" else counts.contrast
@@ -103,10 +105,17 @@ def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: 
 
 def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
     """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
-    Raises `UserError` where there is none, or nothing to take a share of."""
+    Raises `UserError` where there is none, or nothing to take a share or a ratio of."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
     plain = measure(part.what, evidence, part.phases, part.reduce)
-    values = (lambda run: math.log(plain(run))) if part.ratio else plain
+
+    def logarithm(run: StoredRun) -> float:
+        if (value := plain(run)) <= 0:
+            what = f"{part.what} of {run.label}, seed {run.seed}"
+            raise UserError(f"{what}, is {value:g}: a ratio is of values above 0")
+        return math.log(value)
+
+    values = logarithm if part.ratio else plain
     tasks: dict[str, Array] = {}
     for env in evidence.envs(part.env):
         held = [evidence.runs(label, k, env) for label, k in cells]

@@ -1,0 +1,101 @@
+"""Environments and curves with unequal numbers of runs, or with names of their own, are drawn as the captions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from results_helper import write_run
+
+from staleharness.figures.bins import binned, draw_spread
+from staleharness.figures.canvas import drawing
+from staleharness.figures.drawings import draw
+from staleharness.figures.palette import styles
+from staleharness.statistics.diagnostics import diagnostics, in_bins
+from staleharness.statistics.display import display
+from staleharness.statistics.falls import falls
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.side_by_side import compare_runs
+
+
+def unequal(root: Path) -> Results:
+    """Two runs on one environment and six on the other, where a column is 1 (less or more noise) instead of 0."""
+    for env, n, height in (("Hopper-v5", 2, 0.0), ("Walker2d-v5", 6, 1.0)):
+        for seed in range(n):
+            column: Any = {"tv_data": [height + 0.001 * seed] * 4}
+            curve = [0.0, 100.0 * height + seed]
+            write_run(root, "vaco", seed, env=env, phases=4, sampled=curve[-1], curve=curve, columns=column)
+    return load(root)
+
+
+def test_a_line_is_the_mean_over_environments_that_its_band_is_around(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    runs = list(unequal(tmp_path))
+    _, line = binned(runs, "tv_data")
+    assert line == pytest.approx(0.5, abs=0.002)  # it was 0.75, the mean over runs, outside of the band
+    with drawing():
+        ax = Figure().subplots()
+        draw_spread(ax, runs, "tv_data", styles(["vaco"])["vaco"])
+    (band,) = ax.collections
+    low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
+    assert low < line[0] < high and (low + high) / 2 == pytest.approx(line[0])
+    _, in_report = diagnostics(runs).staleness["tv_data"]
+    assert in_report == pytest.approx(line)
+
+
+def test_equal_numbers_of_runs_are_a_plain_mean_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    curves = [(np.arange(5.0), rng.normal(size=5)) for _ in range(6)]
+    _, y = in_bins(curves, list("aaabbb"))
+    assert y.tolist() == (np.sum([c for _, c in curves], axis=0) / 6).tolist()
+    assert [len(part) for part in in_bins([], [])] == [0, 0]
+
+
+def test_the_share_that_reached_a_score_ends_at_the_share_at_the_end(tmp_path: Path) -> None:
+    results = unequal(tmp_path)
+    figure = draw("steps_to_threshold", results, results.table(reps=50, engine="quick"), threshold=0.9)
+    curve, end = figure.axes
+    heights = np.asarray(curve.lines[0].get_ydata(), dtype=float)
+    share = float(np.asarray(end.lines[-1].get_ydata(), dtype=float)[-1])
+    assert (
+        heights[-1] == pytest.approx(share) == pytest.approx((1 / 2 + 1 / 6) / 2)
+    )  # the curve ended at 2 of 8
+    assert np.all(np.diff(heights) >= 0)
+
+
+def test_a_reward_that_rises_from_below_zero_has_not_fallen(tmp_path: Path) -> None:
+    rising, falling = np.linspace(-10, -1, 20), np.concatenate([np.linspace(-10, 10, 10), np.full(10, 2.0)])
+    for seed, (reward, fell) in enumerate(((rising, False), (falling, True))):
+        columns = {"reward": reward.tolist(), "ess_sequence": [1.0] * 20}
+        run = write_run(tmp_path, "vaco", seed, phases=20, columns=columns)
+        assert np.isfinite(falls(run, "reward", 2 / 3, 0, 4)[1]) == fell
+
+
+def test_pairs_of_runs_are_those_of_the_same_seed(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "vaco", seed, sampled=100.0 + seed, phases=4) for seed in range(8)]
+    notes = compare_runs(runs[:5], runs[3:], reps=50, engine="quick").notes
+    assert "2 of 2 pairs of runs are identical bit for bit" in notes  # it was 2 of 5
+
+
+@pytest.mark.parametrize("figure", ["share_kept", "slowdown"])
+def test_curves_that_join_labels_are_drawn_under_their_own_names(figure: str, tmp_path: Path) -> None:
+    for label, lag, mean in (("fixed:0", "fixed:0", 0.0), ("fixed:2", "fixed:2", 2.0)):
+        for seed in range(3):
+            said = {"summary": {"lag_mean": mean, "tv_data": 0.1, "ess_data": 0.9, "clipped": 0.1}}
+            top = 1000.0 - 100 * mean + seed
+            write_run(
+                tmp_path, f"vaco[delta=0.1,lag={label}]", seed, capacity=4, sampled=top, curve=[top / 2, top],
+                phases=4, settings={"lag": lag}, said=said,
+            )  # fmt: skip
+    drawn = draw(figure, load(tmp_path), k=4) if figure == "slowdown" else draw(figure, load(tmp_path))
+    names = [t.get_text() for ax in drawn.axes for t in ax.get_yticklabels()]
+    names += [t.get_text() for legend in drawn.legends for t in legend.get_texts()]
+    assert "VACO, δ = 0.1" in names
+
+
+def test_a_curve_with_its_lag_model_has_a_name() -> None:
+    assert display("vaco (oldest)") == "VACO (oldest)"
+    assert display("vaco[delta=0.8] N=4 (oldest)") == "VACO, δ = 0.8, N = 4 (oldest)"

@@ -1,0 +1,91 @@
+"""Figures of rows that have runs enough for an interval beside rows that have not: each is drawn and said as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from results_helper import write_run
+
+from staleharness.figures.captions import band, bars, below, spread
+from staleharness.figures.comparisons import performance_profiles, probability_of_improvement
+from staleharness.figures.phase_diagram import phase_diagram
+from staleharness.figures.risk_table import risk_table
+from staleharness.figures.score_and_time import score_and_time
+from staleharness.figures.told_apart import told_apart
+from staleharness.statistics.few import thinned
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.table import Table
+
+SEEDS = {"ppo_clip": 6, "spo": 6, "vaco": 3}
+Found = tuple[Results, Table]
+
+
+def written(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = None) -> Found:
+    for label, n in seeds.items():
+        for k, count in ((1, (at_1 or seeds)[label]), (4, n)):
+            for seed in range(count):
+                height = 900.0 / k + 30 * float(
+                    np.random.default_rng([len(label), k, seed]).standard_normal()
+                )
+                write_run(root, label, seed, capacity=k, sampled=height, phases=4)
+    results = load(root)
+    return results, thinned(results.table(reps=50, engine="quick"), results)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return written(tmp_path_factory.mktemp("mixed"), SEEDS)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return written(tmp_path_factory.mktemp("few"), dict.fromkeys(SEEDS, 3))
+
+
+def said(figure: object) -> str:
+    return " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
+
+
+def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, few: Found) -> None:
+    table = mixed[1]
+    assert bars(table) == "bars: 95% stratified bootstrap interval, or dots: the runs where too few for one"
+    assert band(table).endswith("bootstrap interval, or thin lines: the runs where too few for one")
+    assert spread(table).endswith("(Student's), or band: range of the runs where too few for one")
+    assert below(table) == "its 95% stratified bootstrap interval, or its runs where too few for one"
+    assert bars(few[1]) == "dots: the runs (too few for an interval)"
+
+
+def test_tables_say_what_stands_below_a_number(mixed: Found, few: Found) -> None:
+    assert "with its runs (too few for an interval); time" in score_and_time(*few).about[0]
+    assert "with its 95% stratified bootstrap interval, or its runs where" in score_and_time(*mixed).about[0]
+    assert "below it its runs (too few" in phase_diagram(*few, option="num_steps").about[0]
+
+
+def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, few: Found) -> None:
+    figure = probability_of_improvement(*mixed)
+    assert [len(ax.patches) for ax in figure.axes] == [1, 1]  # SPO's; VACO has three runs
+    assert "bars: 95% stratified bootstrap interval, none where the runs are too few" in said(figure)
+    figure = probability_of_improvement(*few)
+    assert not any(ax.patches for ax in figure.axes) and "seeds, too few for an interval;" in said(figure)
+
+
+def test_profiles_of_few_runs_have_no_band(mixed: Found, few: Found) -> None:
+    figure = performance_profiles(*mixed)
+    assert [len(ax.collections) for ax in figure.axes] == [2, 2]
+    assert "interval, none where the runs are too few" in said(figure)
+    figure = performance_profiles(*few)
+    assert not any(ax.collections for ax in figure.axes) and "too few for an interval" in said(figure)
+
+
+def test_a_share_kept_needs_runs_enough_at_both_ends(tmp_path: Path) -> None:
+    sheet = risk_table(*written(tmp_path, {"vaco": 6}, at_1={"vaco": 3}))
+    ((_, line),) = sheet.blocks[0].rows
+    assert [entry.below for entry in line] == [""] * len(line)
+    assert "95% bootstrap interval over seeds in brackets, of 5 or more" in sheet.about[0]
+
+
+def test_the_seeds_of_a_figure_at_one_capacity_are_those_that_it_has_there(tmp_path: Path) -> None:
+    figure = told_apart(*written(tmp_path, {"ppo_clip": 6, "spo": 6}, at_1={"ppo_clip": 3, "spo": 3}))
+    assert "runs (n = 6 seeds)" in said(figure)

@@ -1,0 +1,81 @@
+"""What a text or a part of a claim asks for and the runs do not have is said, never answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.statistics.claims.measured import Evidence
+from staleharness.statistics.claims.part import Part
+from staleharness.statistics.claims.quoted import filled
+from staleharness.statistics.claims.tested import hold
+from staleharness.statistics.results import Results, load
+
+
+def evidence_in(root: Path, seeds: int, lows: dict[str, float]) -> Evidence:
+    for label, low in lows.items():
+        for k in (1, 4):
+            for seed in range(seeds):
+                written: Any = {"capacity": k, "sampled": low / k + seed, "phases": 3}
+                write_run(root, label, seed, curve=[low / 4, low / 2, low / k + seed], **written)
+    results: Results = load(root)
+    return Evidence(results, results.table(reps=50, engine="quick"))
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return evidence_in(tmp_path_factory.mktemp("three"), 3, {"vaco": 900.0, "ppo_clip": -90.0})
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("{runs vacoo}", "no run here is of 'vacoo'; did you mean 'vaco'?"),
+        ("{seeds vacoo}", "no run here is of 'vacoo'"),
+        ("{seeds vaco K=7}", "no run of vaco is at K=7"),
+        ("{above vacoo K=4}", "no run here is of 'vacoo'"),
+        ("{same vaco K=4 over=ppo}", "no run here is of 'ppo'; did you mean 'ppo_clip'?"),
+        ("{warnings vaco+vacoo}", "no run here is of 'vacoo'"),
+        ("{environments vacoo K=4}", "no run here is of 'vacoo'"),
+        ("{reached vacoo K=4}", "vacoo has no run at K=4"),
+        ("{return vaco K=4 over=ppo_clip as=ratio}", "return of ppo_clip, seed 0, is -22.5: a ratio is of"),
+        ("{ess_data vaco K=4 reduce=men}", "reduce='men' is not known; did you mean 'mean'?"),
+        ("{ess_data vaco K=4 phases=2}", "phases=2: give the first and the one after the last, as 10:50"),
+        ("{ess_data vaco K=4 reduce=turn}", "too few phases for reduce='turn' of 'ess_data'"),
+    ],
+)
+def test_a_text_that_asks_for_what_is_not_there_is_refused(
+    evidence: Evidence, asked: str, words: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        filled(asked, lambda _: evidence)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_part_that_names_no_algorithm_of_the_study_is_refused_and_not_left_open(evidence: Evidence) -> None:
+    for mistaken in ({"of": ("vacoo",), "over": ("ppo_clip",)}, {"of": ("vaco",), "over": ("ppo_klip",)}):
+        with pytest.raises(UserError, match=r"no run here is of .*; did you mean"):
+            hold(Part("x", k=(4,), **mistaken), evidence)
+
+
+def test_a_ratio_of_a_return_below_zero_is_open_and_says_why(evidence: Evidence) -> None:
+    (row,) = hold(Part("x", ("vaco",), over=("ppo_clip",), k=(4,), what="return", ratio=True), evidence).rows
+    assert (
+        row.outcome == "open"
+        and row.why == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
+    )
+
+
+def test_a_chance_and_a_slowdown_of_few_seeds_come_without_an_interval(
+    evidence: Evidence, tmp_path: Path
+) -> None:
+    """As every other number in a text: a bootstrap of three runs that are all above is from 1 to 1."""
+    five = evidence_in(tmp_path, 5, {"vaco": 900.0, "ppo_clip": -90.0})
+    assert filled("{chance vaco K=4}", lambda _: evidence) == "1.00"
+    assert filled("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"
+    for held, ends in ((evidence, False), (five, True)):
+        assert ("[" in filled("{slowdown vaco K=4 level=0.2}", lambda _, held=held: held)) == ends  # type: ignore[misc]
