@@ -141,7 +141,13 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         if key not in known:
             raise UserError(f"{where}: unknown option {key!r}; {nearest(key, known)}")
         checked[key] = convert(value, hints[key], f"{where}: {key}")
-    return cls(**checked)
+    try:
+        return cls(**checked)
+    except UserError:
+        raise
+    except Exception as error:  # of a plugin that checks its own options
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{where}: {line}") from error
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
