@@ -79,7 +79,7 @@ def plan(
 
     load_plugins(plugin)
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
-    if isinstance(seeds, str) and "," in seeds:
+    if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
         seeds = whole_numbers(seeds, "SEEDS")
     listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
     named = settings if isinstance(settings, Mapping) else {}

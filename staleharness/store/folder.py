@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..base.files import no_link, read_json
-from ..base.published import PLACE, reference
+from ..base.published import PLACE, published, reference
 from ..errors import UserError, nearest
 from .exclusive import MARKER
 from .packed import is_packed
@@ -52,7 +52,10 @@ def check_readable(root: Path, typed: str) -> None:
             raise UserError(f"{typed} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
-        if root.parent.resolve() == reference().resolve():
+        if not root.exists() and (published(str(root)) / MARKER).is_file():
+            missing = "is published, and not in this folder"
+            some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
+        elif root.parent.resolve() == reference().resolve():
             some = nearest(root.name, _folders_of_results(root.parent))
         raise UserError(f"{typed} {missing}; {some}")
     check_format(root)
