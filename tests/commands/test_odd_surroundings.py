@@ -54,3 +54,9 @@ def test_a_report_of_what_is_published_elsewhere_leaves_no_folder_that_hides_it(
 def test_seeds_are_separated_by_blanks_as_other_lists_are(call: Call) -> None:
     words = "sweep --env bit-chain --algo spo --dry --list --seeds".split()
     assert call(*words, "3 5")[1] == call(*words, "3,5")[1]
+
+
+def test_figures_of_bundles_that_are_not_there_write_no_page(call: Call) -> None:
+    code, _, errors = call("figures", "--bundles", "results/referense", "--out", "gallery")
+    assert code == 2 and "BUNDLES=results/referense is not a folder" in errors
+    assert not Path("gallery").exists()
