@@ -190,6 +190,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
 
 
+def plain_value(value: Any) -> Any:
+    """Numbers and arrays of NumPy's or torch's own as Python's; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def canonical_json(content: Any) -> str:
     """Sorted keys, no white space, no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
