@@ -11,6 +11,7 @@ import errno
 import gc
 import io
 import os
+import shutil
 import sys
 
 from .base.notes import show_notes
@@ -47,6 +48,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
+    except shutil.Error as error:  # of a folder that was copied: a list of what went wrong
+        _, place, why = error.args[0][0]
+        code = _complain(f"{place}: {why}")
     except OSError as error:
         if error.errno == errno.ENOENT and not _stands():
             code = _complain("the current folder is no longer there; change to one that is")

@@ -57,9 +57,13 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # of a write, which does not know of which file
+            error.filename = str(path)
         raise
     sync(path.parent)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_json
+from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_bytes, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_runs, read_table
@@ -63,7 +63,7 @@ def pack(
     write_traces(traces, new)
     _write_tables(runs, new, traces, target.name)
     if spec_file is not None:
-        (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
+        write_bytes(new / STUDY, user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     replaced = target / "manifest.json"
     told = read_json(replaced).get("renamed") if replaced.exists() else None

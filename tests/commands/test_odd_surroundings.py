@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import environment
 
 Call = Callable[..., tuple[Any, str, str]]
 BUNDLE = "results/reference/horizon_weights"
@@ -32,7 +33,8 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "staleharness", "completion", "bash"]
     code = "import os, sys; os.closerange(1, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
     for end in ("2", "3"):  # standard output, and both
-        done = subprocess.run([sys.executable, "-c", code, end, *words], capture_output=True, text=True)
+        whole = [sys.executable, "-c", code, end, *words]
+        done = subprocess.run(whole, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0 and not done.stderr, done.stderr
 
 
