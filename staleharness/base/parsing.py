@@ -203,7 +203,7 @@ def canonical_json(content: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # of an editor that begins with a mark
         str(content)  # raises where a number has more digits than Python writes
         return content
     except OSError as error:

@@ -84,7 +84,9 @@ def check_format(root: Path) -> None:
     """Raise `UserError` where the folder says that it is of another format than this version's."""
     try:
         said = read_json(root / MARKER)["format"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except OSError as error:
+        raise UserError(f"{root / MARKER} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{root / MARKER}, which says of what format the results are, is damaged ({type(error).__name__}); "
             f"if they are of this version, write {MARK} into it"
