@@ -50,6 +50,18 @@ class Algorithm(Options):
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
     needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
 
+    @classmethod
+    def check_class(cls, where: str) -> None:
+        super().check_class(where)
+        try:
+            cls()
+        except UserError as error:
+            raise UserError(f"{where}: its defaults do not go together: {error}") from error
+        except Exception as error:
+            raise UserError(
+                f"{where} cannot be made with its defaults: {type(error).__name__}: {error}"
+            ) from error
+
     @property
     def proximal(self) -> Proximal:
         """The anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at
@@ -180,4 +192,4 @@ def defines(algorithm: Algorithm, answer: str) -> bool:
     return getattr(type(algorithm), answer) is not getattr(Algorithm, answer)
 
 
-ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms")
+ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms", Algorithm)

@@ -73,13 +73,13 @@ def plan(
 
     Raises `UserError` for whatever cannot be run.
     """
-    from .base.parsing import whole_numbers
+    from .base.parsing import plain_value, whole_numbers
     from .running.plan import plan as resolve
     from .store.study import ask
 
     load_plugins(plugin)
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
-    if isinstance(seeds, str) and "," in seeds:
+    if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
         seeds = whole_numbers(seeds, "SEEDS")
     listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
     named = settings if isinstance(settings, Mapping) else {}
@@ -90,7 +90,7 @@ def plan(
         seeds=_text(seeds) if listed is None else None, spec_file=_text(spec), scale=str(scale),
         settings=settings if isinstance(settings, str) else None, **own,
     )  # fmt: skip
-    others = {key: value for key, value in named.items() if own.get(key) is None}
+    others = {key: plain_value(value) for key, value in named.items() if own.get(key) is None}
     question = replace(question, settings={**question.settings, **others})
     return resolve(question, listed)
 

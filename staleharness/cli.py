@@ -11,6 +11,7 @@ import errno
 import gc
 import io
 import os
+import shutil
 import sys
 
 from .base.notes import show_notes
@@ -25,6 +26,9 @@ FILE_TROUBLE = (
 
 def main() -> None:
     """Entry point; ends the process with the verb's exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (for good)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
@@ -44,11 +48,26 @@ def main() -> None:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
+    except shutil.Error as error:  # of a folder that was copied: a list of what went wrong
+        _, place, why = error.args[0][0]
+        code = _complain(f"{place}: {why}")
     except OSError as error:
-        if error.errno not in FILE_TROUBLE:
+        if error.errno == errno.ENOENT and not _stands():
+            code = _complain("the current folder is no longer there; change to one that is")
+        elif error.errno not in FILE_TROUBLE:
             raise
-        code = _complain(f"{error.filename or 'standard output'}: {error.strerror}")
+        else:
+            code = _complain(f"{error.filename or 'standard output'}: {error.strerror}")
     sys.exit(code)
+
+
+def _stands() -> bool:
+    """Whether the current folder is there."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _complain(words: str) -> int:

@@ -210,7 +210,7 @@ class DrawnLag(LagModel):
         return share
 
 
-LAGS: Registry[type[LagModel]] = Registry("lags")
+LAGS: Registry[type[LagModel]] = Registry("lags", LagModel)
 
 
 def read_lag(text: str) -> LagModel:

@@ -124,7 +124,7 @@ class Task:
         return spec
 
 
-ENVS: Registry[type[Task]] = Registry("envs")
+ENVS: Registry[type[Task]] = Registry("envs", Task)
 
 
 def all_families() -> list[type[Task]]:

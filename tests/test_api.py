@@ -122,6 +122,10 @@ def test_the_lists_are_those_of_the_command_line(
         ({"env": "Hopper", "k": 4, "steps": 1e6}, {"env": "Hopper", "k": "4", "steps": "1e6"}),
         ({"env": "Hopper", "settings": {"hidden": (32, 32)}}, {"env": "Hopper", "settings": "hidden=[32,32]"}),
         (
+            {"env": "Hopper", "settings": {"hidden": np.array([32, 32]), "epochs": np.int64(2)}},
+            {"env": "Hopper", "settings": "hidden=[32,32],epochs=2"},
+        ),
+        (
             {"env": "Hopper", "settings": {"steps": 4096, "epochs": 2}, "steps": 8192},
             {"env": "Hopper", "settings": "steps=4096,epochs=2", "steps": "8192"},
         ),

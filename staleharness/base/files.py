@@ -57,9 +57,13 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # of a write, which does not know of which file
+            error.filename = str(path)
         raise
     sync(path.parent)
 
@@ -203,6 +207,10 @@ def user_path(text: str) -> Path:
     if any(unicodedata.category(c) == "Cc" for c in text):
         what = "a NUL" if "\0" in text else "a line break or another control character"
         raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
+    if any(unicodedata.category(c) == "Cs" for c in text):  # how Python reads bytes that are no text
+        raise UserError(
+            f"{shortened(text)!r} is not a path in UTF-8, which tables and reports need; rename it"
+        )
     try:
         path = Path(text).expanduser()
         path.exists()

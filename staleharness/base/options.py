@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 from ..errors import UserError, nearest
 from .parsing import type_hints
 
+TYPES = (bool, int, float, str)  # of an option; or a `Literal`
+
 
 @dataclass(frozen=True)
 class Options:
@@ -24,6 +26,27 @@ class Options:
             _check_type(f"{self.title() or type(self).__name__}: {key}", value, hint)
             if hint is float:
                 object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
+
+    @classmethod
+    def check_class(cls, where: str) -> None:
+        """Raise `UserError` where the class is not written as its kind has to be; `where` names it."""
+        own = [
+            key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)
+        ]
+        if own and "__dataclass_fields__" not in vars(cls):
+            raise UserError(
+                f"{where} has the field {own[0]} and is no dataclass; write @dataclass(frozen=True) above it"
+            )
+        try:
+            types = cls.hyper_parameter_types()
+        except Exception as error:
+            raise UserError(f"{where}: the type of a field is unknown: {error}") from error
+        for key, hint in types.items():
+            if hint not in TYPES and get_origin(hint) is not Literal:
+                shown = hint.__name__ if isinstance(hint, type) else str(hint)
+                raise UserError(
+                    f"{where}: {key} is of type {shown}; a field is a bool, int, float, str or a Literal"
+                )
 
     @classmethod
     def title(cls) -> str:

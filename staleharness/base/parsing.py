@@ -141,7 +141,13 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         if key not in known:
             raise UserError(f"{where}: unknown option {key!r}; {nearest(key, known)}")
         checked[key] = convert(value, hints[key], f"{where}: {key}")
-    return cls(**checked)
+    try:
+        return cls(**checked)
+    except UserError:
+        raise
+    except Exception as error:  # of a plugin that checks its own options
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{where}: {line}") from error
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -184,6 +190,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
 
 
+def plain_value(value: Any) -> Any:
+    """Numbers and arrays of NumPy's or torch's own as Python's; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def canonical_json(content: Any) -> str:
     """Sorted keys, no white space, no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -192,7 +203,7 @@ def canonical_json(content: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # of an editor that begins with a mark
         str(content)  # raises where a number has more digits than Python writes
         return content
     except OSError as error:

@@ -15,6 +15,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -36,8 +37,10 @@ _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
 class Registry(Generic[T]):
     """Named plugin classes of one kind (`algorithms`, `envs` or `lags`), loaded on first use."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, base: type | None = None) -> None:
+        """base: what every class of the kind extends. Where it has `check_class`, that is asked once of each."""
+        self.kind, self.base = kind, base
+        self._checked: set[type] = set()
         self._classes: dict[str, T] = {}
         self._loaded: set[Path] = set()
         self._complete: str | None = None  # the value of the path variable for which all is loaded
@@ -49,6 +52,11 @@ class Registry(Generic[T]):
         A file that holds plugins of several kinds is executed once for each kind; its second class of the same
         name is the first one again.
         """
+
+        if not (isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)):
+            raise UserError(
+                f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and ."
+            )
 
         def claim(cls: T) -> T:
             holder = self._classes.get(name)
@@ -72,13 +80,27 @@ class Registry(Generic[T]):
         return name in set(self)
 
     def __getitem__(self, name: str) -> T:
-        """The class called `name`. Raises `UserError` with the nearest known name."""
+        """The class called `name`. Raises `UserError` with the nearest known name, and where the class is none of its
+        kind."""
         self._load_all()
         if name not in self._classes:
             raise UserError(
                 f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}"
             )
-        return self._classes[name]
+        found = self._classes[name]
+        if found not in self._checked:
+            self._check(found)
+            self._checked.add(found)
+        return found
+
+    def _check(self, cls: type) -> None:
+        where = f"plugin {source_file(cls)}: {cls.__qualname__}"
+        if self.base is not None and not issubclass(cls, self.base):
+            raise UserError(
+                f"{where} does not extend {self.base.__name__}; write class {cls.__name__}({self.base.__name__})"
+            )
+        check: Callable[[str], None] = getattr(cls, "check_class", lambda where: None)
+        check(where)
 
     def _holds_plugin(self, path: Path) -> bool:
         """Whether a file that was executed names a registered class, its own or one that it imports."""

@@ -66,7 +66,8 @@ def handle(command: Command) -> int:
     if command.log is None and (command.columns or command.unit):
         raise UserError("COLUMNS and UNIT say how to read a LOG: give LOG=FILE")
     zero = parse_value(command.zero)
-    if zero not in ("auto", "worst") and (isinstance(zero, bool) or not isinstance(zero, (int, float))):
+    number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and abs(zero) <= sys.float_info.max
+    if zero not in ("auto", "worst") and not number:
         raise UserError(f"ZERO={command.zero!r} is not a number, worst or auto")
     keep = _number(command.keep, "KEEP")
     updates = None if command.updates is None else _number(command.updates, "UPDATES")

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
+from ..errors import UserError
 from .shared.arguments import SWITCH, value
 
 
@@ -31,9 +32,10 @@ def handle(command: Command) -> int:
     from ..base.published import published
     from ..pages.gallery import publish
 
-    shown, page = publish(
-        command.paper, command.fig, command.scale, str(published(command.bundles)), command.out
-    )
+    bundles = published(command.bundles)
+    if not bundles.is_dir():
+        raise UserError(f"BUNDLES={command.bundles} is not a folder; give one that holds a folder per study")
+    shown, page = publish(command.paper, command.fig, command.scale, str(bundles), command.out)
     if command.json:
         states = {s.figure.name: s.state for s in shown}
         content = {"paper": command.paper, "scale": command.scale, "figures": states, "page": str(page)}

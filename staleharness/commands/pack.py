@@ -21,7 +21,11 @@ class Command:
 
 
 def handle(command: Command) -> int:
+    from ..base.files import user_path
+    from ..running.plan import as_stored
     from ..store.pack import pack
+    from ..store.study import read_study
 
-    print(pack(command.source, command.to, command.spec))
+    study = None if command.spec is None else as_stored(read_study(user_path(command.spec)))
+    print(pack(command.source, command.to, command.spec, study=study))
     return 0

@@ -25,6 +25,8 @@ def handle(command: Command) -> int:
     from .shared.present import check_shown, publish
 
     check_shown(command)
+    store = Store(command.out)
+    store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
     stored = load(command.out)
     runs = stored.select(env=command.env, k=command.k, algo=command.algo)
     if not runs:
@@ -32,7 +34,7 @@ def handle(command: Command) -> int:
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
     name = name_of_folder("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
-    table, page = publish(command, Store(command.out), name, title, runs, [], [])
+    table, page = publish(command, store, name, title, runs, [], [])
     if command.json and table is not None:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0

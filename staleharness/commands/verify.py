@@ -41,9 +41,9 @@ class Command(Chosen):
 def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.text import plural, printable
-    from ..running.execution import carry_out, describe, runner_for
+    from ..running.execution import carry_out, describe, runner_for, stored_of
     from ..running.plan import Plan
-    from ..running.verify import again, compare
+    from ..running.verify import again, compare, copied
     from ..store.store import Store
     from .shared.display import listener_for
 
@@ -63,6 +63,12 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)
+        already = {run.id: run for run in stored_of(plan, store)}
+        for run in runs:
+            if (found := already.get(planned[run.id].run_id)) is not None and copied(run, found):
+                raise UserError(
+                    f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
+                )
         outcome, made = carry_out(plan, store, runner_for(plan, store, command.jobs), watch)
         there = {run.id: run for run in made}
         verdicts: list[Verdict] = []

@@ -18,6 +18,8 @@ EVENTS = "events.out.tfevents"
 
 def find(text: str) -> Path:
     """The file, or the one event file of a folder. Raises `UserError`."""
+    if not text.strip():
+        raise UserError("LOG is empty; give a file")
     path = user_path(text)
     if path.is_dir():
         events = sorted(path.rglob(f"*{EVENTS}*"))
@@ -38,14 +40,24 @@ def columns(path: Path) -> Columns:
         if path.suffix == ".csv":
             return _csv(path.read_text(encoding="utf-8-sig"))
         if path.suffix in (".jsonl", ".ndjson", ".json"):
-            return _rows(
-                parse_json(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()
-            )
+            return _rows(_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}") from error
     raise UserError(
         f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)"
     )
+
+
+def _json(text: str) -> list[Any]:
+    """What lines of JSON say, one by one; or one text over several lines, as it is where people are to read it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    try:
+        return [parse_json(line) for line in lines]
+    except ValueError as error:
+        try:
+            return [parse_json(text)]
+        except ValueError:
+            raise error from None
 
 
 def _csv(text: str) -> Columns:

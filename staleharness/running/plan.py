@@ -104,6 +104,20 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     return Plan(tuple(runs), name, words, tuple(skipped))
 
 
+def as_stored(question: Question) -> Question:
+    """The question with its methods and its lag model named as stored runs name them: without options that stand at
+    their defaults, say. As it is where it cannot be planned here, for want of a plugin."""
+    try:
+        planned = plan(replace(question, paper={}))
+        usual = environments(question)[0].lag
+    except UserError:
+        return question
+    labels = dict.fromkeys(label.partition(" N=")[0] for label in planned.labels)
+    return replace(
+        question, algorithm=tuple(labels), lag=read_lag(question.lag).text if question.lag else usual
+    )
+
+
 class Hashes:
     """What plugin files say, read once for all runs of a plan."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..base.files import write_json
 from ..base.notes import NOTES
-from ..base.plugins import PATH_VARIABLE
+from ..base.plugins import user_paths
 from ..errors import UserError
 from ..store.store import Store, log_tail
 from ..task import find_env
@@ -162,7 +162,7 @@ def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
 
 
 def _job(run: PlannedRun, store: Store, limits: Limits, holder: str = "", share: int = 1) -> Job:
-    plugins = os.environ.get(PATH_VARIABLE, "")
+    plugins = os.pathsep.join(str(path.resolve()) for path in user_paths())  # a worker stands elsewhere
     root = str(store.root.resolve())
     spec = run.spec.to_dict()
     return Job(run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share)

@@ -92,6 +92,11 @@ def again(run: StoredRun) -> PlannedRun:
     return PlannedRun(spec.run_id(*hashes, identity(spec.lag)), run.label, spec)
 
 
+def copied(stored: StoredRun, there: StoredRun) -> bool:
+    """Whether the one is the other, or a copy of it: made again, it would not take the same time to the last digit."""
+    return bool(stored.record["seconds"] == there.record["seconds"])
+
+
 def compare(stored: StoredRun, made: StoredRun) -> Verdict:
     """Phase by phase, then the final scores."""
     frames = stored.metrics(), made.metrics()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from ..base.files import no_link, read_json
-from ..base.published import PLACE, reference
+from ..base.published import PLACE, published, reference
 from ..errors import UserError, nearest
 from .exclusive import MARKER
 from .packed import is_packed
-from .record import FORMAT
+from .record import FORMAT, is_id
 
 WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
+
+MARK = json.dumps({"format": FORMAT})  # the least that a marker says
 
 
 def check(root: Path) -> None:
@@ -31,6 +34,8 @@ def _check(root: Path) -> None:
             f"OUT={root} holds packed results, to which nothing can be added; "
             f"`staleharness unpack {root} FOLDER` makes a folder that a sweep can add to"
         )
+    if lost := _unmarked(root):
+        raise UserError(f"OUT={root} {lost}")
     if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
         raise UserError(
             f"OUT={root} holds something other than staleharness results; give a new or empty folder"
@@ -48,14 +53,27 @@ def _check(root: Path) -> None:
 def check_readable(root: Path, typed: str) -> None:
     """Raise `UserError` unless this is a folder of results, with where some are; `typed` is how the user named it."""
     if not (root / MARKER).is_file():
+        if lost := _unmarked(root):
+            raise UserError(f"{typed} {lost}")
         if inside := _folders_of_results(root):
             raise UserError(f"{typed} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
-        if root.parent.resolve() == reference().resolve():
+        if not root.exists() and (published(str(root)) / MARKER).is_file():
+            missing = "is published, and not in this folder"
+            some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
+        elif root.parent.resolve() == reference().resolve():
             some = nearest(root.name, _folders_of_results(root.parent))
         raise UserError(f"{typed} {missing}; {some}")
     check_format(root)
+
+
+def _unmarked(root: Path) -> str:
+    """What lacks where there are runs and not the file that marks them as ours; empty elsewhere."""
+    if os.path.lexists(root / MARKER):
+        return ""
+    runs = any(is_id(record.parent.name) for record in root.glob("runs/*/run.json"))
+    return f"holds runs, but no {MARKER}; if they are of this version, write {MARK} into that file" * runs
 
 
 def _folders_of_results(folder: Path) -> list[str]:
@@ -66,8 +84,13 @@ def check_format(root: Path) -> None:
     """Raise `UserError` where the folder says that it is of another format than this version's."""
     try:
         said = read_json(root / MARKER)["format"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{root / MARKER} is damaged ({type(error).__name__}); remove it") from None
+    except OSError as error:
+        raise UserError(f"{root / MARKER} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{root / MARKER}, which says of what format the results are, is damaged ({type(error).__name__}); "
+            f"if they are of this version, write {MARK} into it"
+        ) from None
     if said != FORMAT:
         raise UserError(f"OUT={root} is of format {said!r}, and this version reads format {FORMAT}")
 

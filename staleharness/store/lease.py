@@ -53,8 +53,15 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has taken it, or what it lies in, away."""
-        return read(self.path).get("token") != self.holder["token"]
+        """Whether somebody else has taken it, or what it lies in, away. What cannot be read right now, of a network,
+        says nothing."""
+        try:
+            said = read_json(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, ValueError):
+            return False
+        return not isinstance(said, dict) or bool(said.get("token") != self.holder["token"])
 
     def keep(self) -> None:
         """Beat until it is given up or lost. To be called in a thread of its own."""
@@ -66,7 +73,7 @@ class Lease:
         """Beat no more, and remove what is left of it."""
         self._over.set()
         with contextlib.suppress(OSError):
-            if not self.lost:
+            if read(self.path).get("token") == self.holder["token"]:
                 self.path.unlink()
 
 

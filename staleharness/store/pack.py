@@ -10,27 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_json
+from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_bytes, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_runs, read_table
 from .store import FORMAT, MARKER, Store
 from .stored_run import StoredRun, seal
-from .study import read_study
+from .study import Question, read_study
 from .traces import renamed, traces_of, unpack_trace, write_traces
 
 STUDY = "study.toml"  # in a bundle, what its runs were asked for with
 
 
-def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
+def pack(
+    source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None
+) -> str:
     """Write the runs of a results folder (of a study, those that it asks for) as a bundle; returns what was done.
-    `command`: what makes them, where no study does.
+    `command`: what makes them, where no study does. `study`: what the file asks for, named as stored runs are.
 
     An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
     """
     if not to.strip():
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
     store, target = Store(source), user_path(to).resolve()
+    if not target.name:
+        raise UserError(f"TO={to} is no place for a bundle; give a new or empty folder")
     new = target.with_name(f".{target.name}.packing")
     if earlier(new).is_dir():  # a call was cut off at its last steps
         shutil.rmtree(earlier(new)) if target.exists() else earlier(new).rename(target)
@@ -39,8 +43,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     if spec_file is None:
         runs = store.read_all()
     else:
-        study = read_study(user_path(spec_file))
-        bundle = read_bundle(store.root, study, "small")
+        bundle = read_bundle(store.root, study or read_study(user_path(spec_file)), "small")
         assert bundle is not None
         runs = bundle.runs
         asked = f" of {len(bundle.expected)}"
@@ -60,7 +63,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "") -> str:
     write_traces(traces, new)
     _write_tables(runs, new, traces, target.name)
     if spec_file is not None:
-        (new / STUDY).write_bytes(user_path(spec_file).read_bytes())
+        write_bytes(new / STUDY, user_path(spec_file).read_bytes())
     fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
     replaced = target / "manifest.json"
     told = read_json(replaced).get("renamed") if replaced.exists() else None

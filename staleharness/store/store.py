@@ -119,10 +119,20 @@ class Store:
 
     def put_damaged_aside(self, run_id: str) -> bool:
         """Make room for running it again: whatever is in its place and does not count goes to `damaged/<id>`. False
-        where there is no such thing."""
+        where there is no such thing. Raises `UserError` where a file is there and may not be read: nobody knows then
+        whether it counts."""
         path = self.run_dir(run_id)
         if not os.path.lexists(path) or self.is_done(run_id):
             return False
+        try:
+            for file in path.iterdir() if path.is_dir() and not path.is_symlink() else ():
+                if file.is_file():
+                    file.read_bytes()
+        except OSError as error:
+            why = f"{error.filename or path} cannot be read ({error.strerror})"
+            raise UserError(
+                f"{why}, so it may be a good run; make it readable, or move {path} away"
+            ) from error
         put_aside(path, self.root / "damaged")
         return True
 

@@ -183,3 +183,12 @@ def test_what_is_no_file_is_said(tmp_path: Path) -> None:
             read_log(text)
     with pytest.raises(UserError, match="UNIT='hours' is not known"):
         read_log(log(tmp_path, "lag\n1\n"), None, "hours")
+
+
+def test_json_that_is_laid_out_for_people_is_read_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "lags.json"
+    path.write_text(json.dumps([{"lag": 1}, {"lag": 4}], indent=2))
+    assert read_log(str(path)).lags.tolist() == [1.0, 4.0]
+    path.write_text('{"lag": 1}\n{"lag": \n')
+    with pytest.raises(UserError, match="cannot be read"):
+        read_log(str(path))

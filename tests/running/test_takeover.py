@@ -303,6 +303,23 @@ def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(path: Pat
         assert not path.exists()
 
 
+def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server that stutters would end a sweep as taken over, and every run of it."""
+    with lease.held(path) as held:
+        for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
+
+            def read(path: Path, error: Exception = errors) -> None:
+                raise error
+
+            with monkeypatch.context() as broken:
+                broken.setattr(lease, "read_json", read)
+                assert not held.lost
+        path.unlink()
+        assert held.lost
+
+
 def test_a_folder_is_one_sweep_s_where_there_are_no_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,64 @@
+"""Where the command line is started, and with what closed, is no reason for a traceback or for a stray folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweeping import environment
+
+Call = Callable[..., tuple[Any, str, str]]
+BUNDLE = "results/reference/horizon_weights"
+
+
+@pytest.mark.parametrize("verb", ["status", "report"])
+def test_a_folder_that_is_gone_is_one_line(verb: str, tmp_path: Path, call: Call) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    try:
+        code, _, errors = call(verb)
+    finally:
+        os.chdir(tmp_path)
+    assert code == 2 and "the current folder is no longer there; change to one that is" in errors
+
+
+def test_closed_streams_are_no_error(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "staleharness", "completion", "bash"]
+    code = "import os, sys; os.closerange(1, int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+    for end in ("2", "3"):  # standard output, and both
+        whole = [sys.executable, "-c", code, end, *words]
+        done = subprocess.run(whole, env=environment(), capture_output=True, text=True)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_a_folder_whose_name_is_no_text_is_refused_before_anything_runs(call: Call, tmp_path: Path) -> None:
+    """Tables could be written there and not be read again."""
+    out = str(tmp_path / "r\udcff")
+    code, _, errors = call("sweep", "--env", "bit-chain", "--steps", "2", "--out", out)
+    assert code == 2 and "is not a path in UTF-8" in errors and not os.path.lexists(out)
+
+
+def test_a_report_of_what_is_published_elsewhere_leaves_no_folder_that_hides_it(call: Call) -> None:
+    for verb in (["report"], ["status"], ["export", "csv"]):
+        code, _, errors = call(*verb, "--out", BUNDLE)
+        assert code == 2 and f"`staleharness unpack {BUNDLE} FOLDER` makes a folder of its runs" in errors
+    assert not Path("results").exists()
+    assert call("config", "0", "--out", BUNDLE)[2].count("begin with '0'") == 1  # it is still found
+
+
+def test_seeds_are_separated_by_blanks_as_other_lists_are(call: Call) -> None:
+    words = "sweep --env bit-chain --algo spo --dry --list --seeds".split()
+    assert call(*words, "3 5")[1] == call(*words, "3,5")[1]
+
+
+def test_figures_of_bundles_that_are_not_there_write_no_page(call: Call) -> None:
+    code, _, errors = call("figures", "--bundles", "results/referense", "--out", "gallery")
+    assert code == 2 and "BUNDLES=results/referense is not a folder" in errors
+    assert not Path("gallery").exists()

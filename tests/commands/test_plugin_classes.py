@@ -1,0 +1,106 @@
+"""A plugin's class that is not written as its kind has to be is one line when the plugin is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known_plugins import known
+
+Call = Callable[..., tuple[Any, str, str]]
+
+ALGORITHM = '''
+from __future__ import annotations
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+
+@ALGORITHMS.register("{name}")
+{above}
+class Mine{base}:
+    """A method of one's own."""
+    {field}
+    def policy_loss(self, d):
+        return PolicyLoss(-d.target_logp * d.advantage)
+{more}
+'''
+USUAL = {
+    "above": "@dataclass(frozen=True)",
+    "base": "(Algorithm)",
+    "field": "cap: float = 1.0",
+    "more": "",
+}
+PICKY = """
+    def __post_init__(self):
+        super().__post_init__()
+        assert self.cap < 2, "too large"
+"""
+WRONG = {
+    "union": ({"field": "cap: float | None = None"}, "cap is of type float | None; a field is a bool, int,"),
+    "tuple": ({"field": "cap: tuple[int, ...] = ()"}, "cap is of type tuple[int, ...]; a field is a bool"),
+    "unknown": ({"field": "cap: Cap = 1.0"}, "the type of a field is unknown: name 'Cap' is not defined"),
+    "needed": ({"field": "cap: float"}, "Mine cannot be made with its defaults: TypeError"),
+    "picky": ({"field": "cap: float = 3.0", "more": PICKY}, "with its defaults: AssertionError: too large"),
+    "text": ({"field": "cap: float = 'one'"}, "its defaults do not go together"),
+    "bare": ({"base": ""}, "Mine does not extend Algorithm; write class Mine(Algorithm)"),
+    "undecorated": (
+        {"above": ""},
+        "Mine has the field cap and is no dataclass; write @dataclass(frozen=True)",
+    ),
+    "two words": ({}, "the name 'two words' in algorithms cannot be typed"),
+}
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No plugin of a test outlives it."""
+    with known():
+        yield
+
+
+def written(folder: Path, name: str, **changed: str) -> Path:
+    path = folder / f"{name.replace(' ', '_')}.py"
+    path.write_text(ALGORITHM.format(name=name, **{**USUAL, **changed}))
+    return path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_class_of_another_shape_is_refused_in_one_line(name: str, tmp_path: Path, call: Call) -> None:
+    changed, said = WRONG[name]
+    path = written(tmp_path, name, **changed)
+    for words in (["list"], ["sweep", "--env", "bit-chain", "--algo", name, "--dry"]):
+        code, _, errors = call(*words, "--plugin", str(path))
+        assert code == 2 and said in errors and errors.count("\n") == 1, errors
+
+
+def test_an_option_that_a_plugin_refuses_in_its_own_words_is_the_users_mistake(
+    tmp_path: Path, call: Call
+) -> None:
+    path = written(tmp_path, "choosy", more=PICKY)
+    words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
+    assert call(*words, "choosy")[0] == 0
+    code, _, errors = call(*words, "choosy[cap=3]")
+    assert code == 2 and "ALGO=choosy: AssertionError: too large" in errors, errors
+
+
+def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Call) -> None:
+    path = tmp_path / "place.py"
+    path.write_text(
+        "from staleharness.task import ENVS\n@ENVS.register('place')\nclass Place:\n    ids = {'a': 'b'}\n"
+    )
+    code, _, errors = call("list", "--plugin", str(path))
+    assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
+
+
+def test_a_relative_path_in_the_variable_is_found_by_the_workers_too(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each works in the folder of its own run."""
+    path = written(Path.cwd(), "nearby")
+    monkeypatch.setenv("STALEHARNESS_PLUGINS", os.path.relpath(path))
+    tiny = ["--seeds", "1", "--steps", "2", "--set", "batch=8,horizon=8,evaluations=1"]
+    code, _, errors = call("sweep", "--env", "bit-chain", "--algo", "nearby", *tiny)
+    assert code == 0, errors

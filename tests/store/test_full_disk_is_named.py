@@ -1,0 +1,82 @@
+"""Where a disk is full, the file is named that could not be written, and not standard output."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run_cli
+from results_helper import write_run
+from sweeping import environment
+
+from staleharness.base.files import whole
+from staleharness.commands.shared.words import verbs
+from staleharness.store.pack import pack
+from staleharness.store.store import Store
+
+WORDS = {
+    "unpack": ["unpack", "bundle", "there"],
+    "pack": ["pack", "results", "there"],
+    "export": ["export", "csv", "--out=results", "--to=there"],
+    "report": ["report", "--out=results"],
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_run(tmp_path / "results", "spo", 0, phases=20)
+    pack(str(tmp_path / "results"), str(tmp_path / "bundle"), None)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", WORDS)
+def test_a_verb_names_the_file(place: Path, verb: str) -> None:
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+    words = [sys.executable, "-m", "staleharness", *WORDS[verb]]
+    done = subprocess.run(
+        words, cwd=place, env=environment(), preexec_fn=small, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    folder = "reports" if verb == "report" else "there"
+    assert folder in done.stderr and "File too large" in done.stderr
+    assert "standard output" not in done.stderr
+
+
+def test_the_name_is_part_of_the_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="left") as error, whole(tmp_path / "a") as stream:
+        stream.write(b"1")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert error.value.filename == str(tmp_path / "a") and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_copied_is_one_line(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`reproduce` copies runs that another study has, too."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def handle(command: Any) -> int:
+        (run,) = Store(place / "results").read_all()
+        other = Store(place / "other")
+        other.open_for_writing()
+        copy = functools.partial(shutil.copytree, copy_function=full)
+        monkeypatch.setattr(shutil, "copytree", copy)
+        return other.adopt(Store(place / "results"), {run.id: run.label})
+
+    verb = verbs()["list"]
+    monkeypatch.setattr("staleharness.cli.parse", lambda words: (replace(verb, handle=handle), None))
+    code, _, errors = run_cli(monkeypatch, capsys, "list")
+    assert code == 2 and "No space left on device" in errors and errors.count("\n") == 1

@@ -1,0 +1,64 @@
+"""Results that lost their mark are not lost, and a study finds its runs whatever it calls their methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from results_helper import write_run
+from sweeping import staleharness
+
+from staleharness.errors import UserError
+from staleharness.store.pack import pack
+from staleharness.store.store import MARKER, Store
+
+STUDY = """
+env = "bit-chain"
+algorithm = ["ppo_clip[clip=0.2]", "spo"]
+capacity = 2
+lag = "fixed[lag=1]"
+seeds = 1
+[settings]
+steps = 2
+batch = 8
+horizon = 8
+evaluations = 1
+"""
+
+
+@pytest.mark.parametrize("left", [None, "", "{"])
+def test_what_is_said_of_a_lost_mark_brings_the_results_back(tmp_path: Path, left: str | None) -> None:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    store = Store(tmp_path / "results")
+    mark = store.root / MARKER
+    mark.unlink()
+    if left is not None:
+        mark.write_text(left)
+    for check in (store.check, store.check_readable):
+        with pytest.raises(UserError, match=r'if they are of this version, write \{"format": 2\} into'):
+            check()
+    mark.write_text('{"format": 2}')
+    store.check()
+    assert len(store.read_all()) == 1
+
+
+def test_a_folder_of_that_name_that_is_somebody_elses_is_no_results(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "Jan01_tensorboard").mkdir(parents=True)
+    with pytest.raises(UserError, match="something other than staleharness results"):
+        Store(tmp_path).check()
+
+
+def test_a_study_is_packed_whatever_its_file_calls_methods_and_lag(tmp_path: Path) -> None:
+    """A default that is written out is no other method."""
+    study, out = tmp_path / "study.toml", tmp_path / "results"
+    study.write_text(STUDY)
+    assert staleharness("sweep", "--spec", str(study), "--out", str(out)).returncode == 0
+    done: Any = staleharness("pack", str(out), str(tmp_path / "bundle"), "--spec", str(study))
+    assert done.returncode == 0 and "packed 2 of 2 runs" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_root_of_all_folders_is_no_place_for_a_bundle(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    with pytest.raises(UserError, match="TO=/ is no place for a bundle"):
+        pack(str(tmp_path / "results"), "/", None)
