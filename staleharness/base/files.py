@@ -60,9 +60,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if (
-            isinstance(error, OSError) and error.filename is None
-        ):  # of a write, which does not know of which file
+        if isinstance(error, OSError) and error.filename is None:  # a write does not know of which file it is
             error.filename = str(path)
         raise
     sync(path.parent)
