@@ -145,6 +145,8 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         return cls(**checked)
     except UserError:
         raise
+    except TypeError:  # a field is missing
+        raise
     except Exception as error:  # of a plugin that checks its own options
         line = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{where}: {line}") from error

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..asynchronous.processes import Pace
@@ -83,15 +84,18 @@ class LearnsControl(Simulation[ControlData]):
         return Collected(data, fresh.behaviour_logp, said, {}, flow)
 
     def _check_answers(self, acted: Rollout) -> None:
-        """Raise `Diverged` where what the environments answered is not finite, which no method can learn from. What is
-        seen where the world has ended counts for nothing, and may be."""
-        goes_on = ~acted.terminated[acted.final_row, acted.final_step]
-        for what, numbers in (
-            ("an observation", acted.obs),
-            ("an observation", acted.final_obs[goes_on]),
-            ("a reward", acted.reward),
+        """Raise `Diverged` where what the environments answered is not finite, which no method can learn from; but not
+        where an action was not before, for which they cannot be blamed. What is seen where the world has ended counts
+        for nothing, and may be anything."""
+        sound = acted.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
+        before = torch.cat([torch.ones_like(sound[:, :1]), sound[:, :-1]], 1)
+        ends = acted.final_row, acted.final_step
+        for what, numbers, to_blame in (
+            ("an observation", acted.obs.isfinite().all(-1), before),
+            ("an observation", acted.final_obs.isfinite().all(-1), sound[ends] & ~acted.terminated[ends]),
+            ("a reward", acted.reward.isfinite(), sound),
         ):
-            if not bool(numbers.isfinite().all()):
+            if bool((~numbers & to_blame).any()):
                 raise Diverged(f"{self.spec.env} gave {what} that is not finite in phase {self.phase}")
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:

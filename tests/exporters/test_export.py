@@ -375,7 +375,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         (["tensorbord"], ["'tensorbord'", "'tensorboard'"]),
         (["tensorboard", "--out", "results"], ["extra tensorboard", "make setup EXTRAS=tensorboard"]),
         (["wandb", "--out", "results"], ["extra wandb", "pip install 'staleharness[wandb]'"]),
-        (["csv", "--out", "nowhere"], ["nowhere", "no results"]),
+        (["csv", "--out", "nowhere"], ["nowhere", "not a folder of results"]),
         (["csv", "--algo", "impala"], ["no finished run that matches"]),
         (["csv", "--to", "file"], ["TO=file", "a file"]),
         (["csv", "--to", "file/below"], ["file/below"]),

@@ -20,7 +20,7 @@ from staleharness.running.sweep import Outcome, sweep
 from staleharness.store.store import Store
 
 QUICKLY = Limits(checkpoint=0.02)
-ONCE = ("seconds", "peak_memory", "date")  # of a record: what is of the day
+ONCE = ("seconds", "peak_memory", "checkpoint_bytes", "date")  # of a record: what is of the day
 
 
 class Killer(Silent):
