@@ -242,6 +242,7 @@ def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str
     [
         ({"epochs": 0}, "epochs=0 must be positive"), ({"discount": 1.5}, "discount=1.5"), ({"seed": -1}, "seed=-1"),
         ({"hidden": [0]}, "hidden"), ({"steps": 10}, "less than one phase"), ({"minibatches": 10**6}, "minibatches"),
+        ({"num_envs": 2, "num_steps": 8, "minibatches": 9}, "advantage of 0 and teaches nothing; give 8 or less"),
         ({"threads": 10**6}, "threads"), ({"value_clip": -1.0}, "value_clip"),
     ],
 )  # fmt: skip

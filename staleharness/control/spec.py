@@ -126,6 +126,11 @@ class ControlSpec(RunSpec):
             raise UserError(
                 f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
             )
+        if self.normalise_advantage and 2 * self.minibatches > self.batch_size:
+            raise UserError(
+                f"minibatches={self.minibatches} of {self.batch_size} decisions: one alone has a normalised advantage "
+                f"of 0 and teaches nothing; give {self.batch_size // 2} or less, or normalise_advantage=false"
+            )
 
     @property
     def batch_size(self) -> int:
@@ -162,7 +167,7 @@ class ControlSpec(RunSpec):
     def probe(self) -> ControlSpec:
         """Three phases with rows as wide as asked but no longer than needed."""
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
-        small = min(self.minibatches, self.num_envs * length)
+        small = min(self.minibatches, max(1, self.num_envs * length // 2))
         steps = 3 * self.num_envs * length
         return dataclasses.replace(
             self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0

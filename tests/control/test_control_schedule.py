@@ -193,7 +193,10 @@ def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
             "vaco trains on whole rows",
         ),
         ({"minibatches": 50}, ""),
-        ({"minibatches": 61}, "masks all but 60 decisions of phase 3, fewer than minibatches=61"),
+        (
+            {"minibatches": 61, "normalise_advantage": False},
+            "masks all but 60 decisions of phase 3, fewer than minibatches=61",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_said_when_it_is_planned(
