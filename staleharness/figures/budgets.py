@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..statistics.claims.measured import Evidence
 from ..statistics.display import display
 from ..statistics.few import FEWEST
 from ..statistics.results import Results
+from ..statistics.retained import LEARNED
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
 from .canvas import FAINT, PAGE, columns_for, panels, shown
@@ -60,7 +61,7 @@ def budgets(
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
         f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
         f"(Student's, of {FEWEST} seeds or more); in the headings: phases × gradient steps of a phase, and mean lag in "
-        "gradient steps"
+        f"gradient steps{_left_out(studies, table, found, k)}"
     )
     columns = columns_for(width, min(3, len(places)))
     with panels(
@@ -74,6 +75,20 @@ def budgets(
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
     return figure
+
+
+def _left_out(
+    studies: Sequence[Results], table: Table, found: Mapping[tuple[str, int], Shares], k: int
+) -> str:
+    """What is to be said where a method with runs has no share."""
+    for (env, study), shares in found.items():
+        evidence = Evidence(studies[study], table)
+        for label in evidence.results.grid.labels:
+            if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
+                return (
+                    f"; no row: it gained less than {LEARNED:.0%} of the best one's at K = 1, or has no runs"
+                )
+    return ""
 
 
 def kept(evidence: Evidence, env: str, k: int) -> Shares:

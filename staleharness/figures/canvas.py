@@ -79,16 +79,16 @@ def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
 
 
 def few_colours(png: bytes) -> bytes:
-    """A PNG in 128 colours, with the texts of its metadata: a third of the size."""
+    """A PNG in 256 colours, those of small marks kept, with the texts of its metadata: a third of the size."""
     with Image.open(io.BytesIO(png)) as image:
         about = PngInfo()
         for key, text in image.info.items():
             if isinstance(text, str):
                 about.add_text(str(key), text)
         stream = io.BytesIO()
-        image.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(
-            stream, "png", optimize=True, dpi=image.info["dpi"], pnginfo=about
-        )
+        # by an octree: cuts by the median give most colours to large areas, and turn a small blue mark green
+        few = image.convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.save(stream, "png", optimize=True, dpi=image.info["dpi"], pnginfo=about)
     return stream.getvalue()
 
 

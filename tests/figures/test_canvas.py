@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from places import ROOT
 
 from staleharness.figures import canvas
 from staleharness.figures.marks import say_same
@@ -62,6 +63,16 @@ def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
     assert after.mode == "P" and after.text == {"Source": "from here"} and after.size == before.size
     apart = np.abs(np.asarray(before.convert("RGB"), float) - np.asarray(after.convert("RGB"), float))
     assert apart.mean() < 1 and apart.max() < 40
+
+
+def test_few_colours_keep_those_of_methods_in_a_crowded_picture() -> None:
+    """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
+    wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()
+    before, after = (
+        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int)
+        for data in (wide, canvas.few_colours(wide))
+    )
+    assert np.abs(after - before).max() < 24  # of 255, at any pixel
 
 
 def test_a_long_legend_takes_no_room_from_the_panels() -> None:
