@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..statistics.few import FEWEST
 from ..statistics.results import Results
 from ..statistics.retained import LEARNED
 from ..statistics.scores import Array, final_score
-from ..statistics.table import Table
+from ..statistics.table import Table, extent
 from .canvas import FAINT, PAGE, columns_for, panels, shown
 from .marks import dots, highest_first, named_rows
 from .palette import Style, styles
@@ -63,6 +64,7 @@ def budgets(
         f"(Student's, of {FEWEST} seeds or more); in the headings: phases × gradient steps of a phase, and mean lag in "
         f"gradient steps{_left_out(studies, table, found, k)}"
     )
+    table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
     with panels(
         "The budget side by side", subtitle, [0] * len(places), table=table, columns=columns,

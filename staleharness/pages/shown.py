@@ -20,7 +20,7 @@ from ..statistics.display import display
 from ..statistics.few import COVERAGE, FEWEST, thinned
 from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
-from ..statistics.table import Table
+from ..statistics.table import Table, extent
 from ..store.bundle import Bundle, bundle_path, read_bundle
 from ..store.sharing import shared_with
 from ..store.store import Store
@@ -130,6 +130,9 @@ class Shown:
         )
         if asked.seeds < FEWEST:
             text += f" {COVERAGE}"
+        for name, results in self.beside.items():
+            size = made(Table([], [], extent(results)))
+            text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {size}."
         text += _shared(self.bundle)
         if self.bundle.strangers:
             text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."

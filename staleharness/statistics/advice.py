@@ -25,6 +25,7 @@ from .frontier import frontier
 from .lag_curve import Refusal, lag_curves
 from .power import ALPHA, POWER
 from .scores import AUTO, measure, usual
+from .table import extent
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,7 @@ def advise(
         raise UserError(f"no advice from these results: {_reasons(refused) or 'there are no runs'}")
     settings = {
         "keep": keep, "updates": updates, "score": found, "measure": measure(runs, found), "level": LEVEL, "reps": reps,
-        "power": POWER, "alpha": ALPHA, "dates": sorted({str(r.record["date"]) for r in runs}),
-        "sizes": [list(size) for size in sorted({(r.record["phases"], r.record["steps"]) for r in runs})],
+        "power": POWER, "alpha": ALPHA, **extent(runs),
     }  # fmt: skip
     envs = sorted({m.curve.env for m in methods})
     best = [p for env in envs for p in frontier(env, [m for m in methods if m.curve.env == env], caps)]

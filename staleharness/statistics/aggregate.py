@@ -24,7 +24,7 @@ from .bootstrap import improvement as improvement_of
 from .normalise import Normaliser, normaliser
 from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
 from .scores import AUTO, Array, final_score, learning_curve, measure, unit, usual
-from .table import COLUMNS, Table, plain, render, to_csv
+from .table import COLUMNS, Table, extent, plain, render, to_csv
 
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
@@ -75,8 +75,7 @@ def table(
         "level": LEVEL,
         "envs": envs,
         "capacities": ks,
-        "dates": sorted({str(r.record["date"]) for r in runs}),
-        "sizes": [list(size) for size in sorted({(r.record["phases"], r.record["steps"]) for r in runs})],
+        **extent(runs),
     }
     notes = [
         *on_missing(missing, len(runs) + len(missing), envs, ks),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,23 @@ if TYPE_CHECKING:
     import pandas as pd
     import rich.table
 
+    from ..store.stored_run import StoredRun
+
 COLUMNS = (
     "algorithm", "env", "capacity", "n_runs", "n_tasks",
     "iqm", "iqm_low", "iqm_high", "median", "median_low", "median_high", "mean", "mean_low", "mean_high",
     "optimality_gap", "optimality_gap_low", "optimality_gap_high",
     "raw_mean", "auc", "auc_low", "auc_high", "lag_mean", "tv", "ess", "clipped", "seconds", "missing",
 )  # fmt: skip
+
+
+def extent(runs: Iterable[StoredRun]) -> dict[str, list[Any]]:
+    """On which days the runs were made, and how many phases and steps they have, as a table's settings say it."""
+    records = [run.record for run in runs]
+    return {
+        "dates": sorted({str(record["date"]) for record in records}),
+        "sizes": [list(size) for size in sorted({(r["phases"], r["steps"]) for r in records})],
+    }
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,26 @@ from staleharness.statistics.results import Results
 ZERO = 15.23  # what a random policy returns on Hopper-v5
 
 
-def study(root: Path, seeds: int, shares: dict[str, float], env: str = "Hopper-v5") -> Results:
+def study(
+    root: Path, seeds: int, shares: dict[str, float], env: str = "Hopper-v5", phases: int = 3
+) -> Results:
     runs = []
     for label, share in shares.items():
         for seed in range(seeds):
-            runs.append(write_run(root, label, seed, env=env, capacity=1, sampled=ZERO + 100.0, phases=3))
+            runs.append(
+                write_run(root, label, seed, env=env, capacity=1, sampled=ZERO + 100.0, phases=phases)
+            )
             stale = ZERO + 100 * (share + 0.01 * seed)
-            runs.append(write_run(root, label, seed, env=env, capacity=16, sampled=stale, phases=3))
+            runs.append(write_run(root, label, seed, env=env, capacity=16, sampled=stale, phases=phases))
     return Results.of(runs)
 
 
 def test_each_study_has_its_panel_and_each_seed_its_dot(tmp_path: Path) -> None:
     small = study(tmp_path / "a", 5, {"vaco": 0.3, "ppo_clip": 0.2, "spo": 0.1})
-    large = study(tmp_path / "b", 1, {"vaco": 0.8, "ppo_clip": 0.4})
+    large = study(tmp_path / "b", 1, {"vaco": 0.8, "ppo_clip": 0.4}, phases=5)
     table = small.table(reps=50, engine="quick")
     figure = budgets(small, table, beside={"large": large})
+    assert any("3 to 5 phases" in " ".join(t.get_text().split()) for t in figure.texts)  # of both
     titles = [ax.get_title(loc="left").partition("\n")[0] for ax in figure.axes]
     assert titles == ["Hopper-v5, n = 5", "Hopper-v5, n = 1"]
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["VACO", "PPO-clip", "SPO"]
