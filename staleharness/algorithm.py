@@ -53,6 +53,8 @@ class Algorithm(Options):
     @classmethod
     def check_class(cls, where: str) -> None:
         super().check_class(where)
+        if cls.policy_loss is Algorithm.policy_loss:
+            raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
         try:
             cls()
         except UserError as error:

@@ -91,6 +91,8 @@ class Idea(Algorithm):
     @property
     def proximal(self):
         return "recompute"
+    def policy_loss(self, d):
+        raise AssertionError("it is described, not trained")
 '''
 
 

@@ -23,7 +23,7 @@ from staleharness.batch import PolicyLoss
 class Mine{base}:
     """A method of one's own."""
     {field}
-    def policy_loss(self, d):
+    def {loss}(self, d):
         return PolicyLoss(-d.target_logp * d.advantage)
 {more}
 '''
@@ -31,6 +31,7 @@ USUAL = {
     "above": "@dataclass(frozen=True)",
     "base": "(Algorithm)",
     "field": "cap: float = 1.0",
+    "loss": "policy_loss",
     "more": "",
 }
 PICKY = """
@@ -50,6 +51,7 @@ WRONG = {
         {"above": ""},
         "Mine has the field cap and is no dataclass; write @dataclass(frozen=True)",
     ),
+    "misspelt": ({"loss": "polcy_loss"}, "Mine does not define policy_loss(self, decisions), the loss that"),
     "two words": ({}, "the name 'two words' in algorithms cannot be typed"),
 }
 
