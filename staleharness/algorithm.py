@@ -54,7 +54,9 @@ class Algorithm(Options):
     def check_class(cls, where: str) -> None:
         super().check_class(where)
         if cls.policy_loss is Algorithm.policy_loss:
-            raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
+            raise UserError(
+                f"{where} does not define policy_loss(self, decisions), the loss that it trains with"
+            )
         try:
             cls()
         except UserError as error:
