@@ -105,6 +105,11 @@ class Task:
         schedule_of(spec)
 
     @classmethod
+    def check_here(cls, spec: RunSpec) -> None:
+        """Raise `UserError` for a spec that this machine cannot run, as another one might; asked before it is started
+        here."""
+
+    @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
         """The run, phase by phase; relative paths that the spec names begin at `folder`."""
         raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder)")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..base.machine import memory
 from ..base.notes import NOTES
 from ..base.stopping import check
 from ..errors import UserError, shortened
@@ -14,6 +15,7 @@ from .decoder import make_decoder
 from .generation import Sampler
 from .gsm8k import strip_calculator
 from .model.causal_lm import CausalLM
+from .model.checkpoint_files import check_memory
 from .model.memory import settle
 from .model.teaching import taught
 from .problem import Problem
@@ -45,6 +47,7 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     """Of a spec whose paths are those of this machine (`task.located`)."""
     source, remarks = task.weights(spec, told)
     policy = CausalLM(source, spec)
+    check_memory(spec, policy.size, memory())
     settle(policy)
     form = find_prompt(spec.prompt_format or task.prompt_format)
     extractor = spec.extractor or form.extractor

@@ -20,7 +20,7 @@ from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
 from .decoder import check_decoder, decoder_digest
-from .model.checkpoint_files import check_model, is_chat
+from .model.checkpoint_files import check_fits, check_model, is_chat
 from .model.gguf_file import dequantised, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
@@ -115,6 +115,12 @@ class LanguageTask(Task):
         check_decoder(spec.decoder)
         if spec.model:
             check_model(spec)
+
+    @classmethod
+    def check_here(cls, spec: RunSpec) -> None:
+        assert isinstance(spec, LanguageSpec)
+        if spec.model:
+            check_fits(spec)
 
     @classmethod
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:

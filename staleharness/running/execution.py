@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..base.processes import nothing_of_main
 from ..errors import UserError, shortened
 from ..store.store import Store, StoredRun
+from ..task import find_env
 from .demand import demand
 from .limits import from_environment
 from .plan import Plan, PlannedRun
@@ -30,6 +31,8 @@ def runner_for(
 ) -> Runner:
     """Who carries the runs out, how many at a time: JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed. Starts
     nothing. Raises `UserError`."""
+    if runner == "local":
+        _check_here(planned, store)
     spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
     if slurm and runner != "slurm":
         raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
@@ -40,6 +43,16 @@ def runner_for(
         elif known.where == "stored":
             asked = replace(asked, memory=int(SPARE * known.memory) or None)
     return make_runner(runner, asked)
+
+
+def _check_here(planned: Plan, store: Store) -> None:
+    """Raise `UserError` where this machine cannot carry out a run that is not stored yet."""
+    for run in planned.runs:
+        try:
+            find_env(run.spec.env)[1].check_here(run.spec)
+        except UserError:
+            if not store.is_done(run.run_id):
+                raise
 
 
 def carry_out(

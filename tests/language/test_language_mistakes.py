@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
+from staleharness.language import setting_up
 from staleharness.language.model import checkpoint_files
 from staleharness.language.model.checkpoint_files import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
+from staleharness.running.execution import runner_for
 from staleharness.running.plan import plan
+from staleharness.store.store import Store
 from staleharness.store.study import ask
-from staleharness.task import find_env
+from staleharness.task import find_env, simulation_of
 
 ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
 
@@ -178,12 +181,21 @@ def test_a_mistake_gets_one_line(asked: dict[str, str], words: str) -> None:
 
 
 def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here, where they are to run; they can be planned for other machines, and be read wherever they have run."""
     size = 4 * trainable(shapes_in(model), LanguageSpec.from_dict({"env": "e", "algorithm": "a"}))
-    monkeypatch.setattr(checkpoint_files, "free_memory", lambda: 10 * size)
-    assert "give K=8 or less" in refused(model=str(model), k="9")
-    assert plan(ask(env="word-problems", algo="ppo_clip", model=str(model), k="8")).runs
+    store = Store(tmp_path / "out")
+    asked = {"env": "word-problems", "algo": "ppo_clip", "model": str(model)}
+    fits, large = plan(ask(**asked, k="8")), plan(ask(**asked, k="9"))
+    for module in (checkpoint_files, setting_up):
+        monkeypatch.setattr(module, "memory", lambda: 10 * size)
+    assert runner_for(fits, store, jobs="1").capacity == 1
+    for begin in (lambda: runner_for(large, store), lambda: simulation_of(large.runs[0].spec)):
+        with pytest.raises(UserError, match=r"K=9 versions of .* and this machine has .*; give K=8 or less"):
+            begin()
+    monkeypatch.setattr(Store, "is_done", lambda store, run_id: True)
+    assert runner_for(large, store, jobs="1").capacity == 1
 
 
 def test_the_size_of_a_version_is_that_of_the_loaded_model(tiny: Path, policy: Any) -> None:
@@ -195,7 +207,6 @@ def test_the_size_of_a_version_is_that_of_the_loaded_model(tiny: Path, policy: A
 def test_memory_is_counted_in_float32() -> None:
     spec = LanguageSpec.from_dict({"env": "e", "algorithm": "a", "capacity": 4})
     check_memory(spec, 1_000_000, 20_000_000)
-    check_memory(spec, 1_000_000, None)
     with pytest.raises(UserError, match="not even one fits"):
         check_memory(spec, 1_000_000, 4_000_000)
     with pytest.raises(UserError, match="SET=versions=lora"):

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from ...base.files import parse_json, read_json, user_path
+from ...base.machine import memory
 from ...errors import UserError, shortened
 from ..spec import LanguageSpec
 from .gguf_file import gguf_of, header
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-SHARE = 0.8  # of the free memory that policy versions may take
+SHARE = 0.8  # of a machine's memory that policy versions may take
 LONGEST_HEADER = 100_000_000  # bytes; safetensors' own limit
 NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that LoRA leaves alone, by name
 
 
 def check_model(spec: LanguageSpec) -> None:
-    """Raise `UserError` where `spec.model` is no causal language model with a tokenizer, or its versions do not fit."""
+    """Raise `UserError` where `spec.model` is no causal language model with a tokenizer."""
     if (file := gguf_of(spec.model)) is not None:
-        check_memory(spec, trainable(header(spec.model, file).shapes, spec), free_memory())
+        header(spec.model, file)  # raises where the file cannot be read
         return
     folder = user_path(spec.model)
     if not folder.is_dir():
@@ -42,7 +43,15 @@ def check_model(spec: LanguageSpec) -> None:
         raise UserError(
             f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded"
         )
-    check_memory(spec, trainable(shapes_in(folder), spec), free_memory())
+    shapes_in(folder)  # likewise
+
+
+def check_fits(spec: LanguageSpec) -> None:
+    """Raise `UserError` where the versions of `spec.model` do not fit into this machine's memory; of a model on the hub
+    that is not known before it is loaded."""
+    file = gguf_of(spec.model)
+    shapes = shapes_in(user_path(spec.model)) if file is None else header(spec.model, file).shapes
+    check_memory(spec, trainable(shapes, spec), memory())
 
 
 def is_causal(architectures: list[str]) -> bool:
@@ -79,28 +88,19 @@ def is_chat(model: str) -> bool:
     )
 
 
-def check_memory(spec: LanguageSpec, numbers: int, free: int | None) -> None:
-    """Raise `UserError` where `spec.capacity` versions of `numbers` float32 do not fit into `free` bytes."""
+def check_memory(spec: LanguageSpec, numbers: int, whole: int) -> None:
+    """Raise `UserError` where `spec.capacity` versions of `numbers` float32 do not fit into a machine's `whole` memory,
+    in bytes."""
     size = 4 * numbers
-    if free is None or spec.capacity * size <= SHARE * free:
+    if spec.capacity * size <= SHARE * whole:
         return
-    most = int(SHARE * free // size)
+    most = int(SHARE * whole // size)
     instead = "" if spec.versions == "lora" else ", or keep adapters only: SET=versions=lora"
     fits = f"give K={most} or less" if most else "not even one fits"
     raise UserError(
         f"K={spec.capacity} versions of {size / 1e9:.2g} GB each need {spec.capacity * size / 1e9:.3g} GB of memory, "
-        f"and {free / 1e9:.3g} GB are free; {fits}{instead}"
+        f"and this machine has {whole / 1e9:.3g} GB; {fits}{instead}"
     )
-
-
-def free_memory() -> int | None:
-    """Bytes that a process may still take, or None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None
 
 
 def _check_hub(name: str) -> None:
