@@ -53,18 +53,35 @@ def prompt_set(
     return PromptSet([problems[i] for i in kept], [tokens[i] for i in kept], len(fits) - len(kept))
 
 
+def closing_token(policy: CausalLM) -> int:
+    """The end token that a completion of these prompts should end with: of several, the one that the chat template
+    writes behind a model's turn; without a template, the first."""
+    if not policy.spec.chat_template:
+        return policy.end[0]
+    turns = [{"role": "user", "content": "asked"}, {"role": "assistant", "content": "said"}]
+    behind = _rendered(policy.tokenizer, turns, policy.spec).rpartition("said")[2]
+    (tokens,) = policy.tokens([behind], special=False)
+    return next((token for token in tokens if token in policy.end), policy.end[0])
+
+
 def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
+    return _rendered(tokenizer, [{"role": "user", "content": text}], spec)
+
+
+def _rendered(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec) -> str:
+    """Turns of a conversation as text, up to the model's next turn where it is the model's."""
     from jinja2 import TemplateError
 
     if tokenizer.chat_template is None:
         raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
-    turn = [{"role": "user", "content": text}]
+    asked = turns[-1]["role"] == "user"
     try:
-        return str(tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True))
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=asked))
     except TemplateError as error:
         why = " ".join(str(error).split())
+        what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
-            f"the chat template of MODEL={spec.model} takes no single turn of a user: {why}; SET=chat_template=false"
+            f"the chat template of MODEL={spec.model} takes {what}: {why}; SET=chat_template=false"
         ) from error
 
 

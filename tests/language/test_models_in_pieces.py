@@ -63,6 +63,16 @@ def test_weights_of_another_shape(model: Path, spec: Specs) -> None:
     assert f"has {LAYER} of shape [5, 16], where its config.json makes it [24, 16]" in line
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_no_numbers_are_the_files_fault_and_not_the_methods(
+    model: Path, spec: Specs, value: float
+) -> None:
+    rewritten(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
+    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refused(
+        spec(model=str(model))
+    )
+
+
 def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:
     file = model / "model.safetensors"
     whole = file.read_bytes()

@@ -47,7 +47,7 @@ def load(source: str) -> tuple[Any, Any]:
 
 
 def _model(source: str) -> Any:
-    """With every weight from its files: what these lack, transformers would draw at random and go on."""
+    """With every weight from its files, and finite: what these lack, transformers would draw at random and go on."""
     import transformers
     from safetensors import SafetensorError
 
@@ -64,6 +64,8 @@ def _model(source: str) -> Any:
         raise UserError(
             f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
         )
+    if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
+        raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
     return model
 
 

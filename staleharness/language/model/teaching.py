@@ -17,7 +17,7 @@ from ...base.streams import stream
 from ...simulator.adamw import AdamW
 from ...simulator.learning import clip_norm
 from ..gsm8k import strip_calculator
-from ..prompt_set import PromptSet, pad_left
+from ..prompt_set import PromptSet, closing_token, pad_left
 from ..spec import LanguageSpec
 from .cache import made_once, no_progress_bar
 from .causal_lm import CausalLM
@@ -51,6 +51,7 @@ def taught(
         ],
         "steps": [spec.warm_start, BATCH, RATE, MAX_GRAD_NORM],
         "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
+        "ends": "as the chat template does" if spec.chat_template else "",
         "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "cpu": cpu_model(),
     }
@@ -81,8 +82,8 @@ def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[
 
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
     """(tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
-    plain = [strip_calculator(text) for text in texts]
-    rows = [[*ids, policy.end[0]] for ids in policy.tokens(plain, special=False)]
+    plain, end = [strip_calculator(text) for text in texts], closing_token(policy)
+    rows = [[*ids, end] for ids in policy.tokens(plain, special=False)]
     width = max(map(len, rows))
     token = torch.tensor([row + [policy.pad] * (width - len(row)) for row in rows], device=policy.device)
     mask = torch.tensor([[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows], device=policy.device)

@@ -13,9 +13,9 @@ from staleharness.base import stopping
 from staleharness.errors import Interrupted, UserError
 from staleharness.language.model.cache import made_once
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.teaching import teach
+from staleharness.language.model.teaching import _solutions, teach
 from staleharness.language.problem import Problem
-from staleharness.language.prompt_set import PromptSet
+from staleharness.language.prompt_set import PromptSet, closing_token
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import simulation_of
 
@@ -46,6 +46,32 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
     teach(actor, examples, 60, told.append)
     assert told[0] == f"warm start: step 1 of 60, loss {wanted:.2f}"
     assert float(told[-1].rsplit(" ", 1)[1]) < wanted - 0.01
+
+
+@pytest.mark.parametrize(
+    ("template", "chat", "wanted"),
+    [
+        ("{{ messages[0].content }} {{ messages[1].content }} <eos>", True, "<eos>"),  # the second of the end tokens
+        ("{{ messages[0].content }} {{ messages[1].content }}", True, "<pad>"),  # none behind a turn: the first
+        ("{{ messages[0].content }} {{ messages[1].content }} <eos>", False, "<pad>"),
+    ],
+)
+def test_a_chat_model_is_taught_to_end_its_turn_as_its_template_does(
+    policy: Policies, template: str, chat: bool, wanted: str
+) -> None:
+    actor = policy(chat_template=chat)
+    actor.tokenizer.chat_template = template
+    actor.end = [actor.tokenizer.convert_tokens_to_ids(name) for name in ("<pad>", "<eos>")]
+    assert closing_token(actor) == actor.tokenizer.convert_tokens_to_ids(wanted)
+    token, _ = _solutions(actor, ["3"])
+    assert token[0].tolist() == [*actor.tokenizer("3")["input_ids"], closing_token(actor)]
+
+
+def test_a_chat_template_without_answers_is_refused(policy: Policies) -> None:
+    actor = policy(chat_template=True, model="mine")
+    actor.tokenizer.chat_template = "{% if messages[1] %}{{ raise_exception('users only') }}{% endif %}"
+    with pytest.raises(UserError, match="MODEL=mine takes no answer to a user: users only; SET=chat_template=f"):
+        closing_token(actor)
 
 
 def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_cache: Path) -> None:
