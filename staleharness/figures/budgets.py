@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
-from ..statistics.claims.contrast import contrast
+from ..statistics.claims.contrast import Contrast
 from ..statistics.claims.measured import Evidence
+from ..statistics.claims.part import Part
+from ..statistics.claims.tested import Term, compare
 from ..statistics.display import display
 from ..statistics.few import FEWEST
 from ..statistics.results import Results
@@ -61,8 +63,8 @@ def budgets(
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
         f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
-        f"(Student's, of {FEWEST} seeds or more); in the headings: phases × gradient steps of a phase, and mean lag in "
-        f"gradient steps{_left_out(studies, table, found, k)}"
+        f"(Student's, of {FEWEST} seeds or more, with both means uncertain); in the headings: phases × gradient steps "
+        f"of a phase, and mean lag in gradient steps{_left_out(studies, table, found, k)}"
     )
     table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
@@ -72,7 +74,7 @@ def budgets(
     ) as (figure, axes):  # fmt: skip
         every = [x for shares in found.values() for values in shares.values() for x in values]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
-            _panel(ax, studies[study], env, found[env, study], looks, k, width)
+            _panel(ax, Evidence(studies[study], table), env, found[env, study], looks, k, width)
             ax.set_xlim(min(0.0, *every) - 0.05, max(1.0, *every) + 0.05)
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
@@ -107,8 +109,19 @@ def kept(evidence: Evidence, env: str, k: int) -> Shares:
     return out
 
 
+def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
+    """The share kept with its interval, in which the mean at K = 1 is as uncertain as that at k: what a verdict on it
+    takes. None where no seed has both runs."""
+    try:
+        return compare(
+            evidence, [Term(label, k, 1.0, share=True)], Part(label, (label,), what="kept", than=0.0, env=env)
+        )
+    except UserError:
+        return None
+
+
 def _panel(
-    ax: Axes, study: Results, env: str, shares: Shares, looks: Mapping[str, Style], k: int, width: float
+    ax: Axes, evidence: Evidence, env: str, shares: Shares, looks: Mapping[str, Style], k: int, width: float
 ) -> None:
     rows = {}
     for at, (label, look) in enumerate(looks.items()):
@@ -116,14 +129,14 @@ def _panel(
             continue
         values = shares[label]
         dots(ax, at, values.tolist(), look, across=True)
-        made = contrast({env: values[None]}, lambda means: float(means[0]))
-        enough = len(values) >= FEWEST
-        rows[label] = (made.value, made.low if enough else None, made.high if enough else None)
+        made = interval(evidence, label, env, k)
+        enough = made is not None and made.n >= FEWEST
+        rows[label] = (float(values.mean()), *((made.low, made.high) if made and enough else (None, None)))
     named_rows(ax, looks, rows, width)
     ax.axvline(1, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     n = sorted({len(values) for values in shares.values()})
-    runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
+    runs = [run for run in evidence.results if run.spec["env"] == env and int(run.spec["capacity"]) == k]
     lag = next(lag for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k)
     phases = int(runs[0].record["phases"])
     steps = int(runs[0].record["gradient_steps"]) // phases

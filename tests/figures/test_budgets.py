@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.budgets import budgets, kept
+from staleharness.figures.budgets import budgets, interval, kept
 from staleharness.figures.collapse import collapse
 from staleharness.statistics.claims.measured import Evidence
 from staleharness.statistics.results import Results
@@ -45,6 +46,28 @@ def test_each_study_has_its_panel_and_each_seed_its_dot(tmp_path: Path) -> None:
     assert dots[0] == pytest.approx([0.3, 0.31, 0.32, 0.33, 0.34])
     assert len(first.patches) == 3 and not second.patches  # an interval of five seeds, none of one
     assert kept(Evidence(large, table), "Hopper-v5", 16)["vaco"].tolist() == pytest.approx([0.8])
+
+
+def test_bars_bear_that_the_scores_without_lag_are_uncertain_too(tmp_path: Path) -> None:
+    """Equal scores at K = 16: all that is uncertain is what they are a share of."""
+    fresh = [80.0, 90.0, 100.0, 110.0, 120.0]
+    runs = [
+        write_run(tmp_path, "vaco", seed, env="Hopper-v5", capacity=k, sampled=ZERO + gain)
+        for seed, at_1 in enumerate(fresh)
+        for k, gain in ((1, at_1), (16, 50.0))
+    ]
+    results = Results.of(runs)
+    evidence = Evidence(results, results.table(reps=50, engine="quick"))
+    left_out = [50 / np.mean(np.delete(fresh, i)) for i in range(5)]  # the jackknife, written out
+    pseudo = [5 * 0.5 - 4 * share for share in left_out]
+    reach = 2.7764 * np.std(pseudo, ddof=1) / np.sqrt(5)  # Student's t with 4 degrees of freedom
+    made = interval(evidence, "vaco", "Hopper-v5", 16)
+    assert made is not None and made.value == pytest.approx(0.5)
+    assert (made.low, made.high) == pytest.approx((0.5 - reach, 0.5 + reach), abs=1e-4)
+    (bar,) = budgets(results, evidence.table).axes[0].patches
+    assert bar.get_extents().transformed(bar.axes.transData.inverted()).intervalx.tolist() == pytest.approx(
+        [made.low, made.high], abs=1e-4
+    )
 
 
 def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: Path) -> None:

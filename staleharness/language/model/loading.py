@@ -65,7 +65,9 @@ def _model(source: str) -> Any:
             f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
         )
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
-        raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
+        raise UserError(
+            f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again"
+        )
     return model
 
 

@@ -32,7 +32,8 @@ class Evidence:
 
     def envs(self, env: str = "") -> list[str]:
         """All environments, or the one asked for, with or without its version. Raises `UserError`."""
-        found = [e for e in self.results.grid.envs if not env or plain_env(env) == plain_env(e)]
+        there = self.results.grid.envs
+        found = [env] if env in there else [e for e in there if not env or plain_env(env) == plain_env(e)]
         if not found:
             raise UserError(f"env={env!r}: these results have {', '.join(self.results.grid.envs)}")
         return found

@@ -51,8 +51,16 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
 @pytest.mark.parametrize(
     ("template", "chat", "wanted"),
     [
-        ("{{ messages[0].content }} {{ messages[1].content }} <eos>", True, "<eos>"),  # the second of the end tokens
-        ("{{ messages[0].content }} {{ messages[1].content }}", True, "<pad>"),  # none behind a turn: the first
+        (
+            "{{ messages[0].content }} {{ messages[1].content }} <eos>",
+            True,
+            "<eos>",
+        ),  # the second of the end tokens
+        (
+            "{{ messages[0].content }} {{ messages[1].content }}",
+            True,
+            "<pad>",
+        ),  # none behind a turn: the first
         ("{{ messages[0].content }} {{ messages[1].content }} <eos>", False, "<pad>"),
     ],
 )
@@ -70,7 +78,9 @@ def test_a_chat_model_is_taught_to_end_its_turn_as_its_template_does(
 def test_a_chat_template_without_answers_is_refused(policy: Policies) -> None:
     actor = policy(chat_template=True, model="mine")
     actor.tokenizer.chat_template = "{% if messages[1] %}{{ raise_exception('users only') }}{% endif %}"
-    with pytest.raises(UserError, match="MODEL=mine takes no answer to a user: users only; SET=chat_template=f"):
+    with pytest.raises(
+        UserError, match="MODEL=mine takes no answer to a user: users only; SET=chat_template=f"
+    ):
         closing_token(actor)
 
 
