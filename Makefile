@@ -13,7 +13,7 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG COLUMNS UNIT UPDATES KEEP ZERO
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT UPDATES KEEP ZERO
 SWITCHES = DRY LIST PROBE JSON
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
@@ -58,8 +58,8 @@ sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESE
 status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
 
-report: $(STAMP) ## make table and figures from stored results, no training: OUT= NORMALISE= SCORE= JSON=1
-	@exec $(STALEHARNESS) report $(call flags,OUT NORMALISE SCORE JSON)
+report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest NORMALISE= SCORE= JSON=1
+	@exec $(STALEHARNESS) report $(call flags,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
 
 figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
 	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
@@ -69,15 +69,15 @@ reproduce: $(STAMP) ## list what can be reproduced; with PAPER=vaco FIG=3, make 
 	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON)
 
-compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= OUT=file.csv JSON=1
-	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO OUT NORMALISE SCORE JSON)
+compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= WHERE= OUT=file.csv JSON=1
+	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO WHERE OUT NORMALISE SCORE JSON)
 
 verify: $(STAMP) ## repeat stored runs and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
-	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO JOBS PLUGIN OUT JSON)
+	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO WHERE JOBS PLUGIN OUT JSON)
 
-export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= JSON=1
+export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= WHERE= JSON=1
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
-	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO JSON)
+	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO WHERE JSON)
 
 pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC=
 	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call flags,SPEC)
@@ -88,8 +88,8 @@ unpack: $(STAMP) ## unpack a bundle into a folder that a sweep can continue: A=r
 pipeline: $(STAMP) ## simulate where lag comes from: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
 	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
 
-advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= OUT=file.png JSON=1
-	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV K ALGO OUT JSON)
+advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= WHERE= OUT=file.png JSON=1
+	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT UPDATES KEEP ZERO SCORE ENV K ALGO WHERE OUT JSON)
 
 list: $(STAMP) ## algorithms, environments, lag models: PLUGIN= JSON=1
 	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)

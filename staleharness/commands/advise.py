@@ -92,7 +92,9 @@ def _runs(command: Command) -> Results:
 
     store = Store(published(command.results))
     store.check_readable(f"RESULTS={command.results}")
-    runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo)
+    runs = Results.of(store.read_all()).select(
+        env=command.env, k=command.k, algo=command.algo, where=command.where
+    )
     if not runs:
         raise UserError(f"RESULTS={command.results} holds no finished run that matches")
     return runs

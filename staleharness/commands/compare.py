@@ -138,7 +138,7 @@ def _runs(side: str, folder: str, command: Command) -> Results:
     store = Store(published(folder))
     store.check_readable(f"{side}={folder}")
     stored = Results.of(store.read_all())
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo)
+    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
         raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")
     return runs

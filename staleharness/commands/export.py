@@ -38,7 +38,7 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check_readable()
     stored = Results.of(store.read_all())
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo)
+    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     to = command.to

@@ -12,7 +12,7 @@ from .shared.arguments import Chosen, Shown, value
 
 @dataclass(frozen=True)
 class Command(Shown, Chosen):
-    """Make the table and report again from stored results; --env, --k and --algo select runs. Trains nothing."""
+    """Make the table and report again from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
 
     out: Annotated[str, value("FOLDER", "results")] = "results"
     """Folder with results."""
@@ -28,10 +28,12 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
     stored = load(command.out)
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo)
+    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
-    parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo) if part]
+    parts = [
+        part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part
+    ]
     name = name_of_folder("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
     table, page = publish(command, store, name, title, runs, [], [])

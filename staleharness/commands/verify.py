@@ -111,7 +111,11 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     store.check_readable(command.source)
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
-    runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo)
+    runs = (
+        [run]
+        if one and run
+        else chosen(store.read_all(), command.env, command.k, command.algo, command.where)
+    )
     if not (runs := [run for run in runs if not raced(run)]):
         raise UserError(
             f"{command.source} holds no finished run that matches and can be made again (the processes of a run "

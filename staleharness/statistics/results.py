@@ -15,7 +15,7 @@ from ..base.published import published
 from ..base.text import plural
 from ..store import cells
 from ..store.cells import Grid, cell_of
-from ..store.choose import Wanted, chosen
+from ..store.choose import Settings, Wanted, chosen
 from ..store.store import Store
 from ..store.stored_run import StoredRun, up_to_date
 from . import aggregate
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every frame: whose row it is
 
 
-def load(folder: str | Path, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
-    """The finished runs of a results folder or of a published bundle, all of them or those of some environments,
-    capacities and algorithms. Raises `UserError` where the folder holds no results."""
+def load(
+    folder: str | Path, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None
+) -> Results:
+    """The finished runs of a results folder or of a published bundle, all of them or those that `select` chooses.
+    Raises `UserError` where the folder holds no results."""
     store = Store(published(str(folder)) if folder else folder)
     store.check_readable()
-    return Results.of(store.read_all()).select(env=env, k=k, algo=algo)
+    return Results.of(store.read_all()).select(env=env, k=k, algo=algo, where=where)
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,10 +70,12 @@ class Results:
         wanted = set(labels)
         return Results(tuple(run for run in self.stored if run.label in wanted))
 
-    def select(self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None) -> Results:
-        """Those of some environments, capacities and algorithms: `env="Hopper", k=[1, 8]`. What is not given takes
-        all."""
-        return Results(tuple(chosen(self.stored, env, k, algo)))
+    def select(
+        self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None
+    ) -> Results:
+        """Those of some environments, capacities and algorithms, and with some settings: `env="Hopper", k=[1, 8],
+        where={"lag": "oldest"}`. What is not given takes all. Raises `UserError` for a setting that no run has."""
+        return Results(tuple(chosen(self.stored, env, k, algo, where)))
 
     @functools.cached_property
     def grid(self) -> Grid:

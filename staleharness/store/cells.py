@@ -75,11 +75,18 @@ def grid(runs: Iterable[StoredRun] | Grid) -> Grid:
             )
             raise UserError(
                 f"two runs are {where(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
-                f"{differ or 'code or versions'}; a table can hold only one of them"
+                f"{differ or 'code or versions'}; a table can hold only one of them{_choice(a, b)}"
             )
         seeds[seed] = run
     order = sorted(cells, key=lambda c: (c.capacity, c.label, c.env))
     return Grid({c: [cells[c][s] for s in sorted(cells[c])] for c in order})
+
+
+def _choice(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """How to choose between two runs by a setting, where one tells them apart."""
+    a, b = flat(a), flat(b)
+    names = [name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]]
+    return f": choose with WHERE={names[0]}={a[names[0]]}" if names else ""
 
 
 def where(cell: Cell) -> str:

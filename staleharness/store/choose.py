@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from ..base.parsing import split_list, whole_number
+from ..base.parsing import parse_assignments, split_list, whole_number
+from ..errors import UserError, nearest
+from .cells import flat
 from .stored_run import StoredRun
 from .study import plain_env
 
 Wanted = (
     str | int | Iterable[str | int] | None
 )  # `"1,8"` as typed, 8, [1, 8]; None, "" and "all" for everything
+Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "epochs": 2}
 
 
 def chosen(
-    runs: Iterable[StoredRun], env: Wanted = None, k: Wanted = None, algo: Wanted = None
+    runs: Iterable[StoredRun],
+    env: Wanted = None,
+    k: Wanted = None,
+    algo: Wanted = None,
+    where: Settings = None,
 ) -> list[StoredRun]:
     """The runs of these environments (with or without their version), capacities and algorithms (as tables name them,
-    with or without ` N=...`). Raises `UserError` for a capacity that is no number."""
+    with or without ` N=...`), `where` settings have these values. Raises `UserError` for a capacity that is no number,
+    and for a setting that no run has."""
+    runs = list(runs)
     envs = {plain_env(name) for name in _names(env)}
     capacities = {whole_number(number, "K") for number in _names(k)}
     labels = set(_names(algo))
+    settings = parse_assignments(where, "WHERE") if isinstance(where, str) else dict(where or {})
+    _check_known(settings, runs)
     return [
         run
         for run in runs
         if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
         and (not capacities or run.spec["capacity"] in capacities)
         and (not labels or {run.label, run.label.partition(" N=")[0]} & labels)
+        and (not settings or _has(run, settings))
     ]
+
+
+def _check_known(settings: Mapping[str, Any], runs: Iterable[StoredRun]) -> None:
+    known = {name for run in runs for name in flat(run.spec)}
+    for name in settings:
+        if known and name not in known:
+            raise UserError(f"WHERE: no run here has a setting {name!r}; {nearest(name, known)}")
+
+
+def _has(run: StoredRun, settings: Mapping[str, Any]) -> bool:
+    spec = flat(run.spec)
+    return all(
+        name in spec and (spec[name] == value or str(spec[name]) == str(value))
+        for name, value in settings.items()
+    )
 
 
 def _names(wanted: Wanted) -> list[str]:

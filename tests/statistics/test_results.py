@@ -134,6 +134,28 @@ def test_parts_are_chosen_as_people_type_them_and_as_programs_give_them(folder: 
         results.select(k="x")
 
 
+def test_runs_are_chosen_by_their_settings(tmp_path: Path) -> None:
+    for lag, rate in (("uniform", 3e-4), ("oldest", 3e-4), ("oldest", 1e-3)):
+        settings = {"lag": lag, "learning_rate": rate, "hyper": {"delta": 0.1}, "anneal": rate == 1e-3}
+        write_run(tmp_path, "vaco", 0, settings=settings)
+    results = load(str(tmp_path))
+    for where, count in (
+        ("lag=oldest", 2), ({"lag": "oldest"}, 2), ("learning_rate=3e-4", 2), ({"learning_rate": 0.0003}, 2),
+        ("lag=oldest,learning_rate=.001", 1), ("vaco.delta=0.1", 3), ("anneal=true", 1), ("", 3), (None, 3),
+        ("lag=cap", 0),
+    ):  # fmt: skip
+        assert len(results.select(where=where)) == len(load(str(tmp_path), where=where)) == count, where
+    with pytest.raises(
+        UserError, match="no run here has a setting 'learnin_rate'; did you mean 'learning_rate'"
+    ):
+        results.select(where="learnin_rate=1")
+    with pytest.raises(UserError, match="WHERE: 'lag' is not option=value"):
+        results.select(where="lag")
+    with pytest.raises(UserError, match=r"only one of them: choose with WHERE=lag=(oldest|uniform)"):
+        results.select(where="learning_rate=3e-4").table(**QUICK)
+    assert len(results.select(where={"lag": "oldest", "learning_rate": 3e-4}).table(**QUICK).rows) == 1
+
+
 def test_no_run_is_no_row_but_every_frame_has_its_columns() -> None:
     none = Results.of([])
     for frame in (none.runs, none.curves(), none.metrics()):

@@ -104,3 +104,5 @@ class Chosen:
     """Only these capacities."""
     algo: Annotated[str | None, value("NAME,...", "all")] = None
     """Only these algorithms, as the table names them."""
+    where: Annotated[str | None, value("NAME=VALUE,...")] = None
+    """Only runs with these settings, e.g. lag=oldest,learning_rate=3e-4."""

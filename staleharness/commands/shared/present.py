@@ -88,11 +88,10 @@ def publish(
     from ...pages import report
     from ...statistics import aggregate as stats
 
-    folder = folder_below(store.root, "reports", name)
     try:
-        table = stats.cached_table(
-            folder, results.grid, expected, score=command.score, normalise=command.normalise
-        )
+        grid = results.grid  # which may be none: then no folder is made
+        folder = folder_below(store.root, "reports", name)
+        table = stats.cached_table(folder, grid, expected, score=command.score, normalise=command.normalise)
     except UserError as error:
         if len(results) >= len(expected):
             raise

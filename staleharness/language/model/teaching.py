@@ -23,6 +23,7 @@ from .cache import made_once, no_progress_bar
 from .causal_lm import CausalLM
 
 BATCH = 16  # problems of a step
+TOKENS = 2048  # that go through the model at once, prompts and padding included: what memory a step takes
 RATE = 2e-5  # reached after a tenth of the steps, then linearly to 0
 MAX_GRAD_NORM = 1.0
 
@@ -49,7 +50,7 @@ def taught(
         "examples": [
             [p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)
         ],
-        "steps": [spec.warm_start, BATCH, RATE, MAX_GRAD_NORM],
+        "steps": [spec.warm_start, BATCH, RATE, MAX_GRAD_NORM, TOKENS],
         "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
         "ends": "as the chat template does" if spec.chat_template else "",
         "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
@@ -71,13 +72,19 @@ def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[
         rows = order[step * BATCH : (step + 1) * BATCH].tolist()
         prompt, prompt_mask = pad_left([prompts.tokens[i] for i in rows], policy.pad, policy.device)
         token, mask = _solutions(policy, [prompts.problems[i].solution for i in rows])
-        logp = policy.score(prompt, prompt_mask, token, mask, entropy="none").logp
-        loss = -(logp * mask).sum() / mask.sum()
+        width = prompt.shape[1] + token.shape[1]
         optimiser.forget_gradients()
-        loss.backward()
+        loss = 0.0
+        pieces = min(len(rows), -(-len(rows) * width // TOKENS))
+        for piece in torch.arange(len(rows), device=policy.device).tensor_split(pieces):
+            given = (prompt[piece], prompt_mask[piece], token[piece], mask[piece])
+            logp = policy.score(*given, entropy="none").logp
+            part = -(logp * mask[piece]).sum() / mask.sum()
+            part.backward()
+            loss += part.item()
         clip_norm(optimiser.parameters, MAX_GRAD_NORM)
         optimiser.step(RATE * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
-        progress(f"warm start: step {step + 1} of {steps}, loss {loss.item():.2f}")
+        progress(f"warm start: step {step + 1} of {steps}, loss {loss:.2f}")
 
 
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:

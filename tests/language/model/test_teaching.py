@@ -84,6 +84,29 @@ def test_a_chat_template_without_answers_is_refused(policy: Policies) -> None:
         closing_token(actor)
 
 
+def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solutions of different lengths weigh by their tokens, however the rows are cut."""
+    texts = [f"{i}+{i}=<<{i}+{i}={2 * i}>>{2 * i}" + "\n#### 5" * (i % 4) for i in range(1, 17)]
+    problems = [Problem(f"Ann has {i} cards. How many?", text, "5") for i, text in enumerate(texts)]
+    weights, told = [], []
+    for tokens in (10**6, 300, 1):
+        monkeypatch.setattr("staleharness.language.model.teaching.TOKENS", tokens)
+        actor, lines = policy(), list[str]()
+        prompts = [list(ids) for ids in actor.tokenizer([p.question for p in problems])["input_ids"]]
+        passes, whole = [], actor.score
+        monkeypatch.setattr(
+            actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k)
+        )
+        teach(actor, PromptSet(problems, prompts, 0), 2, lines.append)
+        assert sum(passes) == 32 and max(passes) == {10**6: 16, 1: 1}.get(tokens, max(passes))
+        told.append(lines)
+        weights.append(torch.cat([p.detach().flatten() for p in actor.parameters.values()]))
+    assert told[0] == told[1] == told[2]
+    assert torch.allclose(weights[0], weights[1], atol=1e-6) and torch.allclose(
+        weights[0], weights[2], atol=1e-6
+    )
+
+
 def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_cache: Path) -> None:
     steps: list[int] = []
 
