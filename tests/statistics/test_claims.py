@@ -187,7 +187,7 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     )
     assert run.record["summary"]["lag_max"] == 0
     counts = warning.warned(_read(tmp_path))
-    assert (counts.fell, counts.before, counts.stood, counts.alarms) == (3, 2, 2, 1)
+    assert counts == warning.Warned((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
     assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
     assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
 
@@ -203,20 +203,34 @@ def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_w
         run = write_run(tmp_path, "tis", seed, kind="language", phases=40, columns=columns)
         assert warning.largest_lag(run) == 7
     counts = warning.warned(_read(tmp_path))
-    assert (counts.fell, counts.before, counts.stood, counts.alarms) == (2, 0, 1, 0)
+    assert counts == warning.Warned((0, 1, 1), (0, 0, 0), (1, 0, 0), (0, 0, 0))
 
 
-def test_fishers_and_wilsons_numbers_are_the_published_ones() -> None:
-    assert warning.fisher(3, 4, 1, 4) == pytest.approx(34 / 70)  # the lady tasting tea, two-sided
-    assert warning.fisher(1, 10, 11, 14) == pytest.approx(0.002759, abs=1e-6)
-    low, high = warning.wilson(81, 263)  # Newcombe (1998), Table I
-    assert (low, high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
-    wide = warning.Warned(70, 56, 80, 48).contrast  # Newcombe (1998b): 56/70 against 48/80
-    assert (wide.low, wide.high) == pytest.approx((0.0524, 0.3339), abs=1e-4)
-    first = warning.Warned(263, 81, 1, 0).first
-    assert (first.low, first.high) == pytest.approx((0.2553 - 0.5, 0.3662 - 0.5), abs=1e-4)
-    assert first.value == pytest.approx(81 / 263 - 0.5) and first.outcome("more") == "no"
+def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
+    """Hits of 3 of 4, 1 of 2 and 4 of 4 runs, worked out by hand: 8/10, and without each seed 5/6, 7/8 and 4/6."""
+    counts = warning.Warned((4, 2, 4), (3, 1, 4), (2, 2, 2), (1, 2, 0))
+    pseudo = [3 * 0.8 - 2 * share for share in (5 / 6, 7 / 8, 4 / 6)]
+    reach = 4.30265 * np.std(pseudo, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    assert counts.first.value == pytest.approx(0.3) and counts.first.n == 3
+    assert (counts.first.low, counts.first.high) == pytest.approx((0.3 - reach, 0.3 + reach), abs=1e-5)
+    assert (
+        counts.contrast.value == pytest.approx(8 / 10 - 3 / 6) and counts.contrast.outcome("more") == "open"
+    )
+    many = warning.Warned(*(row * 8 for row in (counts.fell, counts.before, counts.stood, counts.alarms)))
+    assert many.first.value == pytest.approx(0.3) and many.first.outcome("more") == "yes"
+    (mine, others) = (
+        warning.Warned((8,), (6,), (2,), (1,)),
+        warning.Warned((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8),
+    )
+    assert mine.first.low is None and mine.first.n == 1  # one seed, however many runs
+    assert others.first.outcome("more") == "yes" and others.first.p == pytest.approx(
+        2 / 2**8
+    )  # the sign test
     with pytest.raises(UserError, match="the reward fell in no stale run"):
-        _ = warning.Warned(0, 0, 5, 1).first
+        _ = warning.Warned((0, 0), (0, 0), (5, 5), (1, 1)).first
     with pytest.raises(UserError, match="fell in all stale runs, or in none"):
-        _ = warning.Warned(3, 3, 0, 0).contrast
+        _ = warning.Warned((3, 3), (3, 3), (0, 0), (0, 0)).contrast
+    with pytest.raises(UserError, match="the reward fell in stale runs of one seed only"):
+        _ = warning.Warned((3, 0), (3, 0), (1, 1), (0, 0)).contrast
+    with pytest.raises(UserError, match="the reward stood in stale runs of one seed only"):
+        _ = warning.Warned((3, 3), (3, 3), (1, 0), (0, 0)).contrast
