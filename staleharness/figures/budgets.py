@@ -73,6 +73,8 @@ def budgets(
         height=0.62 + 0.19 * len(names), width=width,
     ) as (figure, axes):  # fmt: skip
         every = [x for shares in found.values() for values in shares.values() for x in values]
+        for env, study in places:
+            every += _ends(Evidence(studies[study], table), env, found[env, study], k)
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
             _panel(ax, Evidence(studies[study], table), env, found[env, study], looks, k, width)
             ax.set_xlim(min(0.0, *every) - 0.05, max(1.0, *every) + 0.05)
@@ -111,13 +113,19 @@ def kept(evidence: Evidence, env: str, k: int) -> Shares:
 
 def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
     """The share kept with its interval, in which the mean at K = 1 is as uncertain as that at k: what a verdict on it
-    takes. None where no seed has both runs."""
+    takes. None where fewer than `FEWEST` seeds have both runs."""
+    part = Part(label, (label,), what="kept", than=0.0, env=env)
     try:
-        return compare(
-            evidence, [Term(label, k, 1.0, share=True)], Part(label, (label,), what="kept", than=0.0, env=env)
-        )
+        made = compare(evidence, [Term(label, k, 1.0, share=True)], part)
     except UserError:
         return None
+    return made if made.n >= FEWEST else None
+
+
+def _ends(evidence: Evidence, env: str, shares: Shares, k: int) -> list[float]:
+    """Of all bars of a panel."""
+    made = [interval(evidence, label, env, k) for label in shares]
+    return [end for m in made if m for end in (m.low, m.high) if end is not None]
 
 
 def _panel(
@@ -130,8 +138,7 @@ def _panel(
         values = shares[label]
         dots(ax, at, values.tolist(), look, across=True)
         made = interval(evidence, label, env, k)
-        enough = made is not None and made.n >= FEWEST
-        rows[label] = (float(values.mean()), *((made.low, made.high) if made and enough else (None, None)))
+        rows[label] = (float(values.mean()), *((made.low, made.high) if made else (None, None)))
     named_rows(ax, looks, rows, width)
     ax.axvline(1, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     ax.xaxis.set_major_locator(MaxNLocator(4))
