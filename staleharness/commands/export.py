@@ -42,7 +42,7 @@ def handle(command: Command) -> int:
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     to = command.to
-    folder = folder_below(store.root, "exports", command.kind) if to is None else _typed(to)
+    folder = folder_below(store.root, "exports", command.kind) if to is None else _typed(to, store.root)
     paths = exporter.write(runs, folder)
     if command.json:
         found = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}
@@ -52,10 +52,13 @@ def handle(command: Command) -> int:
     return 0
 
 
-def _typed(to: str) -> Path:
+def _typed(to: str, root: Path) -> Path:
     from ..base.files import user_path
 
     folder = user_path(to)
+    for kept in ("runs", "attempts"):
+        if folder.resolve().is_relative_to((root / kept).resolve()):
+            raise UserError(f"TO={to} lies where the results keep their {kept}; give another folder")
     if to == "" or (folder.exists() and not folder.is_dir()):
         raise UserError(f"TO={to} is {'empty' if to == '' else 'a file'}; give a folder")
     try:

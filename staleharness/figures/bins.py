@@ -75,8 +75,11 @@ def draw_spread(
     else:
         middle = np.mean([s.mean(axis=0) for s in stacked], axis=0)
         parts = np.array([s.var(axis=0, ddof=1) / len(s) for s in stacked]) / len(stacked) ** 2
-        freedom = sum(len(s) - 1 for s in stacked)
-        reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * np.sqrt(parts.sum(axis=0))
+        each = np.array([len(s) - 1 for s in stacked])[:, None]
+        whole = parts.sum(axis=0)
+        # Welch's and Satterthwaite's degrees of freedom, as in `contrast`; where nothing varies any will do
+        freedom = np.where(whole > 0, whole, 1) ** 2 / np.where(whole > 0, (parts**2 / each).sum(axis=0), 1)
+        reach = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(whole)
         low, high = middle - reach, middle + reach
     low, high = shown(low), shown(high)
     ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

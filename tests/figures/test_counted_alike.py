@@ -13,6 +13,7 @@ from staleharness.figures.bins import binned, draw_spread
 from staleharness.figures.canvas import drawing
 from staleharness.figures.drawings import draw
 from staleharness.figures.palette import styles
+from staleharness.statistics.claims.contrast import contrast
 from staleharness.statistics.diagnostics import diagnostics, in_bins
 from staleharness.statistics.display import display
 from staleharness.statistics.falls import falls
@@ -42,6 +43,11 @@ def test_a_line_is_the_mean_over_environments_that_its_band_is_around(tmp_path: 
     (band,) = ax.collections
     low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
     assert low < line[0] < high and (low + high) / 2 == pytest.approx(line[0])
+    tasks: dict[str, list[float]] = {}
+    for run in runs:
+        tasks.setdefault(str(run.spec["env"]), []).append(float(binned([run], "tv_data")[1][0]))
+    same = contrast({env: np.array([each]) for env, each in tasks.items()}, lambda means: float(means[0]))
+    assert (low, high) == pytest.approx((same.low, same.high))  # the interval of a verdict on it
     _, in_report = diagnostics(runs).staleness["tv_data"]
     assert in_report == pytest.approx(line)
 
