@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,13 +19,12 @@ MANY = 4096  # tokens of a vocabulary from which on float64 for each of them cos
 
 
 class GrowingRows(Rows):
-    """Rows of one version, or of several that a forward pass tells apart by the rows it is told."""
+    """Rows of one version."""
 
     def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
         super().__init__(policy, request, index, real, parts)
         ones = self.prompt_mask.new_ones((len(index), self.length))
         self.attention = torch.cat([self.prompt_mask, ones], 1)
-        self.rows: list[int] | None = None  # which of all rows these are, for `forward`; None is all of them
         self.cache: Any = None
         self.looks_each_time = policy.device.type == "cpu"  # where it costs nothing
 
@@ -65,7 +63,7 @@ class GrowingRows(Rows):
         if self.cache is None:
             self.cache = self.policy.cache(self.width + self.length)
             prompts = distinct(self.policy, self.prompt, self.prompt_mask)
-            prompts.read(partial(forward, rows=self.rows), self.cache)
+            prompts.read(forward, self.cache)
             if prompts.which is not None:
                 self.cache.batch_select_indices(prompts.which)
             first = 0
@@ -74,10 +72,9 @@ class GrowingRows(Rows):
         if first < t:
             ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)
         attention = self.attention[:, : self.width + t]
-        return forward(ids, attention, positions, self.cache, 1, rows=self.rows)[:, -1].float()
+        return forward(ids, attention, positions, self.cache, 1)[:, -1].float()
 
     def keep(self, left: Tensor) -> None:
         super().keep(left)
         self.attention = self.attention.index_select(0, left)
-        self.rows = self.index.tolist()
         self.cache.batch_select_indices(left)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ..simulator.buffer import Version
 
 
-# of a language model: (ids, attention mask, positions, cache, keep, rows=the rows there are, by default all) ->
-# logits [B, keep, V]
+# of a language model: (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]
 Forward = Callable[..., Tensor]
 
 

@@ -1,7 +1,7 @@
 """A causal language model as the policy: one set of weights that trains, past versions of it that act.
 
 A version is a copy of every trainable tensor in host memory: all weights (`full`), or the LoRA matrices alone
-(`lora`), of which several can act in one batch, each row with its own.
+(`lora`), which are added to the frozen weights wherever the model is asked.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from .quick_pass import QuickPass, suits
 from .scoring import score
 from .shelf import Shelf
 from .weights import Weights, joined
-
-ADAPTER = "default"  # PEFT's name for the adapter that trains
 
 
 class CausalLM:
@@ -57,14 +55,12 @@ class CausalLM:
                 self.model.enable_input_require_grads()
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
-        self.slots: list[str] = []  # adapters that versions act through, in `lora`
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         self.decode_batch = spec.decode_batch  # completions that are sampled together; 0: all
-        alike = spec.versions == "full"  # the same weights for all rows, as what follows needs
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
-        self.shares_prompts = alike and not sliding  # a prompt that several rows have is read once
-        self.quick = alike and suits(self.model)
+        self.shares_prompts = not sliding  # a prompt that several rows have is read once
+        self.quick = suits(self.plain)
         # transformers allows no cache with checkpointing; scoring goes the way of training, so that both say the same
         self.trains_with_cache = self.quick or not spec.gradient_checkpointing
         self.decodes_in_place = self.quick and self.device.type == "cuda"
@@ -97,6 +93,16 @@ class CausalLM:
         """Trainable numbers."""
         return sum(p.numel() for p in self.parameters.values())
 
+    @property
+    def whole(self) -> int:
+        """Numbers of the model, whether they train or not."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def plain(self) -> Any:
+        """The model without what PEFT puts around it; an adapter is in its layers."""
+        return self.model.get_base_model() if self.spec.versions == "lora" else self.model
+
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
         version = Version(phase, gradient_step, tensors)
@@ -121,19 +127,17 @@ class CausalLM:
 
     @property
     def together(self) -> int:
-        """Versions, or sequences of them, that can act in one batch beside LoRA adapters, all of which can."""
+        """Versions, or sequences of them, that can act in one batch."""
         return 1 if self.shelf is None else self.shelf.room
 
     def _joined(self, version: Version) -> Weights:
         """A version's weights on the device: the learner's own where it is that version still."""
         with contextlib.nullcontext() if self.is_learner(version) else self._wearing(version):
-            return {name: w.detach() for name, w in joined(self.model, self.precision).items()}
+            return {name: w.detach() for name, w in joined(self.plain, self.precision).items()}
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Rows that can act in one batch, given each row's versions [B, S] one after the other: all of them with LoRA
-        adapters, otherwise those of the same versions; by version, then in order."""
-        if self.spec.versions == "lora":
-            return [np.arange(len(versions))]
+        """Rows of the same versions, given each row's versions [B, S] one after the other; by version, then in
+        order."""
         different, which = np.unique(versions, axis=0, return_inverse=True)
         return [np.flatnonzero(which == i) for i in range(len(different))]
 
@@ -141,26 +145,17 @@ class CausalLM:
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
         """A forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
 
-        With full versions there can be several only where they stay on the device, and only as parts of equal length,
-        one behind the other.
+        There can be several only where they stay on the device, and only as parts of equal length, one behind the
+        other.
         """
-        if self.spec.versions == "lora":
-            names = self._load_adapters(versions)
-            each = [names[i] for i in position.tolist()]
-
-            def forward(*given: Any, rows: Sequence[int] | None = None) -> Tensor:
-                return self.forward(*given, adapter_names=each if rows is None else [each[i] for i in rows])
-
-            yield forward
-            return
         if self.shelf is not None:
             equal = np.repeat(np.arange(len(versions)), len(position) // len(versions))
             if not np.array_equal(position, equal):
-                raise ValueError("several full versions act on parts of equal length")
-            yield QuickPass(self.model, self.precision, weights=self.shelf.weights(versions))
+                raise ValueError("several versions act on parts of equal length")
+            yield QuickPass(self.plain, self.precision, weights=self.shelf.weights(versions))
             return
         if len(versions) != 1:
-            raise ValueError(f"{len(versions)} full versions cannot act in one batch")
+            raise ValueError(f"{len(versions)} versions cannot act in one batch")
         with contextlib.nullcontext() if self.is_learner(versions[0]) else self._wearing(versions[0]):
             yield self.passes()
 
@@ -176,24 +171,7 @@ class CausalLM:
             for name, p in self.parameters.items():
                 p.data = learner[name]
 
-    def _load_adapters(self, versions: Sequence[Version]) -> list[str]:
-        """Put each version into a slot of its own; returns the slots' names."""
-        from peft import set_peft_model_state_dict
-
-        for i, version in enumerate(versions):
-            if i == len(self.slots):
-                self.slots.append(f"version{i}")
-                self.model.add_adapter(self.slots[i], self.model.peft_config[ADAPTER])
-                self.model.set_adapter(ADAPTER)
-                for name, p in self.model.named_parameters():
-                    p.requires_grad_(name in self.parameters)
-            plain = {name.replace(f".{ADAPTER}", ""): tensor for name, tensor in version.tensors.items()}
-            set_peft_model_state_dict(self.model, plain, adapter_name=self.slots[i])
-        return self.slots[: len(versions)]
-
-    def forward(
-        self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int, **named: Any
-    ) -> Tensor:
+    def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """Logits [B, keep, V] after the last `keep` of `ids` [B, L]; `attention` [B, past + L] is 1 for tokens."""
         # transformers checkpoints in training mode, and then ignores the cache: only where a gradient is wanted
         training = self.spec.gradient_checkpointing and torch.is_grad_enabled()
@@ -202,7 +180,7 @@ class CausalLM:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.dtype == "bfloat16"):
             out = self.model(
                 input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache,
-                use_cache=cache is not None, logits_to_keep=keep, **named,
+                use_cache=cache is not None, logits_to_keep=keep,
             )  # fmt: skip
         logits: Tensor = out.logits
         return logits
@@ -210,8 +188,8 @@ class CausalLM:
     def passes(self) -> Forward:
         """The forward pass with the weights as they are now: the quick one where model and settings allow it."""
         if self.quick:
-            return QuickPass(self.model, self.precision, self.spec.gradient_checkpointing)
-        return lambda *given, rows=None: self.forward(*given)
+            return QuickPass(self.plain, self.precision, self.spec.gradient_checkpointing)
+        return self.forward
 
     def cache(self, columns: int = 0) -> Any:
         """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""

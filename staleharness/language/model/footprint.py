@@ -16,9 +16,10 @@ DRAWN = (
 HEADS_OF = {2: 8, 4: 4}  # bytes of a number: what a head's width must be a multiple of for the fused kernels
 
 
-def training_bytes(spec: LanguageSpec, numbers: int) -> int:
-    """Beside the weights: gradients and AdamW's state in float32, and the joined weights of a pass with theirs."""
-    return (3 * 4 + 2 * _size(spec)) * numbers
+def training_bytes(spec: LanguageSpec, numbers: int, whole: int) -> int:
+    """Beside the weights: gradients and AdamW's state in float32 of the `numbers` that train, and the joined weights of
+    a pass, with theirs, of the `whole` model."""
+    return 3 * 4 * numbers + 2 * _size(spec) * whole
 
 
 def completion_bytes(spec: LanguageSpec, config: Any) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -28,16 +27,12 @@ def settle(policy: CausalLM) -> None:
     if policy.device.type != "cuda":
         return
     spec, config = policy.spec, policy.model.config
-    free, one = _free(policy), version_bytes(spec, config, policy.size)
-    kept = min(spec.capacity, int(VERSIONS * _left(spec, policy.size, free) // (2 * one)))
+    free, one = _free(policy), version_bytes(spec, config, policy.whole)
+    kept = min(spec.capacity, int(VERSIONS * _left(policy, free) // (2 * one)))
     policy.keep_versions(kept)
     free -= 2 * kept * one if policy.shelf else 0
-    policy.micro_batch = spec.micro_batch or equal_parts(
-        spec.sequences, fitting(spec, config, policy.size, free)
-    )
-    policy.decode_batch = spec.decode_batch or _fits(
-        _left(spec, policy.size, free), decoded_bytes(spec, config)
-    )
+    policy.micro_batch = spec.micro_batch or equal_parts(spec.sequences, fitting(policy, free))
+    policy.decode_batch = spec.decode_batch or _fits(_left(policy, free), decoded_bytes(spec, config))
 
 
 def rows_at_once(policy: CausalLM) -> int:
@@ -45,7 +40,7 @@ def rows_at_once(policy: CausalLM) -> int:
     spec = policy.spec
     if spec.micro_batch or policy.device.type != "cuda":
         return spec.micro_batch
-    return equal_parts(spec.sequences, fitting(spec, policy.model.config, policy.size, _free(policy)))
+    return equal_parts(spec.sequences, fitting(policy, _free(policy)))
 
 
 def _free(policy: CausalLM) -> int:
@@ -55,18 +50,18 @@ def _free(policy: CausalLM) -> int:
     return int(free + reusable)
 
 
-def _left(spec: LanguageSpec, numbers: int, free: int) -> float:
-    """Of `free` bytes beside what training `numbers` float32 holds whatever the batch."""
-    return SHARE * (free - training_bytes(spec, numbers))
+def _left(policy: CausalLM, free: int) -> float:
+    """Of `free` bytes beside what training holds whatever the batch."""
+    return SHARE * (free - training_bytes(policy.spec, policy.size, policy.whole))
 
 
 def _fits(left: float, each: int) -> int:
     return max(1, int(left // each))
 
 
-def fitting(spec: LanguageSpec, config: Any, numbers: int, free: int) -> int:
+def fitting(policy: CausalLM, free: int) -> int:
     """Completions that fit into `free` bytes in training; at least 1."""
-    return _fits(_left(spec, numbers, free), completion_bytes(spec, config))
+    return _fits(_left(policy, free), completion_bytes(policy.spec, policy.model.config))
 
 
 def equal_parts(rows: int, most: int) -> int:

@@ -6,7 +6,6 @@ matrices of queries, keys and values as one, those of the gated layer as one, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -74,11 +73,8 @@ class QuickPass:
         self.logits = linear_of(weights, "logits")
         self.turns: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
-    def __call__(
-        self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int,
-        rows: Sequence[int] | None = None,
-    ) -> Tensor:  # fmt: skip
-        """As `CausalLM.forward`; all rows have the same weights, so it does not matter which `rows` they are."""
+    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+        """As `CausalLM.forward`."""
         mask = mask_of(attention, ids.shape[1], self.dtype, self.layers[0].each)
         self.make_room(attention.shape[1])
         return self.run(ids, mask, positions, cache, keep)

@@ -29,10 +29,22 @@ def joined(model: Any, dtype: torch.dtype) -> Weights:
         linears[f"{i}.gate_up"] = [mlp.gate_proj, mlp.up_proj]
         linears[f"{i}.down"] = [mlp.down_proj]
     for name, parts in linears.items():
-        found[name] = _one([part.weight for part in parts]).to(dtype)
+        found[name] = _one([_weight(part) for part in parts]).to(dtype)
         if parts[0].bias is not None:
             found[f"{name}.bias"] = _one([part.bias for part in parts]).to(dtype)
     return found
+
+
+def _weight(part: Any) -> Tensor:
+    """Of a linear layer [out, in], with what its LoRA adapter adds: W + s·B·A (Hu et al. 2021, arXiv:2106.09685,
+    equation 3)."""
+    weight: Tensor = part.weight
+    if not hasattr(part, "lora_A"):
+        return weight
+    (adapter,) = part.active_adapters
+    scale, up, down = part.scaling[adapter], part.lora_B[adapter].weight, part.lora_A[adapter].weight
+    merged: Tensor = weight + scale * (up @ down)
+    return merged
 
 
 def _one(parts: list[Tensor]) -> Tensor:

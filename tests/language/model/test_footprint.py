@@ -113,7 +113,7 @@ def test_a_training_pass_stays_below_the_estimate(
 ) -> None:
     actor = on_meta(policy, monkeypatch, dtype=dtype, gradient_checkpointing=checkpointing)
     estimate = ROWS * completion_bytes(actor.spec, actor.model.config) + training_bytes(
-        actor.spec, actor.size
+        actor.spec, actor.size, actor.whole
     )
     assert peak_of_training(actor) < estimate < 4 * peak_of_training(actor)
 
@@ -126,7 +126,7 @@ def test_attention_matrices_count_where_no_fused_kernel_takes_the_heads(
     actor = on_meta(policy, monkeypatch, 56, dtype="bfloat16", gradient_checkpointing=checkpointing)
     spec, config = actor.spec, actor.model.config
     assert footprint.writes_matrices(spec, config)
-    beside = training_bytes(spec, actor.size)
+    beside = training_bytes(spec, actor.size, actor.whole)
     assert peak_of_training(actor) < ROWS * completion_bytes(spec, config) + beside
     monkeypatch.setattr(footprint, "writes_matrices", lambda *_: False)
     assert peak_of_training(actor) > ROWS * completion_bytes(spec, config) + beside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,13 +55,20 @@ def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_r
 
 
 def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
-    spec, numbers = paper(), 494_000_000
-    each = completion_bytes(spec, HALF_BILLION)
+    each = completion_bytes(paper(), HALF_BILLION)
+
+    def shaped(numbers: int, whole: int, **settings: Any) -> Any:
+        config = SimpleNamespace(config=HALF_BILLION)
+        return SimpleNamespace(spec=paper(**settings), model=config, size=numbers, whole=whole)
+
+    full, lora = shaped(494_000_000, 494_000_000), shaped(9_000_000, 494_000_000)
     for wanted in (1, 7, 100):
-        assert fitting(spec, HALF_BILLION, numbers, int((wanted + 0.9) * each / 0.8) + 12 * numbers) == wanted
-    assert fitting(spec, HALF_BILLION, numbers, 0) == 1  # one has to be tried
-    more = paper(gradient_checkpointing=True)
-    assert fitting(more, HALF_BILLION, numbers, 80 * 2**30) > fitting(spec, HALF_BILLION, numbers, 80 * 2**30)
+        room = int((wanted + 0.9) * each / 0.8)
+        assert fitting(full, room + (12 + 4) * 494_000_000) == wanted
+        assert fitting(lora, room + 12 * 9_000_000 + 4 * 494_000_000) == wanted  # weights joined all the same
+    assert fitting(full, 0) == 1  # one has to be tried
+    more = shaped(494_000_000, 494_000_000, gradient_checkpointing=True)
+    assert fitting(more, 80 * 2**30) > fitting(full, 80 * 2**30)
 
 
 def test_the_estimate_is_no_less_than_what_a_training_pass_saves(policy: Policies) -> None:
@@ -112,7 +120,7 @@ def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_w
     policy: Policies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, spec = policy().model.config, policy().spec
-    each, one = decoded_bytes(spec, config), version_bytes(spec, config, policy().size)
+    each, one = decoded_bytes(spec, config), version_bytes(spec, config, policy().whole)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
 
