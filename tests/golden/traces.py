@@ -111,7 +111,7 @@ def main() -> int:
         FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
     mine = [m for m in kept["makers"] if m["made_with"] == made_with()]
-    bits = [case for m in mine for case in cases() if m["hashes"].get(case) != hashes[case]]
+    bits = [case for m in mine for case in cases() if m["hashes"].get(case, hashes[case]) != hashes[case]]
     print("moved: " + ", ".join(moved(sketches, kept["sketches"])) or "none")
     print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
     worst = max(
