@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Shares = dict[str, Array]  # {algorithm: [seeds]}
+Bars = dict[str, Contrast | None]  # {algorithm: its interval}
 
 
 @FIGURES.register("budgets")
@@ -72,11 +73,16 @@ def budgets(
         "The budget side by side", subtitle, [0] * len(places), table=table, columns=columns,
         height=0.62 + 0.19 * len(names), width=width,
     ) as (figure, axes):  # fmt: skip
+        bars: list[Bars] = [
+            {label: interval(Evidence(studies[study], table), label, env, k) for label in found[env, study]}
+            for env, study in places
+        ]
         every = [x for shares in found.values() for values in shares.values() for x in values]
-        for env, study in places:
-            every += _ends(Evidence(studies[study], table), env, found[env, study], k)
+        every += [
+            end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None
+        ]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
-            _panel(ax, Evidence(studies[study], table), env, found[env, study], looks, k, width)
+            _panel(ax, studies[study], env, found[env, study], bars[i], looks, k, width)
             ax.set_xlim(min(0.0, *every) - 0.05, max(1.0, *every) + 0.05)
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
@@ -122,28 +128,22 @@ def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | Non
     return made if made.n >= FEWEST else None
 
 
-def _ends(evidence: Evidence, env: str, shares: Shares, k: int) -> list[float]:
-    """Of all bars of a panel."""
-    made = [interval(evidence, label, env, k) for label in shares]
-    return [end for m in made if m for end in (m.low, m.high) if end is not None]
-
-
 def _panel(
-    ax: Axes, evidence: Evidence, env: str, shares: Shares, looks: Mapping[str, Style], k: int, width: float
-) -> None:
+    ax: Axes, study: Results, env: str, shares: Shares, bars: Bars, looks: Mapping[str, Style], k: int, width: float
+) -> None:  # fmt: skip
     rows = {}
     for at, (label, look) in enumerate(looks.items()):
         if label not in shares:
             continue
         values = shares[label]
         dots(ax, at, values.tolist(), look, across=True)
-        made = interval(evidence, label, env, k)
+        made = bars[label]
         rows[label] = (float(values.mean()), *((made.low, made.high) if made else (None, None)))
     named_rows(ax, looks, rows, width)
     ax.axvline(1, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     n = sorted({len(values) for values in shares.values()})
-    runs = [run for run in evidence.results if run.spec["env"] == env and int(run.spec["capacity"]) == k]
+    runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
     lag = next(lag for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k)
     phases = int(runs[0].record["phases"])
     steps = int(runs[0].record["gradient_steps"]) // phases

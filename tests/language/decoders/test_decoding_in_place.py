@@ -59,12 +59,13 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 @pytest.mark.parametrize("room", [0, 2, 5])
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
 @pytest.mark.parametrize("most", [0, 5], ids=["all", "five-rows"])
+@pytest.mark.parametrize("kind", ["full", "lora"])
 def test_versions_together_give_the_completions_that_each_gives_in_turn(
-    policy: Policies, looks: int, room: int, greedy: bool, most: int
+    policy: Policies, looks: int, room: int, greedy: bool, most: int, kind: str
 ) -> None:
-    plain = policy()
+    plain = policy(versions=kind)
     buffer, uniform = versions_of(plain, 3), None if greedy else noise()
-    actor = in_place(policy(), room)
+    actor = in_place(policy(versions=kind), room)
     actor.decode_batch = most
     before = [p.detach().clone() for p in actor.parameters.values()]
     same(sample(actor, buffer, MIXED, uniform=uniform), sample(plain, buffer, MIXED, uniform=uniform))

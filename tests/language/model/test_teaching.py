@@ -98,7 +98,8 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
             actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k)
         )
         teach(actor, PromptSet(problems, prompts, 0), 2, lines.append)
-        assert sum(passes) == 32 and max(passes) == {10**6: 16, 1: 1}.get(tokens, max(passes))
+        assert sum(passes) == 32
+        assert {10**6: max(passes) == 16, 300: 1 < max(passes) < 16, 1: max(passes) == 1}[tokens]
         told.append(lines)
         weights.append(torch.cat([p.detach().flatten() for p in actor.parameters.values()]))
     assert told[0] == told[1] == told[2]

@@ -1,0 +1,60 @@
+"""A folder with two runs of one seed and cell: WHERE says which, in every verb that chooses stored runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import run_cli
+from results_helper import write_run
+
+from staleharness.statistics.claims.measured import Evidence
+from staleharness.statistics.results import Results
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    for lag in ("uniform", "oldest"):
+        for seed in (0, 1):
+            write_run(tmp_path, "vaco", seed, capacity=4, settings={"lag": lag})
+    return str(tmp_path)
+
+
+def test_a_report_asks_which_makes_no_folder_and_then_takes_it(
+    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run_cli(monkeypatch, capsys, "report", "--out", folder)
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    choice = err.rpartition("choose with WHERE=")[2].strip()
+    assert choice in ("lag=uniform", "lag=oldest")
+    assert not (Path(folder) / "reports").exists()
+    code, out, _ = run_cli(monkeypatch, capsys, "report", "--out", folder, "--where", choice, "--json")
+    assert code == 0
+    (row,) = json.loads(out)["table"]
+    assert (row["algorithm"], row["n_runs"]) == ("vaco", 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "--out", "{}"), ("export", "csv", "--out", "{}"), ("verify", "{}"),
+        ("advise", "--results", "{}"), ("compare", "{}", "elsewhere"),
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_every_verb_that_chooses_runs_hears_it(
+    folder: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [word.format(folder) for word in words]
+    code, out, err = run_cli(monkeypatch, capsys, *asked, "--where", "lagg=oldest")
+    assert (code, out) == (2, "")
+    assert err.endswith("WHERE: no run here has a setting 'lagg'; did you mean 'lag'?\n")
+
+
+def test_an_environment_named_with_its_version_is_that_one_alone(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "vaco", 0, env=env) for env in ("Hopper-v4", "Hopper-v5")]
+    results = Results.of(runs)
+    evidence = Evidence(results, results.table(reps=50, engine="quick"))
+    assert evidence.envs("Hopper-v4") == ["Hopper-v4"]
+    assert evidence.envs("Hopper") == ["Hopper-v4", "Hopper-v5"]
