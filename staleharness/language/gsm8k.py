@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -32,11 +31,6 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
         raise UserError(f"GSM8K has the splits train and test, not {shortened(split)!r}")
     rows = _from_hub(split) if folder is None else _from_file(Path(folder) / f"{split}.jsonl")
     return [_problem(row, where) for where, row in rows]
-
-
-def strip_calculator(solution: str) -> str:
-    """`solution` without its calculator annotations `<<48/2=24>>`."""
-    return re.sub(r"<<[^<>]*>>", "", solution)
 
 
 def _from_file(path: Path) -> list[tuple[str, Any]]:

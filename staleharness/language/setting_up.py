@@ -13,12 +13,11 @@ from ..errors import UserError, shortened
 from .answers import find_extractor, grade, number
 from .decoder import make_decoder
 from .generation import Sampler
-from .gsm8k import strip_calculator
 from .model.causal_lm import CausalLM
 from .model.checkpoint_files import check_memory
 from .model.memory import settle
 from .model.teaching import taught
-from .problem import Problem
+from .problem import Problem, strip_calculator
 from .prompt_set import PromptSet, prompt_set
 from .prompts import find_prompt
 from .spec import LanguageSpec

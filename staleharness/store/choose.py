@@ -8,7 +8,7 @@ from typing import Any
 from ..base.parsing import parse_assignments, split_list, whole_number
 from ..errors import UserError, nearest
 from .cells import flat
-from .stored_run import StoredRun
+from .stored_run import StoredRun, up_to_date
 from .study import plain_env
 
 Wanted = (
@@ -24,34 +24,35 @@ def chosen(
     algo: Wanted = None,
     where: Settings = None,
 ) -> list[StoredRun]:
-    """The runs of these environments (with or without their version), capacities and algorithms (as tables name them,
-    with or without ` N=...`), `where` settings have these values. Raises `UserError` for a capacity that is no number,
-    and for a setting that no run has."""
+    """The runs, as they are stored, of these environments (with or without their version), capacities and algorithms
+    (as tables name them, with or without ` N=...`), `where` settings have these values. A run that is older than a
+    setting has the value that means what it did. Raises `UserError` for a capacity that is no number, and for a setting
+    that no run has."""
     runs = list(runs)
     envs = {plain_env(name) for name in _names(env)}
     capacities = {whole_number(number, "K") for number in _names(k)}
     labels = set(_names(algo))
     settings = parse_assignments(where, "WHERE") if isinstance(where, str) else dict(where or {})
-    _check_known(settings, runs)
+    specs = [flat(run.spec) for run in up_to_date(runs)]
+    _check_known(settings, specs)
     return [
         run
-        for run in runs
+        for run, spec in zip(runs, specs, strict=True)
         if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
         and (not capacities or run.spec["capacity"] in capacities)
         and (not labels or {run.label, run.label.partition(" N=")[0]} & labels)
-        and (not settings or _has(run, settings))
+        and _has(spec, settings)
     ]
 
 
-def _check_known(settings: Mapping[str, Any], runs: Iterable[StoredRun]) -> None:
-    known = {name for run in runs for name in flat(run.spec)}
+def _check_known(settings: Mapping[str, Any], specs: Iterable[Mapping[str, Any]]) -> None:
+    known = {name for spec in specs for name in spec}
     for name in settings:
         if known and name not in known:
             raise UserError(f"WHERE: no run here has a setting {name!r}; {nearest(name, known)}")
 
 
-def _has(run: StoredRun, settings: Mapping[str, Any]) -> bool:
-    spec = flat(run.spec)
+def _has(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     return all(
         name in spec and (spec[name] == value or str(spec[name]) == str(value))
         for name, value in settings.items()

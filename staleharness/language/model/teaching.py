@@ -16,7 +16,7 @@ from ...base.machine import cpu_model, installed
 from ...base.streams import stream
 from ...simulator.adamw import AdamW
 from ...simulator.learning import clip_norm
-from ..gsm8k import strip_calculator
+from ..problem import strip_calculator
 from ..prompt_set import PromptSet, closing_token, pad_left
 from ..spec import LanguageSpec
 from .cache import made_once, no_progress_bar

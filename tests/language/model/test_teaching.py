@@ -170,7 +170,19 @@ def test_hard_problems_are_left_out(spec: Specs) -> None:
     assert {problem.steps for problem in easy.test.problems} == {1}
     everything: Any = simulation_of(spec())
     assert {problem.steps for problem in everything.test.problems} == {1, 2, 3}
-    assert Problem("", "24 = <<48/2=24>>24\n72 = <<48+24=72>>72\n#### 72", "72").steps == 2
+
+
+@pytest.mark.parametrize(
+    ("solution", "steps"),
+    [
+        ("Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72", 2),
+        ("He hit 100*2/5=40.\n75/3=25.\nThat is 40+25 = <<40+25=65>>65.\n#### 65", 3),  # one annotation
+        ("48 and 24 are <<48+24=72>>72.\nA third is <<72/3=24>>24.\n#### 24", 2),  # no equation
+        ("She has half of 48.\n#### 24", 1),  # neither
+    ],
+)
+def test_steps_are_calculations(solution: str, steps: int) -> None:
+    assert Problem("", solution, "").steps == steps
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
