@@ -35,6 +35,7 @@ class LanguageSpec(TokenSpec):
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
+    warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 
@@ -89,7 +90,7 @@ class LanguageSpec(TokenSpec):
         *RunSpec.alike, "model", "prompts", "completions", "completion_tokens", "minibatches", "dtype", "versions",
     )  # fmt: skip
     positive: ClassVar[str] = (
-        f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha"
+        f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"
     )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quick": {},

@@ -24,7 +24,6 @@ from .causal_lm import CausalLM
 
 BATCH = 16  # problems of a step
 TOKENS = 2048  # that go through the model at once, prompts and padding included: what memory a step takes
-RATE = 2e-5  # reached after a tenth of the steps, then linearly to 0
 MAX_GRAD_NORM = 1.0
 
 
@@ -32,7 +31,8 @@ def taught(
     source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]
 ) -> Path:
     """The folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its weights
-    trained, each solution up to the end of its turn.
+    trained, each solution up to the end of its turn. The learning rate rises to `spec.warm_start_rate` over a tenth of
+    the steps, then falls linearly to 0.
 
     Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits.
     `digest` says which weights lie in `source`.
@@ -40,7 +40,7 @@ def taught(
 
     def make(folder: Path) -> None:
         policy = CausalLM(source, replace(spec, versions="full"))
-        teach(policy, prompts, spec.warm_start, progress)
+        teach(policy, prompts, spec.warm_start, spec.warm_start_rate, progress)
         with no_progress_bar():
             policy.model.save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
@@ -50,7 +50,7 @@ def taught(
         "examples": [
             [p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)
         ],
-        "steps": [spec.warm_start, BATCH, RATE, MAX_GRAD_NORM, TOKENS],
+        "steps": [spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
         "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
         "ends": "as the chat template does" if spec.chat_template else "",
         "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
@@ -60,9 +60,11 @@ def taught(
     return made_once("taught", key, make)
 
 
-def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[str], None]) -> None:
+def teach(
+    policy: CausalLM, prompts: PromptSet, steps: int, rate: float, progress: Callable[[str], None]
+) -> None:
     """Raise the mean log-probability of the solutions' tokens, problems in an order of their own each epoch."""
-    optimiser = AdamW(list(policy.parameters.values()), RATE, 1e-8, 0.0)
+    optimiser = AdamW(list(policy.parameters.values()), rate, 1e-8, 0.0)
     count, rising = len(prompts.problems), max(1, steps // 10)
     orders = [
         stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))
@@ -83,7 +85,7 @@ def teach(policy: CausalLM, prompts: PromptSet, steps: int, progress: Callable[[
             part.backward()
             loss += part.item()
         clip_norm(optimiser.parameters, MAX_GRAD_NORM)
-        optimiser.step(RATE * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
+        optimiser.step(rate * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
         progress(f"warm start: step {step + 1} of {steps}, loss {loss:.2f}")
 
 

@@ -43,7 +43,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
     start = len(examples.tokens[0]) - 1
     wanted = -sum(float(logits[start + i, token]) for i, token in enumerate(answer)) / len(answer)
     told: list[str] = []
-    teach(actor, examples, 60, told.append)
+    teach(actor, examples, 60, 2e-5, told.append)
     assert told[0] == f"warm start: step 1 of 60, loss {wanted:.2f}"
     assert float(told[-1].rsplit(" ", 1)[1]) < wanted - 0.01
 
@@ -97,7 +97,7 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
         monkeypatch.setattr(
             actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k)
         )
-        teach(actor, PromptSet(problems, prompts, 0), 2, lines.append)
+        teach(actor, PromptSet(problems, prompts, 0), 2, 2e-5, lines.append)
         assert sum(passes) == 32
         assert {10**6: max(passes) == 16, 300: 1 < max(passes) < 16, 1: max(passes) == 1}[tokens]
         told.append(lines)
@@ -153,6 +153,10 @@ def test_every_run_begins_with_the_same_weights_made_once(
     folders = [path for path in (own_cache / "taught").iterdir() if path.is_dir()]
     assert len(folders) == 1
     assert not torch.equal(first, start(warm_start=4))
+    # Adam's first step is the learning rate, up or down, wherever there is a gradient
+    assert float((start(warm_start=1, warm_start_rate=1e-3) - plain).abs().max()) == pytest.approx(
+        1e-3, rel=1e-3
+    )
 
 
 def test_adapters_begin_on_what_was_taught(spec: Specs) -> None:
