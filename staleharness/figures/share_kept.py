@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+TOP = 1.5  # a share above this stands here with its number: drawn to scale it would squeeze all others
+
 
 @FIGURES.register("share_kept")
 def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: float = KEEP) -> Figure:
@@ -53,6 +55,8 @@ def caption(found: Advice) -> str:
         f"rising with lag, straight between points; points: as measured; bars: {s['level']:.0%} bootstrap interval of "
         f"the line; dashed: {s['keep']:.0%}"
     )
+    if any((m.kept.raw > TOP).any() for m in found.methods):
+        text += f"; points with a number: above {TOP:.0%}"
     if found.refused:
         names = sorted({f"{r.algorithm} on {r.env}" for r in found.refused})
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
@@ -75,9 +79,16 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
             bar = [point["kept_low"], point["kept_high"]]
             ax.plot(x, bar, color=look.colour, linewidth=2, alpha=0.35, gid=gid(look))
         ax.plot(
-            share.lags[1:] + shift, share.raw[1:], color=look.colour, linestyle="", marker=look.marker, markersize=4.5,
-            markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
+            share.lags[1:] + shift, np.minimum(share.raw[1:], TOP), color=look.colour, linestyle="",
+            marker=look.marker, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
         )  # fmt: skip
+        for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
+            if raw > TOP:
+                left = lag < end / 2
+                ax.annotate(
+                    f"{raw:.0%}", (lag + shift, TOP), xytext=(5 if left else -5, 0), textcoords="offset points",
+                    ha="left" if left else "right", va="center", color=look.colour, fontsize="small", gid=gid(look),
+                )  # fmt: skip
     if found.log is not None:
         end = max(end, _scale(found, methods) * max(found.log.mean, found.log.quantile(0.95)))
         _log(ax, found, methods, end)
@@ -91,7 +102,7 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
 def _span(methods: list[Method]) -> tuple[float, float]:
     """Ends of the axis of shares: from 0, but where nothing comes near it."""
     low = min(min(float(m.kept.raw.min()), *(p["kept_low"] for p in m.row["points"])) for m in methods)
-    high = max(1.0, *(float(m.kept.raw.max()) for m in methods))
+    high = min(TOP, max(1.0, *(float(m.kept.raw.max()) for m in methods)))
     margin = 0.04 * (high - min(low, 1.0)) + 0.01
     return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
 

@@ -11,6 +11,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.figures.advice import draw_advice
 from staleharness.figures.drawings import draw
+from staleharness.figures.share_kept import TOP
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import advise
@@ -76,6 +77,20 @@ def test_the_share_kept_can_be_asked_for_by_name(runs: Results) -> None:
     for ax in figure.axes:
         assert any(list(line.get_ydata()) == [0.8, 0.8] for line in ax.lines)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["SPO", "VACO"]
+
+
+def test_a_share_far_above_the_synchronous_score_stands_at_the_top_with_its_number(tmp_path: Path) -> None:
+    for label, share in (("vaco", 0.9), ("impala", 3.0)):
+        for k, score in ((1, 1000.0), (4, 1000 * share)):
+            for seed in range(3):
+                write_run(tmp_path, label, seed, capacity=k, sampled=score)
+    found = load(tmp_path)
+    impala = next(m for m in advise(found).methods if m.curve.algorithm == "impala")
+    figure = draw("share_kept", found)
+    (ax,) = figure.axes
+    assert [text.get_text() for text in ax.texts] == [f"{impala.kept.raw[1]:.0%}"]
+    assert ax.texts[0].xy[1] == TOP and ax.get_ylim()[1] < TOP + 0.1
+    assert f"points with a number: above {TOP:.0%}" in figure._suptitle.get_text().replace("\n", " ")
 
 
 def test_a_picture_says_what_it_has_no_answer_for(tmp_path: Path) -> None:
