@@ -35,6 +35,7 @@ UNITS = {
     "final_episodes": "episodes",
     "value_clip": "value",
     "most_steps": "steps",
+    "largest_number": "number",
     "warm_start": "optimiser steps",
     "prompts": "prompts",
     "completions": "completions",

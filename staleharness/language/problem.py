@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+")  # thousands may be separated
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -28,6 +30,13 @@ class Problem:
         written = strip_calculator(self.solution)
         lines = [line for line in written.splitlines() if line.strip() and not line.startswith("####")]
         return max(self.solution.count("<<"), written.count("=")) or len(lines)
+
+    @property
+    def largest(self) -> float:
+        """The largest number that the worked solution or the answer writes, given or computed; signs do not count."""
+        return max(
+            float(found.replace(",", "")) for found in _NUMBER.findall(f"{self.solution} {self.answer}")
+        )
 
 
 def strip_calculator(solution: str) -> str:

@@ -100,8 +100,8 @@ def _check_lessons(problems: list[Problem], extractor: str) -> None:
 
 
 def _easy(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those that take at most `most_steps` steps. Raises `UserError` where none is left, and for an answer that is no
-    number."""
+    """Those of at most `most_steps` steps and no number above `largest_number`. Raises `UserError` where none is left,
+    and for an answer that is no number."""
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
@@ -113,4 +113,9 @@ def _easy(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[P
     kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
     if not kept:
         raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
-    return kept
+    small = [problem for problem in kept if not spec.largest_number or problem.largest <= spec.largest_number]
+    if not small:
+        raise UserError(
+            f"no {split} problem has only numbers up to largest_number={spec.largest_number}; raise it"
+        )
+    return small

@@ -32,6 +32,9 @@ class LanguageSpec(TokenSpec):
     most_steps: int = later(
         0, before=0
     )  # of a problem's worked solution; longer ones are left out; 0: none is
+    largest_number: int = later(
+        0, before=0
+    )  # that a problem's worked solution writes; those with larger ones are left out; 0: none is
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
@@ -154,7 +157,8 @@ class LanguageSpec(TokenSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in (
-            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps", "warm_start",
+            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps", "largest_number",
+            "warm_start",
         ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")

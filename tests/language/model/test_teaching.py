@@ -189,6 +189,32 @@ def test_steps_are_calculations(solution: str, steps: int) -> None:
     assert Problem("", solution, "").steps == steps
 
 
+@pytest.mark.parametrize(
+    ("solution", "answer", "largest"),
+    [
+        ("Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72", "72", 72),
+        ("Of 1,200 she sold 7.5%: .075*1,200=90.\n#### 90", "90", 1200),  # no number of thousands, but one
+        ("He owes 3, 4 and -5.\n#### -12", "-12", 12),  # a comma that separates no thousands; a sign
+        ("A quarter.\n#### .25", ".25", 0.25),
+        ("Half of it.", "8", 8),  # only the answer is a number
+    ],
+)
+def test_the_largest_number_of_a_solution(solution: str, answer: str, largest: float) -> None:
+    assert Problem("99 of them?", solution, answer).largest == largest
+
+
+def test_problems_of_large_numbers_are_left_out(spec: Specs) -> None:
+    small: Any = simulation_of(spec(largest_number=10))
+    everything: Any = simulation_of(spec())
+    wanted = [problem for problem in everything.test.problems if problem.largest <= 10]
+    assert 0 < len(wanted) < len(everything.test.problems)
+    assert small.test.problems == wanted
+    with pytest.raises(UserError, match="no train problem has only numbers up to largest_number=1; raise it"):
+        simulation_of(spec(largest_number=1))
+    with pytest.raises(UserError, match="largest_number=-1 must not be negative"):
+        spec(largest_number=-1)
+
+
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Problem, "steps", property(lambda self: 9))
     with pytest.raises(UserError, match="no train problem is solved in most_steps=2; raise it"):
