@@ -34,7 +34,7 @@ class LanguageSpec(TokenSpec):
     )  # of a problem's worked solution; longer ones are left out; 0: none is
     largest_number: int = later(
         0, before=0
-    )  # that a problem's worked solution writes; those with larger ones are left out; 0: none is
+    )  # of a problem's worked solution; problems with larger ones are left out; 0: none is
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
