@@ -85,6 +85,21 @@ def test_nothing_is_said_beyond_what_the_runs_can_show(tmp_path: Path) -> None:
     assert found.factor == Factor(pytest.approx(3.75)) and found.high == Factor(4.0, never=True)
 
 
+def test_runs_that_never_arrive_were_watched_for_so_long_and_no_longer(tmp_path: Path) -> None:
+    """The mean of the three synchronous seeds is there at the second evaluation of eight, so the stale runs are more
+    than 4 times as slow; eight resamples in 27 have only the two slow seeds, there at the fourth: more than twice."""
+    for seed in range(3):
+        fresh = [80.0] * 8 if seed == 2 else RISING
+        for k, curve in ((1, fresh), (4, [1.0] * 8)):
+            write_run(
+                tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=80.0 / k
+            )
+    ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
+    (found,) = slowdowns(curve_, "sampled")
+    assert found.factor == found.high == Factor(pytest.approx(4.0), never=True)
+    assert found.low == Factor(pytest.approx(2.0))
+
+
 def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     early = [0.0, 80.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     (found,) = slowdowns(curve_of(tmp_path, {1: RISING, 4: early}), "sampled")
