@@ -51,13 +51,17 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     form = find_prompt(spec.prompt_format or task.prompt_format)
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
-    problems = {split: _easy(task.problems(spec, split), spec, split) for split in SPLITS}
+    short = {split: _short(task.problems(spec, split), spec, split) for split in SPLITS}
+    problems = {split: _small(short[split], spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(test, spec)]
     if spec.warm_start:
-        _check_lessons(train.problems, extractor)
-        policy = CausalLM(str(taught(source, spec.model_digest, train, spec, told)), spec)
+        lessons = (
+            prompt_set(short["train"], form, shots, policy, spec, "train") if spec.largest_number else train
+        )
+        _check_lessons(lessons.problems, extractor)
+        policy = CausalLM(str(taught(source, spec.model_digest, lessons, spec, told)), spec)
         settle(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
     return Ready(policy, sampler, test, remarks)
@@ -99,9 +103,8 @@ def _check_lessons(problems: list[Problem], extractor: str) -> None:
             )
 
 
-def _easy(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those of at most `most_steps` steps and no number above `largest_number`. Raises `UserError` where none is left,
-    and for an answer that is no number."""
+def _short(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
+    """Those of at most `most_steps` steps. Raises `UserError` where none is left or an answer is no number."""
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
@@ -113,9 +116,16 @@ def _easy(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[P
     kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
     if not kept:
         raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
-    small = [problem for problem in kept if not spec.largest_number or problem.largest <= spec.largest_number]
-    if not small:
+    return kept
+
+
+def _small(problems: list[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
+    """Those with no number above `largest_number`. Raises `UserError` where none is left."""
+    kept = [
+        problem for problem in problems if not spec.largest_number or problem.largest <= spec.largest_number
+    ]
+    if not kept:
         raise UserError(
             f"no {split} problem has only numbers up to largest_number={spec.largest_number}; raise it"
         )
-    return small
+    return kept

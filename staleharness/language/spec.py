@@ -34,7 +34,7 @@ class LanguageSpec(TokenSpec):
     )  # of a problem's worked solution; longer ones are left out; 0: none is
     largest_number: int = later(
         0, before=0
-    )  # of a problem's worked solution; problems with larger ones are left out; 0: none is
+    )  # of a problem's worked solution; larger ones are left out, but not of a warm start; 0: none is
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
@@ -126,6 +126,26 @@ class LanguageSpec(TokenSpec):
             "learning_rate": 1e-5,
             "evaluations": 8,
             "evaluation_problems": 64,
+            "threads": 1,
+        },
+        # the same model on GSM8K: problems of two steps and small numbers; for a processor that multiplies bfloat16
+        "smollm2_gsm8k": {
+            "model": "smollm2",
+            "prompt_format": "verl",
+            "most_steps": 2,
+            "largest_number": 24,
+            "warm_start": 128,
+            "warm_start_rate": 1e-4,
+            "steps": 40,
+            "prompts": 8,
+            "completions": 8,
+            "prompt_tokens": 256,
+            "long_prompts": "drop",
+            "completion_tokens": 96,
+            "learning_rate": 1e-5,
+            "dtype": "bfloat16",
+            "evaluations": 8,
+            "evaluation_problems": 0,
             "threads": 1,
         },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps

@@ -20,7 +20,7 @@ from ..spec import RunSpec
 from ..task import Task
 from .answers import find_extractor
 from .decoder import check_decoder, decoder_digest
-from .model.checkpoint_files import check_fits, check_model, is_chat
+from .model.checkpoint_files import check_fits, check_model, has_template, is_chat
 from .model.gguf_file import dequantised, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
@@ -126,7 +126,15 @@ class LanguageTask(Task):
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Chat models are asked through their template unless the user says otherwise."""
         model = settings.get("model")
-        if not isinstance(model, str) or "chat_template" in settings or not is_chat(model):
+        if not isinstance(model, str) or "chat_template" in settings:
+            return settings
+        if not is_chat(model):
+            if has_template(model):
+                NOTES.warning(
+                    "MODEL=%s has a chat template, which is not used, as its name does not say that it is a chat "
+                    "model; if it is one, SET=chat_template=true",
+                    model,
+                )
             return settings
         NOTES.warning(
             "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none",

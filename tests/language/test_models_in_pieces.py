@@ -141,6 +141,30 @@ def test_a_chat_template_that_fails(model: Path, spec: Specs, template: str) -> 
     assert "the chat template of MODEL=" in line and "SET=chat_template=false" in line
 
 
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        (
+            "tiny-Instruct",
+            "is a chat model: prompts go through its template; SET=chat_template=false for none",
+        ),
+        ("mine", "has a chat template, which is not used, as its name does not say that it is a chat model"),
+    ],
+)
+def test_a_chat_template_is_used_or_a_line_says_why_not(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, note: str
+) -> None:
+    model = Path(shutil.copytree(tiny, tmp_path / name))
+    assert LanguageTask.completed({"model": str(model)}) == {"model": str(model)} and not caplog.text
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    found = LanguageTask.completed({"model": str(model)})
+    assert found.get("chat_template", False) is (name != "mine")
+    assert note in caplog.text
+    caplog.clear()
+    asked = {"model": str(model), "chat_template": False}
+    assert LanguageTask.completed(asked) == asked and not caplog.text
+
+
 def test_a_warm_start_teaches_what_is_paid_for(spec: Specs, own_cache: None) -> None:
     line = refused(spec(warm_start=1, prompt_format="areal"))
     assert "warm_start cannot teach solutions that extractor boxed does not read" in line

@@ -74,14 +74,20 @@ def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -
 
 def is_chat(model: str) -> bool:
     """Whether a model was tuned to converse, by its name and, where its files are here, by its chat template."""
-    file = gguf_of(model)
-    if not re.search(r"(?i)(^|[-_./])(instruct|chat|it)([-_./]|$)", (file or Path(model)).name):
+    name = (gguf_of(model) or Path(model)).name
+    if not re.search(r"(?i)(^|[-_./])(instruct|chat|it)([-_./]|$)", name):
         return False
+    return has_template(model) is not False
+
+
+def has_template(model: str) -> bool | None:
+    """Whether a model's files, where they are here, hold a chat template: those of many base models do, too."""
+    file = gguf_of(model)
     if file is not None:
         return header(model, file).chat
     folder = user_path(model)
     if not folder.is_dir():
-        return True
+        return None
     own = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
         own.is_file() and '"chat_template"' in own.read_text(encoding="utf-8", errors="replace")

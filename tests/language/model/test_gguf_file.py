@@ -14,7 +14,7 @@ import torch
 from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.language.model import gguf_file
-from staleharness.language.model.checkpoint_files import is_chat, trainable
+from staleharness.language.model.checkpoint_files import has_template, is_chat, trainable
 from staleharness.language.model.gguf_file import dequantised, gguf_of, header
 from staleharness.language.model.loading import load
 from staleharness.language.spec import LanguageSpec
@@ -129,7 +129,9 @@ def test_what_a_file_says_of_itself(file: Path, tmp_path: Path) -> None:
 def test_chat_models_are_known_by_name_and_template(
     tmp_path: Path, name: str, template: str, chat: bool
 ) -> None:
-    assert is_chat(str(write(tmp_path / name, chat=template))) is chat
+    model = str(write(tmp_path / name, chat=template))
+    assert is_chat(model) is chat
+    assert has_template(model) is bool(template)
 
 
 def test_a_relative_path_begins_at_the_folder_of_the_sweep(file: Path) -> None:

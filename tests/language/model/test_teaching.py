@@ -215,6 +215,16 @@ def test_problems_of_large_numbers_are_left_out(spec: Specs) -> None:
         spec(largest_number=-1)
 
 
+def test_a_warm_start_teaches_larger_numbers_too(spec: Specs, own_cache: Path) -> None:
+    def weights(**settings: Any) -> torch.Tensor:
+        policy: Any = simulation_of(spec(warm_start=3, **settings)).policy
+        return torch.cat([p.detach().flatten() for p in policy.parameters.values()])
+
+    assert torch.equal(weights(), weights(largest_number=10))
+    assert len([path for path in (own_cache / "taught").iterdir() if path.is_dir()]) == 1
+    assert not torch.equal(weights(), weights(most_steps=1))
+
+
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Problem, "steps", property(lambda self: 9))
     with pytest.raises(UserError, match="no train problem is solved in most_steps=2; raise it"):
