@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+")  # thousands may be separated
+_NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+")  # thousands may be separated
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _uncounted(run: StoredRun) -> int:
 
 
 def on_untrained(found: Grid, score: str) -> list[str]:
-    """Said where no method scores above the untrained policy on any environment: differences are noise then."""
+    """Said where no method is told from the untrained policy on any environment: differences may be noise then."""
     known = {env: untrained(found, env, score) for env in found.envs}
     if not known or any(value is None for value in known.values()):
         return []
@@ -105,7 +105,7 @@ def on_untrained(found: Grid, score: str) -> list[str]:
         if ends.mean() - start[0] > SURE * error:
             return []
     level = ", ".join(f"{number(v[0])} on {env}" for env, v in known.items() if v)
-    return [f"no method beats the untrained policy ({level}): what differs here is noise"]
+    return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
 
 
 def untrained(found: Grid, env: str, score: str) -> tuple[float, float] | None:

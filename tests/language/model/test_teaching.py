@@ -195,6 +195,8 @@ def test_steps_are_calculations(solution: str, steps: int) -> None:
         ("Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72", "72", 72),
         ("Of 1,200 she sold 7.5%: .075*1,200=90.\n#### 90", "90", 1200),  # no number of thousands, but one
         ("He owes 3, 4 and -5.\n#### -12", "-12", 12),  # a comma that separates no thousands; a sign
+        ("He has 1200,300 of them old.\n#### 900", "900", 1200),  # two numbers
+        ("He has 12,3456 of them.\n#### 9", "9", 3456),  # no thousands either
         ("A quarter.\n#### .25", ".25", 0.25),
         ("Half of it.", "8", 8),  # only the answer is a number
     ],
