@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+GAP = 0.1  # of the smallest distance between lags: no method's points stand further from the next one's
 TOP = 1.5  # a share above this stands here with its number: drawn to scale it would squeeze all others
 
 
@@ -69,10 +70,12 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
     methods = found.on(env)
     end = max(float(m.curve.lags[-1]) for m in methods)
     keep = found.settings["keep"]
+    gap = min(float(np.diff(m.curve.lags).min()) for m in methods)
+    step = min(0.012 * end, GAP * gap)  # so that intervals do not hide each other
     ax.axhline(keep, color=INK, linewidth=0.7, dashes=(4, 2))
     for at, method in enumerate(methods):
         look, share = looks[method.curve.algorithm], method.kept
-        shift = 0.012 * end * (at - (len(methods) - 1) / 2)  # so that intervals do not hide each other
+        shift = step * (at - (len(methods) - 1) / 2)
         ax.plot(share.lags, share.fitted, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
         for point in method.row["points"][1:]:
             x = [point["lag"] + shift] * 2

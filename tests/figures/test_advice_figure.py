@@ -11,7 +11,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.figures.advice import draw_advice
 from staleharness.figures.drawings import draw
-from staleharness.figures.share_kept import TOP
+from staleharness.figures.share_kept import GAP, TOP
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import advise
@@ -91,6 +91,22 @@ def test_a_share_far_above_the_synchronous_score_stands_at_the_top_with_its_numb
     assert [text.get_text() for text in ax.texts] == [f"{impala.kept.raw[1]:.0%}"]
     assert ax.texts[0].xy[1] == TOP and ax.get_ylim()[1] < TOP + 0.1
     assert f"points with a number: above {TOP:.0%}" in figure._suptitle.get_text().replace("\n", " ")
+
+
+def test_points_stand_near_their_own_lag_where_another_is_far_away(tmp_path: Path) -> None:
+    labels = ["vaco", "spo", "impala", "a3po", "ppo_clip"]
+    for label in labels:
+        for k in (1, 2, 64):
+            for seed in range(3):
+                write_run(tmp_path, label, seed, capacity=k, phases=60)
+    found = load(tmp_path)
+    lags = advise(found).methods[0].curve.lags
+    assert lags[2] > 15 * lags[1]
+    (ax,) = draw("share_kept", found).axes
+    points = [line.get_xdata() for line in ax.lines if line.get_linestyle() == "None"]
+    assert len(points) == len(labels)
+    for x in points:
+        assert np.abs(x - lags[1:]).max() <= GAP * lags[1] * (len(labels) - 1) / 2 + 1e-9
 
 
 def test_a_picture_says_what_it_has_no_answer_for(tmp_path: Path) -> None:
