@@ -261,6 +261,9 @@ def test_the_citation_names_the_version_that_is_installed():
     [
         (["sweep", "ENV=gsm8k", "DEVICE=cuda"], "llm"),
         (["sweep", "SPEC=experiments/a3po_language.toml"], "llm"),
+        (["sweep", "ENV=word-problems", "MODEL=smollm2"], "smollm2"),
+        (["sweep", "ENV=gsm8k", "PRESET=smollm2_gsm8k"], "smollm2"),
+        (["sweep", "SPEC=experiments/smollm2_lag.toml"], "smollm2"),
         (["sweep", "ENV=Hopper"], ""),
         (["reproduce", "PAPER=a3po"], "llm"),
         (["export", "KIND=wandb"], "wandb"),

@@ -70,10 +70,8 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
     methods = found.on(env)
     end = max(float(m.curve.lags[-1]) for m in methods)
     keep = found.settings["keep"]
-    gaps = np.concatenate([np.diff(m.curve.lags) for m in methods])
-    step = min(
-        0.012 * end, GAP * gaps.min(initial=end, where=gaps > 0)
-    )  # so that intervals do not hide each other
+    nearest = min(np.diff(m.curve.lags).min() for m in methods)
+    step = min(0.012 * end, GAP * nearest)  # so that intervals do not hide each other
     ax.axhline(keep, color=INK, linewidth=0.7, dashes=(4, 2))
     for at, method in enumerate(methods):
         look, share = looks[method.curve.algorithm], method.kept

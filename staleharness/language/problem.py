@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .answers import number
+
+_ANNOTATION = re.compile(r"<<([^<>]*)>>")
 _NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+")  # thousands may be separated
 
 
@@ -38,7 +41,16 @@ class Problem:
             float(found.replace(",", "")) for found in _NUMBER.findall(f"{self.solution} {self.answer}")
         )
 
+    @property
+    def in_equations(self) -> Problem | None:
+        """The problem with only the annotated calculations as its solution, a line each, as in Deng et al. 2023
+        (arXiv 2311.01460); None where the last of them does not compute the answer."""
+        equations = _ANNOTATION.findall(self.solution)
+        if not equations or number(equations[-1].rpartition("=")[2]) != number(self.answer):
+            return None
+        return replace(self, solution="\n".join([*equations, f"#### {self.answer}"]))
+
 
 def strip_calculator(solution: str) -> str:
     """`solution` without its calculator annotations `<<48/2=24>>`."""
-    return re.sub(r"<<[^<>]*>>", "", solution)
+    return _ANNOTATION.sub("", solution)

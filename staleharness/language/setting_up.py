@@ -9,17 +9,17 @@ from typing import Literal
 from ..base.machine import memory
 from ..base.notes import NOTES
 from ..base.stopping import check
-from ..errors import UserError, shortened
-from .answers import find_extractor, grade, number
+from ..errors import UserError
+from .answers import find_extractor
 from .decoder import make_decoder
 from .generation import Sampler
 from .model.causal_lm import CausalLM
 from .model.checkpoint_files import check_memory
 from .model.memory import settle
 from .model.teaching import taught
-from .problem import Problem, strip_calculator
 from .prompt_set import PromptSet, prompt_set
 from .prompts import find_prompt
+from .selection import lessons_of, short_ones, small_ones
 from .spec import LanguageSpec
 from .task import LanguageTask
 
@@ -51,16 +51,15 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     form = find_prompt(spec.prompt_format or task.prompt_format)
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
-    short = {split: _short(task.problems(spec, split), spec, split) for split in SPLITS}
-    problems = {split: _small(short[split], spec, split) for split in SPLITS}
+    short = {split: short_ones(task.problems(spec, split), spec, split) for split in SPLITS}
+    problems = {split: small_ones(short[split], spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(test, spec)]
     if spec.warm_start:
-        lessons = (
-            prompt_set(short["train"], form, shots, policy, spec, "train") if spec.largest_number else train
-        )
-        _check_lessons(lessons.problems, extractor)
+        solved = lessons_of(short["train"], spec, extractor)
+        remarks += _untaught(len(short["train"]) - len(solved), len(short["train"]))
+        lessons = prompt_set(solved, form, shots, policy, spec, "train")
         policy = CausalLM(str(taught(source, spec.model_digest, lessons, spec, told)), spec)
         settle(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
@@ -93,39 +92,11 @@ def _too_few(test: PromptSet, spec: LanguageSpec) -> list[str]:
     ]
 
 
-def _check_lessons(problems: list[Problem], extractor: str) -> None:
-    """Raise `UserError` where a warm start would teach what the run then does not pay for."""
-    for problem in problems:
-        if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
-            raise UserError(
-                f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
-                f"{shortened(problem.question)!r}; give another prompt_format or extractor"
-            )
-
-
-def _short(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those of at most `most_steps` steps. Raises `UserError` where none is left or an answer is no number."""
-    if not problems:
-        raise UserError(f"{spec.env} has no {split} problems")
-    for problem in problems:
-        if number(problem.answer) is None:
-            raise UserError(
-                f"{spec.env}: the answer {shortened(problem.answer)!r} to the {split} problem "
-                f"{shortened(problem.question)!r} is not a number"
-            )
-    kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
-    if not kept:
-        raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
-    return kept
-
-
-def _small(problems: list[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those with no number above `largest_number`. Raises `UserError` where none is left."""
-    kept = [
-        problem for problem in problems if not spec.largest_number or problem.largest <= spec.largest_number
+def _untaught(left_out: int, count: int) -> list[str]:
+    """A remark where the warm start teaches fewer problems than there are."""
+    if not left_out:
+        return []
+    return [
+        f"the warm start leaves out {left_out} of {count} training problems: they do not annotate the calculation of "
+        "their answer"
     ]
-    if not kept:
-        raise UserError(
-            f"no {split} problem has only numbers up to largest_number={spec.largest_number}; raise it"
-        )
-    return kept

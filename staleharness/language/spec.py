@@ -38,6 +38,9 @@ class LanguageSpec(TokenSpec):
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
+    warm_start_on: Literal["solutions", "equations"] = later(
+        "solutions", before="solutions"
+    )  # as they are written, or the calculations that they annotate alone; without those they are left out
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's

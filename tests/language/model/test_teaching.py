@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from staleharness.language.model.teaching import _solutions, teach
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_set import PromptSet, closing_token
 from staleharness.language.spec import LanguageSpec
-from staleharness.task import simulation_of
+from staleharness.task import find_env, simulation_of
 
 Specs = Callable[..., LanguageSpec]
 Policies = Callable[..., CausalLM]
@@ -225,6 +227,55 @@ def test_a_warm_start_teaches_larger_numbers_too(spec: Specs, own_cache: Path) -
     assert torch.equal(weights(), weights(largest_number=10))
     assert len([path for path in (own_cache / "taught").iterdir() if path.is_dir()]) == 1
     assert not torch.equal(weights(), weights(most_steps=1))
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer", "equations"),
+    [
+        (
+            "Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72",
+            "72",
+            "48/2=24\n48+24=72\n#### 72",
+        ),
+        ("She pays $1200 - $200 = $<<1200-200=1000>>1000.\n#### 1,000", "1000", "1200-200=1000\n#### 1000"),
+        ("Half is <<3*.5=1.50>>1.5.\n#### 1.5", "1.5", "3*.5=1.50\n#### 1.5"),
+        ("35+20 = <<35+20=55>>55, and 75-55 = 20.\n#### 20", "20", None),  # the last one is not annotated
+        ("3+4=7\n#### 7", "7", None),  # no annotation
+        ("Half is <<8/2>>4.\n#### 4", "4", None),  # without a result
+    ],
+)
+def test_solutions_in_equations(solution: str, answer: str, equations: str | None) -> None:
+    found = Problem("How many?", solution, answer).in_equations
+    assert found == (equations and Problem("How many?", equations, answer))
+
+
+def test_a_warm_start_on_equations(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It teaches what the solutions annotate, as if nothing else were written, and says what it leaves out."""
+    words = sys.modules[find_env("word-problems")[1].__module__]
+    plain = {split: list(words.problems(split)) for split in ("train", "test")}
+
+    def start(train: list[Problem], **settings: Any) -> tuple[torch.Tensor, list[str]]:
+        monkeypatch.setattr(words, "problems", {**plain, "train": train}.__getitem__)
+        run: Any = simulation_of(spec(warm_start=3, **settings))
+        weights = torch.cat([p.detach().flatten() for p in run.policy.parameters.values()])
+        return weights, [text for text in run.warnings if "annotate" in text]
+
+    def annotated(problem: Problem) -> Problem:
+        *steps, end = problem.solution.splitlines()
+        return replace(problem, solution="\n".join([*[f"It is {step}<<{step}>>." for step in steps], end]))
+
+    rows = [annotated(problem) for problem in plain["train"]]
+    wanted, nothing = start(plain["train"][1:])
+    found, said = start([plain["train"][0], *rows[1:]], warm_start_on="equations")
+    assert torch.equal(found, wanted)
+    assert not nothing
+    assert said == [
+        f"the warm start leaves out 1 of {len(rows)} training problems: they do not annotate the calculation of "
+        "their answer"
+    ]
+    assert not torch.equal(start(rows[1:])[0], wanted)
+    with pytest.raises(UserError, match="annotates the calculation of its answer.*SET=warm_start_on=solutions"):
+        start(plain["train"], warm_start_on="equations")
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
