@@ -21,6 +21,8 @@ MANY = 4096  # tokens of a vocabulary from which on float64 for each of them cos
 class GrowingRows(Rows):
     """Rows of one version."""
 
+    shares_prompts = False  # whether their cache has the part of a prompt that several rows continue once
+
     def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
         super().__init__(policy, request, index, real, parts)
         ones = self.prompt_mask.new_ones((len(index), self.length))
@@ -61,11 +63,10 @@ class GrowingRows(Rows):
         """What token `t` is drawn from: float32 [B, V]."""
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
-            self.cache = self.policy.cache(self.width + self.length)
+            self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
             prompts = distinct(self.policy, self.prompt, self.prompt_mask)
             prompts.read(forward, self.cache)
-            if prompts.which is not None:
-                self.cache.batch_select_indices(prompts.which)
+            self.cache.continued(prompts.mask[:, :-1], prompts.which)
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
         ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
@@ -77,4 +78,10 @@ class GrowingRows(Rows):
     def keep(self, left: Tensor) -> None:
         super().keep(left)
         self.attention = self.attention.index_select(0, left)
-        self.cache.batch_select_indices(left)
+        self.cache.keep(left)
+
+
+class SharingRows(GrowingRows):
+    """The same with the keys and values of a prompt kept once."""
+
+    shares_prompts = True

@@ -124,7 +124,10 @@ class LanguageTask(Task):
 
     @classmethod
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Chat models are asked through their template unless the user says otherwise."""
+        """What the user leaves open: chat models are asked through their template, and bfloat16 is sampled on a CPU by
+        the decoder that does not depend on torch's attention, which takes several times as long there."""
+        if settings.get("dtype") == "bfloat16" and settings.get("device", "cpu") == "cpu":
+            settings = {"decoder": "shared_prompts", **settings}
         model = settings.get("model")
         if not isinstance(model, str) or "chat_template" in settings:
             return settings

@@ -1,12 +1,14 @@
 """Completions sampled by a real pretrained model on CPU cores: ours against `generate` of transformers and the bound.
 
     python tests/benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 2]
+        [--dtype bfloat16]
 
-The model is SmolLM2-135M (`MODEL=smollm2`) in float32, the prompts are questions in its chat template, and nothing
-ends before the limit, so that both sample the same number of tokens at temperature 1. `generate` is as transformers
-ships it, with its cache, and reads a prompt once per completion. The first bound is matrix products alone: those of
+The model is SmolLM2-135M (`MODEL=smollm2`), the prompts are questions in its chat template, and nothing ends before
+the limit, so that all sample the same number of tokens at temperature 1. Ours is the decoder `shared_prompts`; that of
+a run which names none, `transformers`, is beside it. `generate` is as transformers ships it, with its cache, and reads
+a prompt once per completion. The first bound is matrix products alone: those of
 every layer and of the logits for each token that is sampled, and those of every layer for each prompt read once, with
-the same rows at a time. The second has attention over all keys and values beside them, which no token can do without.
+the same rows at a time. The second has attention beside them, row by row over all keys and values, as torch does it.
 
 Each takes its turn (ours, theirs, the bounds, ours, ...). Printed are tokens per second and the ratios: the median over
 the rounds, with the smallest and the largest.
@@ -15,6 +17,7 @@ the rounds, with the smallest and the largest.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import sys
 import time
@@ -41,6 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--completions", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     asked = parser.parse_args(words)
@@ -57,14 +61,14 @@ def main(words: Sequence[str] | None = None) -> int:
                 seconds[name].append(time.perf_counter() - begin)
     print(
         f"{asked.prompts} prompts x {asked.completions} completions x {asked.tokens} tokens, "
-        f"{asked.threads} threads, {len(seconds['ours'])} rounds"
+        f"{asked.dtype}, {asked.threads} threads, {len(seconds['ours'])} rounds"
     )
     for name, times in seconds.items():
         rates = [sampled / each for each in times]
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
-    for name in ("generate", "products alone", "and attention"):
+    for name in ("the other decoder", "generate", "products alone", "and attention"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
-        print(f"  ours to {name:16} {spread(ratios, '.2f')}")
+        print(f"  ours to {name:17} {spread(ratios, '.2f')}")
     return 0
 
 
@@ -89,7 +93,7 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
     spec = LanguageSpec.from_dict({
         "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "completion_tokens": asked.tokens,
-        "threads": asked.threads,
+        "threads": asked.threads, "dtype": asked.dtype,
     })  # fmt: skip
     source, _ = find_env("gsm8k")[1]().weights(spec, print)  # type: ignore[attr-defined]
     policy = CausalLM(source, spec)
@@ -109,15 +113,17 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), asked.tokens), np.float32))
     versions = np.zeros((len(prompt), 1), np.int64)
     request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
-    decoder = make_decoder("transformers", policy)
+    decoders = {name: make_decoder(name, policy) for name in ("shared_prompts", "transformers")}
 
-    def ours() -> None:
-        assert decoder.complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
+    def sampled(by: str) -> None:
+        assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
+
+    plain = copy.deepcopy(policy.model).to(policy.precision)
 
     def generate() -> None:
         torch.manual_seed(0)
         torch.set_deterministic_debug_mode("default")  # as its users have it
-        answer = policy.model.generate(
+        answer = plain.generate(
             prompt, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
             max_new_tokens=asked.tokens, min_new_tokens=asked.tokens, pad_token_id=policy.pad,
         )  # fmt: skip
@@ -129,16 +135,22 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
          layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
         for layer in policy.model.model.layers
     ]  # fmt: skip
-    inside = [linear.weight.detach() for layer in layers for linear in layer]
-    head = policy.model.get_output_embeddings().weight.detach()
-    given = {weight.shape[1]: torch.randn(len(prompt), weight.shape[1]) for weight in [*inside, head]}
-    read = {weight.shape[1]: torch.randn(sum(map(len, tokens)), weight.shape[1]) for weight in inside}
+    kind = policy.precision
+    inside = [linear.weight.detach().to(kind) for layer in layers for linear in layer]
+    head = policy.model.get_output_embeddings().weight.detach().to(kind)
+
+    def rows(count: int) -> dict[int, Any]:
+        return {weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in [*inside, head]}
+
+    given, read = rows(len(prompt)), rows(sum(map(len, tokens)))
 
     config = policy.model.config
     width = config.hidden_size // config.num_attention_heads
     room = prompt.shape[1] + asked.tokens
-    query = torch.randn(len(prompt), config.num_attention_heads, 1, width)
-    held = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width) for _ in layers]
+    query = torch.randn(len(prompt), config.num_attention_heads, 1, width, dtype=kind)
+    held = [
+        torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers
+    ]
 
     def products(attention: bool) -> None:
         with torch.no_grad():
@@ -152,7 +164,8 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
                     torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
     return {
-        "ours": ours,
+        "ours": partial(sampled, "shared_prompts"),
+        "the other decoder": partial(sampled, "transformers"),
         "generate": generate,
         "products alone": partial(products, False),
         "and attention": partial(products, True),

@@ -7,6 +7,7 @@ numbers, its prompt and its versions, never on the rows beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from ..static_rows import StaticRows
 class TransformersDecoder(Decoder):
     """The policy's own model and forward pass, in the process of the run."""
 
+    grows: ClassVar[type[GrowingRows]] = GrowingRows  # where a token is not decoded in place
+
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
         shape = rows, request.length
@@ -29,7 +32,7 @@ class TransformersDecoder(Decoder):
         mask = torch.zeros(shape, device=policy.device)
         logp = torch.zeros(shape, device=policy.device)
         ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
-        kind = StaticRows if policy.decodes_in_place else GrowingRows
+        kind = StaticRows if policy.decodes_in_place else self.grows
         for parts in batches(policy.groups(request.versions), policy.together, policy.decode_batch):
             numbers, genuine = filled_up(parts)
             size = len(numbers) // len(parts)

@@ -24,6 +24,7 @@ from .loading import behind_a_text, end_tokens, load, with_lora
 from .past import Past, Read
 from .quick_pass import QuickPass, suits
 from .scoring import score
+from .shared_prompts import SharedPrompts
 from .shelf import Shelf
 from .weights import Weights, joined
 
@@ -191,14 +192,20 @@ class CausalLM:
             return QuickPass(self.plain, self.precision, self.spec.gradient_checkpointing)
         return self.forward
 
-    def cache(self, columns: int = 0) -> Any:
-        """An empty cache of keys and values; with `columns`, one that is written in place up to so many tokens."""
+    def cache(self) -> Any:
+        """An empty cache of keys and values, as transformers has it."""
         from transformers import DynamicCache
 
-        from .kv_cache import roomy
+        return DynamicCache(config=self.model.config)
 
-        empty = DynamicCache(config=self.model.config)
-        return roomy(empty, columns, self.precision) if columns else empty
+    def sampling_cache(self, width: int, length: int, shared: bool) -> Any:
+        """An empty cache for prompts of up to `width` tokens and `length` more that are sampled behind each, written in
+        place; `shared`: with each prompt's part once, where the quick pass is the one to use it."""
+        from .kv_cache import RoomyCache
+
+        if shared and self.quick:
+            return SharedPrompts(int(self.model.config.num_hidden_layers), length)
+        return RoomyCache(self.model.config, width + length, self.precision)
 
     def past(self) -> Any:
         """An empty cache for prompts that several rows continue, with gradient where one is wanted."""

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from .past import Layer
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+
+class RoomyLayer(DynamicLayer, Layer):  # type: ignore[misc]
     """One layer's cache with room for `columns` tokens, kept in the precision that attention is computed in."""
 
     def __init__(self, columns: int, kept: torch.dtype) -> None:
@@ -37,9 +39,20 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]
         return like.new_empty((*like.shape[:2], self.columns, like.shape[-1]), dtype=self.kept)
 
 
-def roomy(cache: DynamicCache, columns: int, kept: torch.dtype) -> DynamicCache:
-    """The same cache with room for `columns` tokens in each layer that keeps them all."""
-    cache.layers = [
-        RoomyLayer(columns, kept) if type(layer) is DynamicLayer else layer for layer in cache.layers
-    ]
-    return cache
+class RoomyCache(DynamicCache):  # type: ignore[misc]
+    """transformers' cache with room for `columns` tokens in each layer that keeps them all."""
+
+    def __init__(self, config: Any, columns: int, kept: torch.dtype) -> None:
+        super().__init__(config=config)
+        self.layers = [
+            RoomyLayer(columns, kept) if type(layer) is DynamicLayer else layer for layer in self.layers
+        ]
+
+    def continued(self, mask: Tensor, which: Tensor | None) -> None:
+        """As `SharedPrompts.continued`."""
+        if which is not None:
+            self.batch_select_indices(which)
+
+    def keep(self, left: Tensor) -> None:
+        """Go on with the rows `left` alone."""
+        self.batch_select_indices(left)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from .attention import attend
 
-class Layer(Protocol):
+
+class Layer(ABC):
     """One layer's part of a cache."""
 
+    @abstractmethod
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Take in those of new tokens; all that they attend to."""
 
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """As `attention.attend`, given keys and values of the new tokens alone."""
+        return attend(query, *self.update(keys, values), mask, scale)
 
-class Read:
+
+class Read(Layer):
     """Keys and values of one layer as they were read at once, which stay what they are: computing a layer again for
     its gradient finds here what it found the first time."""
 

@@ -14,14 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from .attention import attend, mask_of
+from .past import Layer, Past
 from .weights import Weights, embedded, joined, linear, linear_of, normed
 
 FAMILIES = ("qwen2", "llama")
 TURNS = ("default", "linear", "llama3")  # rotary positions that do not depend on the sequence's length
-# Added before the softmax: 0 behind it, and finite, since a row of padding may attend to nothing.
-BLOCKED = -1e30
-ALIGNED = 16
-GROUPS_AND_MASK = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
 
 
 def suits(model: Any) -> bool:
@@ -73,13 +71,13 @@ class QuickPass:
         self.logits = linear_of(weights, "logits")
         self.turns: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
-    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Past | None, keep: int) -> Tensor:
         """As `CausalLM.forward`."""
         mask = mask_of(attention, ids.shape[1], self.dtype, self.layers[0].each)
         self.make_room(attention.shape[1])
         return self.run(ids, mask, positions, cache, keep)
 
-    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Past | None, keep: int) -> Tensor:
         """The same with the term that attention adds, and room for the positions; no number is read on the way."""
         x = embedded(ids, self.words, self.inner.embed_tokens.padding_idx)
         assert self.turns is not None
@@ -94,7 +92,7 @@ class QuickPass:
             x = x[:, -keep:]
         return linear(normed(x, *self.after).to(self.dtype), *self.logits)
 
-    def _through(self, layer: _Layer, past: Any, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor) -> Tensor:
+    def _through(self, layer: _Layer, past: Layer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor) -> Tensor:
         """One layer; keys and values go through `past`, its part of a cache."""
         count, new, _ = x.shape
         y = linear(normed(x, *layer.before).to(self.dtype), *layer.qkv)
@@ -104,9 +102,8 @@ class QuickPass:
         y = y.float()  # queries and keys
         y = torch.addcmul(y * cos, y.roll(layer.head // 2, -1), sin).to(self.dtype)
         query, keys = y.split([queries, heads], 1)
-        if past is not None:
-            keys, values = past.update(keys, values)
-        y = attend(query, keys, values, mask, layer.scale)
+        through = attend if past is None else past.attend
+        y = through(query, keys, values, mask, layer.scale)
         x = x + linear(y.transpose(1, 2).reshape(count, new, -1), *layer.out)
         gate, up = linear(normed(x, *layer.between).to(self.dtype), *layer.gate_up).chunk(2, -1)
         return x + linear(F.silu(gate) * up, *layer.down)
@@ -127,35 +124,3 @@ class QuickPass:
             cos, sin = (table[0] for table in self.inner.rotary_emb(like, every))
             half = sin.shape[-1] // 2
             self.turns = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
-
-
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head], with `mask_of`.
-
-    The fused kernels of a GPU take a mask or grouped heads; given both, torch falls back to one that writes the whole
-    matrix and copies keys and values for every head of queries. There, queries of one group become further rows of
-    one head, and keys and values stay where they are.
-    """
-    count, heads, new, width = query.shape
-    each = heads // keys.shape[1]
-    if each == 1 or query.device.type in GROUPS_AND_MASK:
-        return F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=each > 1)
-    rows = query.reshape(count, keys.shape[1], each * new, width)
-    return F.scaled_dot_product_attention(rows, keys, values, mask, scale=scale).reshape(query.shape)
-
-
-def mask_of(attention: Tensor, new: int, dtype: torch.dtype, each: int = 1) -> Tensor:
-    """The term [B, 1, new, L] by which the last `new` of L tokens attend to `attention` [B, L] and to nothing later.
-
-    On a GPU its rows come `each` times, as `attend` lays out queries, and begin at multiples of `ALIGNED` numbers,
-    without which its kernels would copy it in every layer.
-    """
-    mask = ((attention == 0) * BLOCKED).to(dtype)[:, None, None]
-    length = attention.shape[1]
-    if new > 1:
-        later = torch.full((new, length), BLOCKED, dtype=dtype, device=attention.device)
-        mask = torch.minimum(mask, later.triu(length - new + 1))
-    if attention.device.type in GROUPS_AND_MASK:
-        return mask
-    mask = F.pad(mask, (0, -length % ALIGNED))
-    return (mask.repeat(1, 1, each, 1) if new > 1 else mask)[..., :length]

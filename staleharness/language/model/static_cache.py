@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .past import Past
-from .quick_pass import ALIGNED, BLOCKED
+from .attention import ALIGNED, BLOCKED
+from .past import Layer, Past
 
 
 class StaticCache:
@@ -67,7 +67,7 @@ class StaticCache:
         return list(zip(each[0::2], each[1::2], strict=True))
 
 
-class _Newest:
+class _Newest(Layer):
     """One layer, for a pass over one token."""
 
     def __init__(self, keys: Tensor, values: Tensor, columns: int) -> None:
@@ -79,7 +79,7 @@ class _Newest:
         return self.keys, self.values
 
 
-class _Behind:
+class _Behind(Layer):
     """One layer, for a pass over tokens that go on in column `first`."""
 
     def __init__(self, keys: Tensor, values: Tensor, first: int) -> None:

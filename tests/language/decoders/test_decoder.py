@@ -27,6 +27,7 @@ from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.store.study import ask
 from staleharness.task import simulation_of
 
+OURS = ("transformers", "shared_prompts")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
 Policies = Callable[..., CausalLM]
 Specs = Callable[..., LanguageSpec]
@@ -37,9 +38,12 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATH_VARIABLE, str(PLAIN))
 
 
+@pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
-def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str, greedy: bool) -> None:
+def test_a_plain_decoder_gives_the_same_completions(
+    policy: Policies, kind: str, greedy: bool, name: str
+) -> None:
     actor = policy(versions=kind)
     buffer, uniform = versions_of(actor, 3), None if greedy else noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])
@@ -47,10 +51,10 @@ def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str,
     row = int(free.mask.sum(1).argmax())
     stop = actor.tokenizer.decode(free.token[row, 2:4].tolist())
     asked = request(actor, versions, uniform=uniform, stretch=3, stops=(stop,))
-    wanted, found = (make_decoder(name, actor).complete(asked, buffer) for name in ("plain", "transformers"))
+    wanted, found = (make_decoder(by, actor).complete(asked, buffer) for by in ("plain", name))
     assert not torch.equal(wanted.ended, free.ended) or wanted.mask.sum() < free.mask.sum()  # it did stop
-    for name in ("token", "mask", "ended", "version"):
-        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+    for field in ("token", "mask", "ended", "version"):
+        assert torch.equal(getattr(found, field), getattr(wanted, field)), field
     assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
 
 
@@ -66,12 +70,12 @@ def test_a_run_with_it_is_the_same_run(
         return Verdict(len(text) % 2 == 0, len(text) > 0)
 
     monkeypatch.setattr(generation, "grade", even)
-    runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in ("transformers", "plain")]
-    built_in, plain = ([record.metrics for record in run] for run in runs)
-    assert built_in == plain  # the log-probabilities are teacher-forced, whoever sampled
-    assert 0.0 < built_in[-1]["reward"] < 1.0
-    both = (run.policy.parameters.values() for run in runs)
-    assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
+    runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in (*OURS, "plain")]
+    first, second, plain = ([record.metrics for record in run] for run in runs)
+    assert first == second == plain  # the log-probabilities are teacher-forced, whoever sampled
+    assert 0.0 < first[-1]["reward"] < 1.0
+    weights = (run.policy.parameters.values() for run in runs)
+    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*weights, strict=True))
 
 
 def spoilt(**changes: Callable[[Decoded], Any]) -> type[Decoder]:
@@ -124,6 +128,16 @@ def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_
     assert default.run_id == named.run_id != other.run_id
     assert default.spec.to_dict()["decoder_digest"] == ""
     assert other.spec.to_dict()["decoder_digest"] == meaning_hash(PLAIN.read_bytes())
+
+
+def test_bfloat16_on_a_cpu_has_the_decoder_that_shares_prompts_unless_another_is_named() -> None:
+    def decoder(settings: str, **asked: str) -> Any:
+        return planned(settings=settings, **asked).spec.to_dict()["decoder"]
+
+    assert decoder("dtype=bfloat16") == "shared_prompts"
+    assert decoder("dtype=float32") == "transformers"
+    assert decoder("dtype=bfloat16,decoder=transformers") == "transformers"
+    assert decoder("dtype=bfloat16,device=cuda") == "transformers"
 
 
 def test_a_folder_of_one_kind_or_of_several_is_looked_into_and_what_lies_beside_them_is_not(

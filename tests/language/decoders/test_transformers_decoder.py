@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,16 @@ from staleharness.language.sampling import choose
 from staleharness.simulator.buffer import PolicyBuffer
 
 Policies = Callable[..., CausalLM]
+DECODER = "transformers"
+
+
+@pytest.fixture(params=["transformers", "shared_prompts"], autouse=True)
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "DECODER", request.param)
 
 
 def sample(policy: CausalLM, buffer: PolicyBuffer, versions: NDArray[np.int64], **asked: Any) -> Decoded:
-    return make_decoder("transformers", policy).complete(request(policy, versions, **asked), buffer)
+    return make_decoder(DECODER, policy).complete(request(policy, versions, **asked), buffer)
 
 
 def alone(policy: CausalLM, prompt: list[int], completion: list[int]) -> Tensor:
@@ -126,7 +133,7 @@ def test_behaviour_log_probabilities_are_those_of_the_version_that_acted(policy:
     before = [p.detach().clone() for p in actor.parameters.values()]
     versions = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]
     actor.micro_batch = 3
-    decoder, asked = make_decoder("transformers", actor), request(actor, versions, uniform=uniform)
+    decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform)
     found = decoder.complete(asked, buffer)
     scored = behaviour_logp(decoder, asked, found, buffer)
     assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
@@ -149,7 +156,7 @@ def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
     actor = policy(versions=kind, kv_cache=kv_cache)
     buffer, uniform = versions_of(actor, 3), 0.5 * noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
-    decoder, asked = make_decoder("transformers", actor), request(actor, versions, uniform=uniform, stretch=3)
+    decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform, stretch=3)
     found = decoder.complete(asked, buffer)
     assert torch.equal(found.version, torch.from_numpy(versions.repeat(3, 1)[:, : found.token.shape[1]]))
     scored = teacher_forced(decoder, asked, found, buffer)
@@ -200,4 +207,4 @@ def test_its_own_log_probabilities_count_only_where_no_version_alone_sampled(
     actor = policy(kv_cache=kv_cache, lag="inflight:5", capacity=2)
     versions = np.zeros((8, LENGTH // stretch), dtype=np.int64)
     asked = request(actor, versions, uniform=noise(), stretch=stretch)
-    assert make_decoder("transformers", actor).trusted(asked) is trusted
+    assert make_decoder(DECODER, actor).trusted(asked) is trusted

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from torch.nn import functional as F
 
-from staleharness.language.model import quick_pass
+from staleharness.language.model import attention as attending
 from staleharness.language.model.past import Past, Read
 from staleharness.language.model.quick_pass import QuickPass
 
@@ -68,7 +68,7 @@ def test_attention_is_never_given_a_mask_and_grouped_heads(asked: Spy, checkpoin
         (4, 2)
     }  # none was copied for its queries' heads
     assert all(
-        call["mask"].stride(-2) % quick_pass.ALIGNED == 0 for call in asked if call["mask"].shape[-2] > 1
+        call["mask"].stride(-2) % attending.ALIGNED == 0 for call in asked if call["mask"].shape[-2] > 1
     )
 
 
@@ -86,9 +86,9 @@ def test_grouped_queries_as_rows_of_one_head_are_the_same_attention(
     query = torch.randn(4, new, 6, 8, generator=draw).transpose(1, 2)
     keys, values = (torch.randn(4, 2, length, 8, generator=draw) for _ in range(2))
     _, attention, _ = given(new=new, past=past)
-    wanted = quick_pass.attend(query, keys, values, quick_pass.mask_of(attention, new, dtype), 0.3)
-    monkeypatch.setattr(quick_pass, "GROUPS_AND_MASK", ())  # the devices whose attention takes both
-    mask = quick_pass.mask_of(attention, new, dtype, 3)
-    found = quick_pass.attend(query, keys, values, mask, 0.3)
+    wanted = attending.attend(query, keys, values, attending.mask_of(attention, new, dtype), 0.3)
+    monkeypatch.setattr(attending, "GROUPS_AND_MASK", ())  # the devices whose attention takes both
+    mask = attending.mask_of(attention, new, dtype, 3)
+    found = attending.attend(query, keys, values, mask, 0.3)
     assert found.shape == wanted.shape
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)

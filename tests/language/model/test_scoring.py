@@ -16,8 +16,9 @@ from staleharness.language import growing_rows
 from staleharness.language.decoder import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.kv_cache import roomy
-from staleharness.language.model.quick_pass import BLOCKED, QuickPass, mask_of, suits
+from staleharness.language.model.attention import BLOCKED, mask_of
+from staleharness.language.model.quick_pass import QuickPass, suits
+from staleharness.language.model.shared_prompts import SharedPrompts
 from staleharness.language.model.scoring import by_length, distinct
 from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.buffer import PolicyBuffer
@@ -170,16 +171,16 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
                 p.uniform_(-1.0, 1.0, generator=torch.Generator().manual_seed(len(name)))
         ids = torch.randint(0, 30, (4, 7), generator=torch.Generator().manual_seed(1))
         attention = torch.ones_like(ids)
-        attention[1, :3] = attention[2, :5] = 0
+        attention[1, :3] = attention[2, :2] = 0
         positions = (attention.cumsum(1) - 1).clamp(min=0)
         wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
         quick = QuickPass(model, torch.float32)
         whole = quick(ids, attention, positions, None, 7)
-        cache = roomy(transformers.DynamicCache(config=model.config), 10, torch.float32)
-        pieces = []
-        for a, b in ((0, 4), (4, 6), (6, 7)):
+        cache = SharedPrompts(2, 3)
+        pieces = [quick(ids[:, :4], attention[:, :4], positions[:, :4], cache, 4)]
+        cache.continued(attention[:, :4], None)
+        for a, b in ((4, 6), (6, 7)):
             pieces.append(quick(ids[:, a:b], attention[:, :b], positions[:, a:b], cache, b - a))
-        assert cache.get_seq_length() == 7
     tokens = attention.bool()
     assert torch.allclose(whole[tokens], wanted[tokens], atol=1e-5)
     assert torch.allclose(torch.cat(pieces, 1)[tokens], wanted[tokens], atol=1e-5)

@@ -1,0 +1,120 @@
+"""Keys and values while completions are sampled: a prompt's once, whoever continues it, and room for each completion's.
+
+All completions of a prompt ask it in one matrix product (Hydragen: Juravsky et al. 2024, arXiv 2402.05099, section 3);
+a kernel that goes row by row and head by head reads it again for each. Scores, weights and sums are float32.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .attention import BLOCKED, attend
+from .past import Layer, Past
+
+
+class SharedPrompts(Past):
+    """Empty: the first pass reads prompts, each once; after `continued`, passes go on with rows."""
+
+    def __init__(self, layers: int, columns: int) -> None:
+        """columns: tokens that are read beyond the prompts, at most."""
+        self.columns = columns
+        self.rows: Rows | None = None
+        self.mask: Tensor | None = None  # what attention adds for the prompts read [U, 1, 1, P]
+        self.shared = [SharedLayer(self) for _ in range(layers)]
+        super().__init__(self.shared)
+
+    def continued(self, mask: Tensor, which: Tensor | None) -> None:
+        """From here on there is a row for each of `which` [B], which says the prompt it continues (None: one row for
+        each prompt); mask [U, P]: the prompts' tokens that were read."""
+        self.rows = Rows(torch.arange(len(mask)) if which is None else which)
+        self.mask = ((mask == 0) * BLOCKED).float()[:, None, None]
+
+    def keep(self, left: Tensor) -> None:
+        """Go on with the rows `left` [B] alone, and with the prompts that they continue."""
+        assert self.rows is not None and self.mask is not None
+        prompts, which = self.rows.which.index_select(0, left).unique(return_inverse=True)
+        self.rows, self.mask = Rows(which), self.mask.index_select(0, prompts)
+        for layer in self.shared:
+            layer.keep(left, prompts)
+
+
+class SharedLayer(Layer):
+    """One layer's part."""
+
+    def __init__(self, cache: SharedPrompts) -> None:
+        self.cache = cache
+        self.prompt: tuple[Tensor, ...] = ()  # keys and values [U, G, P, head]
+        self.own: tuple[Tensor, ...] = ()  # with room for them [B, G, columns, head]
+        self.used = 0
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in those of new tokens; those of all tokens behind the prompts."""
+        if not self.own:
+            shape = (len(keys), keys.shape[1], self.cache.columns, keys.shape[3])
+            self.own = tuple(torch.empty(shape) for _ in range(2))
+        begin, self.used = self.used, self.used + keys.shape[2]
+        for room, new in zip(self.own, (keys, values), strict=True):
+            room[:, :, begin : self.used] = new
+        mine, theirs = (room[:, :, : self.used] for room in self.own)
+        return mine, theirs
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+        rows = self.cache.rows
+        if rows is None:  # the prompts are being read
+            self.prompt = keys.float(), values.float()
+            return attend(query, keys, values, mask, scale)
+        keys, values = self.update(keys, values)
+        count, _, new, width = query.shape
+        # queries that have keys in common become further rows of one head
+        asked = (scale * query.float()).reshape(count, keys.shape[1], -1, width)
+        scores = asked @ keys.mT
+        if new > 1:
+            later = torch.full((new, keys.shape[2]), BLOCKED).triu(keys.shape[2] - new + 1)
+            scores += later.repeat(asked.shape[2] // new, 1)
+        if not self.prompt:  # each is of one token, which is the first of those that go on
+            found = scores.softmax(-1) @ values
+        else:
+            assert self.cache.mask is not None
+            prompt_keys, prompt_values = self.prompt
+            of_prompt = rows.back(rows.gathered(asked) @ prompt_keys.mT + self.cache.mask)
+            weights = torch.cat([of_prompt, scores], -1).softmax(-1)
+            of_prompt, own = weights.split([prompt_keys.shape[2], keys.shape[2]], -1)
+            found = own @ values + rows.back(rows.gathered(of_prompt) @ prompt_values)
+        return found.view(query.shape).to(query.dtype)
+
+    def keep(self, left: Tensor, prompts: Tensor) -> None:
+        self.prompt = tuple(x.index_select(0, prompts) for x in self.prompt)
+        fresh = []
+        for room in self.own:
+            fresh.append(torch.empty((len(left), *room.shape[1:])))
+            fresh[-1][:, :, : self.used] = room[:, :, : self.used].index_select(0, left)
+        self.own = tuple(fresh)
+
+
+class Rows:
+    """Rows by the prompt that each continues: laid out prompt by prompt, all as many as the prompt with the most."""
+
+    def __init__(self, which: Tensor) -> None:
+        """which [B]: a prompt from 0 to U − 1 for each row, all of them used."""
+        self.which, count = which, len(which)
+        many = which.bincount()
+        self.shape = len(many), int(many.max())
+        order = which.argsort(stable=True)
+        nth = torch.empty_like(which)  # of its prompt's rows
+        nth[order] = torch.arange(count) - (many.cumsum(0) - many)[which[order]]
+        place = which * self.shape[1] + nth
+        self.filled = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.long)  # with row 0 where there is none
+        self.filled[place] = torch.arange(count)
+        self.place = None if torch.equal(place, torch.arange(len(self.filled))) else place
+
+    def gathered(self, x: Tensor) -> Tensor:
+        """[B, G, n, w] as [U, G, most · n, w]."""
+        if self.place is not None:
+            x = x.index_select(0, self.filled)
+        return x.unflatten(0, self.shape).transpose(1, 2).flatten(2, 3)
+
+    def back(self, x: Tensor) -> Tensor:
+        """[U, G, most · n, w] as [B, G, n, w]."""
+        x = x.unflatten(2, (self.shape[1], -1)).transpose(1, 2).flatten(0, 1)
+        return x if self.place is None else x.index_select(0, self.place)
