@@ -38,20 +38,34 @@ def small_ones(problems: list[Problem], spec: LanguageSpec, split: str) -> list[
     return kept
 
 
-def lessons_of(problems: list[Problem], spec: LanguageSpec, extractor: str) -> list[Problem]:
-    """The problems with the solutions that a warm start teaches. Raises `UserError` where there are none, or one would
-    teach what the run then does not pay for."""
-    if spec.warm_start_on == "equations":
-        problems = [lesson for problem in problems if (lesson := problem.in_equations)]
-        if not problems:
+def lessons_of(
+    problems: Sequence[Problem], trained: Sequence[Problem], spec: LanguageSpec, extractor: str
+) -> tuple[list[Problem], int]:
+    """(problems with the solutions that a warm start teaches, how many of its problems are not among them), given all
+    training problems and those `trained` on. Raises `UserError` where there are none, or one would teach what the run
+    then does not pay for."""
+    if spec.warm_start_problems == "others":
+        questions = {problem.question for problem in trained}
+        chosen = [problem for problem in problems if problem.question not in questions]
+        if not chosen:
+            raise UserError(
+                "warm_start_problems=others, and the run trains on every problem; most_steps and largest_number leave "
+                "some out"
+            )
+    else:
+        chosen = short_ones(problems, spec, "train")
+    taught = chosen
+    if spec.warm_start_text == "equations":
+        taught = [lesson for problem in chosen if (lesson := problem.in_equations)]
+        if not taught:
             raise UserError(
                 f"no training problem of {spec.env} annotates the calculation of its answer, as in <<48/2=24>>; "
-                "SET=warm_start_on=solutions"
+                "SET=warm_start_text=solutions"
             )
-    for problem in problems:
+    for problem in taught:
         if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
             raise UserError(
                 f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
                 f"{shortened(problem.question)!r}; give another prompt_format or extractor"
             )
-    return problems
+    return taught, len(chosen) - len(taught)

@@ -51,14 +51,14 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     form = find_prompt(spec.prompt_format or task.prompt_format)
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
-    short = {split: short_ones(task.problems(spec, split), spec, split) for split in SPLITS}
-    problems = {split: small_ones(short[split], spec, split) for split in SPLITS}
+    every = {split: task.problems(spec, split) for split in SPLITS}
+    problems = {split: small_ones(short_ones(every[split], spec, split), spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(test, spec)]
     if spec.warm_start:
-        solved = lessons_of(short["train"], spec, extractor)
-        remarks += _untaught(len(short["train"]) - len(solved), len(short["train"]))
+        solved, left_out = lessons_of(every["train"], problems["train"], spec, extractor)
+        remarks += _untaught(left_out, len(solved))
         lessons = prompt_set(solved, form, shots, policy, spec, "train")
         policy = CausalLM(str(taught(source, spec.model_digest, lessons, spec, told)), spec)
         settle(policy)
@@ -92,11 +92,11 @@ def _too_few(test: PromptSet, spec: LanguageSpec) -> list[str]:
     ]
 
 
-def _untaught(left_out: int, count: int) -> list[str]:
-    """A remark where the warm start teaches fewer problems than there are."""
+def _untaught(left_out: int, taught: int) -> list[str]:
+    """A remark where the warm start teaches fewer problems than it was asked to."""
     if not left_out:
         return []
     return [
-        f"the warm start leaves out {left_out} of {count} training problems: they do not annotate the calculation of "
-        "their answer"
+        f"the warm start leaves out {left_out} of {left_out + taught} training problems: they do not annotate the "
+        "calculation of their answer"
     ]

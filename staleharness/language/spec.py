@@ -38,7 +38,10 @@ class LanguageSpec(TokenSpec):
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
-    warm_start_on: Literal["solutions", "equations"] = later(
+    warm_start_problems: Literal["same", "others"] = later(
+        "same", before="same"
+    )  # others: those that the run leaves out, so that it has not seen its own; same: its own, and larger numbers
+    warm_start_text: Literal["solutions", "equations"] = later(
         "solutions", before="solutions"
     )  # as they are written, or the calculations that they annotate alone; without those they are left out
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps

@@ -249,7 +249,7 @@ def test_solutions_in_equations(solution: str, answer: str, equations: str | Non
     assert found == (equations and Problem("How many?", equations, answer))
 
 
-def test_a_warm_start_on_equations(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """It teaches what the solutions annotate, as if nothing else were written, and says what it leaves out."""
     words = sys.modules[find_env("word-problems")[1].__module__]
     plain = {split: list(words.problems(split)) for split in ("train", "test")}
@@ -266,16 +266,16 @@ def test_a_warm_start_on_equations(spec: Specs, monkeypatch: pytest.MonkeyPatch)
 
     rows = [annotated(problem) for problem in plain["train"]]
     wanted, nothing = start(plain["train"][1:])
-    found, said = start([plain["train"][0], *rows[1:]], warm_start_on="equations")
+    found, said = start([plain["train"][0], *rows[1:]], warm_start_text="equations")
     assert torch.equal(found, wanted)
     assert not nothing
     assert said == [
-        f"the warm start leaves out 1 of {len(rows)} training problems: they do not annotate the calculation of "
-        "their answer"
+        f"the warm start leaves out 1 of {len(rows)} training problems: they do not annotate the "
+        "calculation of their answer"
     ]
     assert not torch.equal(start(rows[1:])[0], wanted)
-    with pytest.raises(UserError, match="annotates the calculation of its answer.*SET=warm_start_on=solutions"):
-        start(plain["train"], warm_start_on="equations")
+    with pytest.raises(UserError, match="annotates the calculation of its answer.*SET=warm_start_text=solutions"):
+        start(plain["train"], warm_start_text="equations")
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
