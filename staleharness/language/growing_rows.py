@@ -64,9 +64,7 @@ class GrowingRows(Rows):
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
             self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
-            prompts = distinct(self.policy, self.prompt, self.prompt_mask)
-            prompts.read(forward, self.cache)
-            self.cache.continued(prompts.mask[:, :-1], prompts.which)
+            self.cache.begin(distinct(self.policy, self.prompt, self.prompt_mask), forward)
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
         ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]

@@ -140,7 +140,9 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     head = policy.model.get_output_embeddings().weight.detach().to(kind)
 
     def rows(count: int) -> dict[int, Any]:
-        return {weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in [*inside, head]}
+        return {
+            weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in [*inside, head]
+        }
 
     given, read = rows(len(prompt)), rows(sum(map(len, tokens)))
 
@@ -148,9 +150,7 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     width = config.hidden_size // config.num_attention_heads
     room = prompt.shape[1] + asked.tokens
     query = torch.randn(len(prompt), config.num_attention_heads, 1, width, dtype=kind)
-    held = [
-        torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers
-    ]
+    held = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers]
 
     def products(attention: bool) -> None:
         with torch.no_grad():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from .past import Layer
+
+if TYPE_CHECKING:
+    from ...tokens.policy import Forward
+    from .scoring import Prompts
 
 
 class RoomyLayer(DynamicLayer, Layer):  # type: ignore[misc]
@@ -44,14 +48,15 @@ class RoomyCache(DynamicCache):  # type: ignore[misc]
 
     def __init__(self, config: Any, columns: int, kept: torch.dtype) -> None:
         super().__init__(config=config)
-        self.layers = [
-            RoomyLayer(columns, kept) if type(layer) is DynamicLayer else layer for layer in self.layers
-        ]
+        for i, layer in enumerate(self.layers):
+            if type(layer) is DynamicLayer:
+                self.layers[i] = RoomyLayer(columns, kept)
 
-    def continued(self, mask: Tensor, which: Tensor | None) -> None:
-        """As `SharedPrompts.continued`."""
-        if which is not None:
-            self.batch_select_indices(which)
+    def begin(self, prompts: Prompts, forward: Forward) -> None:
+        """Read all but the last token of each prompt; then there is a row for each that continues one."""
+        prompts.read(forward, self)
+        if prompts.which is not None:
+            self.batch_select_indices(prompts.which)
 
     def keep(self, left: Tensor) -> None:
         """Go on with the rows `left` alone."""

@@ -15,7 +15,7 @@ class Layer(ABC):
     """One layer's part of a cache."""
 
     @abstractmethod
-    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, keys: Tensor, values: Tensor, /) -> tuple[Tensor, Tensor]:
         """Take in those of new tokens; all that they attend to."""
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:

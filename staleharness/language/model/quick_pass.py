@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .attention import attend, mask_of
-from .past import Layer, Past
+from .past import Layer
 from .weights import Weights, embedded, joined, linear, linear_of, normed
 
 FAMILIES = ("qwen2", "llama")
@@ -71,13 +71,13 @@ class QuickPass:
         self.logits = linear_of(weights, "logits")
         self.turns: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
-    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Past | None, keep: int) -> Tensor:
+    def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """As `CausalLM.forward`."""
         mask = mask_of(attention, ids.shape[1], self.dtype, self.layers[0].each)
         self.make_room(attention.shape[1])
         return self.run(ids, mask, positions, cache, keep)
 
-    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Past | None, keep: int) -> Tensor:
+    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """The same with the term that attention adds, and room for the positions; no number is read on the way."""
         x = embedded(ids, self.words, self.inner.embed_tokens.padding_idx)
         assert self.turns is not None
@@ -92,7 +92,9 @@ class QuickPass:
             x = x[:, -keep:]
         return linear(normed(x, *self.after).to(self.dtype), *self.logits)
 
-    def _through(self, layer: _Layer, past: Layer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor) -> Tensor:
+    def _through(
+        self, layer: _Layer, past: Layer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor
+    ) -> Tensor:
         """One layer; keys and values go through `past`, its part of a cache."""
         count, new, _ = x.shape
         y = linear(normed(x, *layer.before).to(self.dtype), *layer.qkv)

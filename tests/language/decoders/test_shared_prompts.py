@@ -11,9 +11,11 @@ from decoder_requests import LENGTH, PROMPTS, noise, versions_of
 from torch.nn import functional as F
 
 from staleharness.language.decoder import Request, make_decoder
+from staleharness.language.model import shared_prompts
 from staleharness.language.model.attention import BLOCKED
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.shared_prompts import Rows, SharedPrompts
+from staleharness.language.model.scoring import Prompts
+from staleharness.language.model.shared_prompts import Rows, SharedPrompts, alike
 from staleharness.language.prompt_set import pad_left
 
 Policies = Callable[..., CausalLM]
@@ -42,6 +44,8 @@ def test_attention_over_a_shared_prompt_is_that_of_every_row_alone(dtype: torch.
     real[1, :3] = 0
     cache = SharedPrompts(1, room)
     (layer,) = cache.layers
+    cache.mask = ((real == 0) * BLOCKED)[:, None, None]
+    cache.reading = torch.arange(3), 0
 
     def numbers(*shape: int) -> torch.Tensor:
         return torch.randn(shape).to(dtype)
@@ -52,7 +56,7 @@ def test_attention_over_a_shared_prompt_is_that_of_every_row_alone(dtype: torch.
         mask = torch.zeros(3, 1, prompt, prompt, dtype=dtype)
         alone = F.scaled_dot_product_attention(query, keys, values, mask, scale=0.3, enable_gqa=True)
         assert torch.equal(layer.attend(query, keys, values, mask, 0.3), alone)
-    cache.continued(real, which)
+    cache.rows = Rows(which)
     whole = [x.index_select(0, which) for x in (keys, values)]
     seen = real.index_select(0, which)
     for new, left in ((1, None), (3, [0, 2, 4, 5]), (1, [3]), (1, None)):
@@ -93,19 +97,37 @@ def test_completions_of_shared_prompts_are_those_of_the_other_decoder(policy: Po
     assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
 
 
+def test_prompts_are_read_in_pieces_of_like_length(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = torch.tensor([3, 9, 4, 0, 9, 30])
+    monkeypatch.setattr(shared_prompts, "TOKENS", 18)
+    pieces = [(rows.tolist(), longest) for rows, longest in alike(lengths)]
+    assert pieces == [([3, 0, 2], 4), ([1, 4], 9), ([5], 30)]
+    actor, found = policy(), []
+    prompt, mask = pad_left(PROMPTS, actor.pad, actor.device)
+    for tokens in (10**6, 8, 1):
+        monkeypatch.setattr(shared_prompts, "TOKENS", tokens)
+        cache = actor.sampling_cache(prompt.shape[1], LENGTH, True)
+        cache.begin(Prompts(prompt, mask, None), actor.passes())
+        found.append([x for layer in cache.layers for x in layer.prompt])
+    real = mask[:, None, :-1, None] > 0
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.allclose(a * real, b * real, atol=1e-6)
+            assert b.isfinite().all()
+
+
 def test_a_prompt_is_kept_once(policy: Policies) -> None:
     actor = policy()
     cache = actor.sampling_cache(7, LENGTH, True)
     assert isinstance(cache, SharedPrompts)
-    ids = torch.tensor([PROMPTS[1][:5]] * 2)
-    actor.passes()(ids, torch.ones_like(ids), torch.arange(5)[None].expand(2, -1), cache, 1)
-    cache.continued(torch.ones_like(ids), torch.tensor([0] * 4 + [1] * 4))
+    ids = torch.tensor([PROMPTS[1][:6]] * 2)
+    cache.begin(Prompts(ids, torch.ones_like(ids), torch.tensor([0] * 4 + [1] * 4)), actor.passes())
     actor.passes()(torch.full((8, 1), 9), torch.ones(8, 6), torch.full((8, 1), 5), cache, 1)
     heads = actor.model.config.num_key_value_heads
-    for layer in cache.shared:
+    for layer in cache.layers:
         assert [x.shape[:3] for x in (*layer.prompt, *layer.own)] == [(2, heads, 5)] * 2 + [
             (8, heads, LENGTH)
         ] * 2
     cache.keep(torch.tensor([4, 6]))
-    for layer in cache.shared:
+    for layer in cache.layers:
         assert [len(x) for x in (*layer.prompt, *layer.own)] == [1, 1, 2, 2]

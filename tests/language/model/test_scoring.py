@@ -15,11 +15,11 @@ from torch import Tensor
 from staleharness.language import growing_rows
 from staleharness.language.decoder import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
-from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.attention import BLOCKED, mask_of
+from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.quick_pass import QuickPass, suits
+from staleharness.language.model.scoring import Prompts, by_length, distinct
 from staleharness.language.model.shared_prompts import SharedPrompts
-from staleharness.language.model.scoring import by_length, distinct
 from staleharness.language.prompt_set import pad_left
 from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.tokens.policy import Scored
@@ -177,8 +177,8 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
         quick = QuickPass(model, torch.float32)
         whole = quick(ids, attention, positions, None, 7)
         cache = SharedPrompts(2, 3)
-        pieces = [quick(ids[:, :4], attention[:, :4], positions[:, :4], cache, 4)]
-        cache.continued(attention[:, :4], None)
+        cache.begin(Prompts(ids[:, :5], attention[:, :5], None), quick)
+        pieces = [whole[:, :4]]
         for a, b in ((4, 6), (6, 7)):
             pieces.append(quick(ids[:, a:b], attention[:, :b], positions[:, a:b], cache, b - a))
     tokens = attention.bool()

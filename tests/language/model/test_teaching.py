@@ -13,6 +13,7 @@ import torch
 
 from staleharness.base import stopping
 from staleharness.errors import Interrupted, UserError
+from staleharness.language.model import teaching
 from staleharness.language.model.cache import made_once
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.teaching import _solutions, teach
@@ -274,8 +275,26 @@ def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatc
         "calculation of their answer"
     ]
     assert not torch.equal(start(rows[1:])[0], wanted)
-    with pytest.raises(UserError, match="annotates the calculation of its answer.*SET=warm_start_text=solutions"):
+    with pytest.raises(
+        UserError, match=r"annotates the calculation of its answer.*SET=warm_start_text=solutions"
+    ):
         start(plain["train"], warm_start_text="equations")
+
+
+def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
+    spec: Specs, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[list[Problem]] = []
+    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    words = sys.modules[find_env("word-problems")[1].__module__]
+    every = list(words.problems("train"))
+    for settings in ({"most_steps": 1}, {"largest_number": 10}, {"most_steps": 2, "largest_number": 10}):
+        run: Any = simulation_of(spec(warm_start=3, warm_start_problems="others", **settings))
+        trained = [problem.question for problem in run.generator.sampler.prompts.problems]
+        assert taught[-1] == [problem for problem in every if problem.question not in trained]
+        assert 0 < len(taught[-1]) < len(every)
+    with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
+        simulation_of(spec(warm_start=3, warm_start_problems="others"))
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
