@@ -112,8 +112,7 @@ class SharedLayer(Layer):
             weights = torch.cat([of_prompt, scores], -1).softmax(-1)
             of_prompt, own = weights.split([prompt_keys.shape[2], keys.shape[2]], -1)
             found = own @ values + rows.back(rows.gathered(of_prompt) @ prompt_values)
-        found = found.view(query.shape).to(query.dtype)
-        return found
+        return found.view(query.shape).to(query.dtype)
 
     def _read(self, keys: Tensor, values: Tensor) -> None:
         """Those of the prompts that are being read. What is padding in front of them stays 0: it is blocked, and must
@@ -146,9 +145,8 @@ class Rows:
         nth = torch.empty_like(which)  # of its prompt's rows
         nth[order] = torch.arange(count) - (many.cumsum(0) - many)[which[order]]
         place = which * self.shape[1] + nth
-        self.filled = torch.zeros(
-            self.shape[0] * self.shape[1], dtype=torch.long
-        )  # with row 0 where there is none
+        # the row in each place, row 0 where there is none
+        self.filled = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.long)
         self.filled[place] = torch.arange(count)
         self.place = None if torch.equal(place, torch.arange(len(self.filled))) else place
 
@@ -156,9 +154,9 @@ class Rows:
         """[B, G, n, w] as [U, G, most · n, w]."""
         if self.place is not None:
             x = x.index_select(0, self.filled)
-        return x.unflatten(0, self.shape).transpose(1, 2).flatten(2, 3)
+        return x.view(*self.shape, *x.shape[1:]).transpose(1, 2).flatten(2, 3)
 
     def back(self, x: Tensor) -> Tensor:
         """[U, G, most · n, w] as [B, G, n, w]."""
-        x = x.unflatten(2, (self.shape[1], -1)).transpose(1, 2).flatten(0, 1)
+        x = x.view(*x.shape[:2], self.shape[1], -1, x.shape[3]).transpose(1, 2).flatten(0, 1)
         return x if self.place is None else x.index_select(0, self.place)
