@@ -134,25 +134,27 @@ class LanguageSpec(TokenSpec):
             "evaluation_problems": 64,
             "threads": 1,
         },
-        # the same model on GSM8K: problems of two steps and small numbers; for a processor that multiplies bfloat16
+        # the same model on GSM8K's problems of at most two steps, after a warm start on longer ones, in equations; for a
+        # processor that multiplies bfloat16
         "smollm2_gsm8k": {
             "model": "smollm2",
             "prompt_format": "verl",
             "most_steps": 2,
-            "largest_number": 24,
-            "warm_start": 128,
-            "warm_start_rate": 1e-4,
+            "warm_start": 160,
+            "warm_start_problems": "others",
+            "warm_start_text": "equations",
+            "warm_start_rate": 2e-4,
             "steps": 40,
-            "prompts": 8,
-            "completions": 8,
+            "prompts": 16,
+            "completions": 16,
+            "dynamic_sampling": True,
             "prompt_tokens": 256,
             "long_prompts": "drop",
-            "completion_tokens": 96,
-            "learning_rate": 1e-5,
+            "completion_tokens": 64,
+            "learning_rate": 3e-5,
             "dtype": "bfloat16",
             "evaluations": 8,
-            "evaluation_problems": 0,
-            "threads": 1,
+            "threads": 2,
         },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
         "paper": {

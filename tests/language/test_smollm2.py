@@ -29,6 +29,7 @@ pytestmark = [
     ),
 ]
 GREEDY, LENGTH, ROWS = 64, 32, 8
+DECODERS = ("transformers", "shared_prompts")
 SETTINGS = {
     "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "chat_template": True, "prompt_tokens": 512,
     "completion_tokens": LENGTH, "threads": 2,
@@ -103,7 +104,7 @@ def plain(actor: CausalLM, prompt: list[int], completion: list[int]) -> Tensor:
 def test_greedy_completions_are_those_of_generate(actor: CausalLM, weights: dict[str, Tensor]) -> None:
     tokens, buffer = prompts(actor, GREEDY), buffer_of(actor, weights, 1)
     request = asked(actor, tokens, [[0]] * GREEDY, greedy=True)
-    found = make_decoder("transformers", actor).complete(request, buffer)
+    decoded = [make_decoder(name, actor).complete(request, buffer) for name in DECODERS]
     for first in range(0, GREEDY, 16):
         rows = slice(first, first + 16)
         wanted = actor.model.generate(
@@ -113,9 +114,10 @@ def test_greedy_completions_are_those_of_generate(actor: CausalLM, weights: dict
             do_sample=False,
         )[:, request.prompt.shape[1] :]
         for row, tokens_wanted in zip(range(first, first + 16), wanted.tolist(), strict=True):
-            count = int(found.mask[row].sum())
-            assert found.token[row, :count].tolist() == tokens_wanted[:count]
-            assert bool(found.ended[row]) == (tokens_wanted[count - 1] in actor.end)
+            for found in decoded:
+                count = int(found.mask[row].sum())
+                assert found.token[row, :count].tolist() == tokens_wanted[:count]
+                assert bool(found.ended[row]) == (tokens_wanted[count - 1] in actor.end)
 
 
 def test_a_chat_ends_where_its_template_ends_a_turn(actor: CausalLM, weights: dict[str, Tensor]) -> None:
@@ -129,10 +131,12 @@ def test_a_chat_ends_where_its_template_ends_a_turn(actor: CausalLM, weights: di
     assert int(found.token[0, int(found.mask[0].sum()) - 1]) in actor.end
 
 
+@pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("way", ["K=1", "K=4", "in flight"])
-def test_behaviour_log_probabilities_are_those_of_a_plain_pass(
-    actor: CausalLM, weights: dict[str, Tensor], way: str
+def test_log_probabilities_are_those_of_a_plain_pass(
+    actor: CausalLM, weights: dict[str, Tensor], way: str, name: str
 ) -> None:
+    """Those that a run records, and those that the decoder sampled from."""
     count = 1 if way == "K=1" else 4
     buffer, stretch = buffer_of(actor, weights, count), LENGTH
     versions = [[row % count] for row in range(ROWS)]
@@ -140,9 +144,10 @@ def test_behaviour_log_probabilities_are_those_of_a_plain_pass(
         stretch, versions = LENGTH // 4, [[0, 1, 2, 3]] * (ROWS // 2) + [[2, 2, 3, 3]] * (ROWS // 2)
     tokens = prompts(actor, ROWS)
     request = asked(actor, tokens, versions, stretch)
-    decoder = make_decoder("transformers", actor)
+    decoder = make_decoder(name, actor)
     found = decoder.complete(request, buffer)
     for scored in (
+        found.logp,
         behaviour_logp(decoder, request, found, buffer),
         teacher_forced(decoder, request, found, buffer),
     ):
