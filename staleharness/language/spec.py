@@ -40,10 +40,10 @@ class LanguageSpec(TokenSpec):
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     warm_start_problems: Literal["same", "others"] = later(
         "same", before="same"
-    )  # others: those that the run leaves out, so that it has not seen its own; same: its own, and larger numbers
+    )  # that it teaches: the run's own and those of larger numbers, or the others, which the run leaves out
     warm_start_text: Literal["solutions", "equations"] = later(
         "solutions", before="solutions"
-    )  # as they are written, or the calculations that they annotate alone; without those they are left out
+    )  # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
@@ -58,7 +58,7 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    decoder: str = later("transformers", before="transformers")  # what samples completions, by name
+    decoder: str = later("transformers", before="transformers")  # what samples, by name; for bfloat16 on a CPU shared_prompts
     decode_batch: int = later(
         0, before=0
     )  # completions sampled together; 0: as many as memory allows, all on a CPU
