@@ -173,6 +173,11 @@ def set_up(args: argparse.Namespace) -> None:
     with contextlib.suppress(OSError, ValueError):
         before = json.loads(stamp.read_text())
     moved = bool(before) and before.get("root") != str(ROOT)
+    if moved and not venv.resolve().is_relative_to(ROOT):  # a link, or a folder that two checkouts name
+        raise SetupError(
+            f"VENV={venv} is the environment of another checkout, {before.get('root')}; name another folder, or delete "
+            "it to have it made anew"
+        )
     inner = venv / "bin" / "python"
     make_environment(venv, find_python(args.py), moved)
     probe = subprocess.run([str(inner), "-c", PROBE], capture_output=True, text=True, check=True)

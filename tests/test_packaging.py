@@ -199,6 +199,20 @@ def test_setup_leaves_a_folder_alone_that_is_no_environment(tmp_path):
     assert precious.exists()
 
 
+def test_setup_leaves_the_environment_of_another_checkout_alone(tmp_path):
+    theirs = tmp_path / "theirs"
+    (theirs / "bin").mkdir(parents=True)
+    (theirs / "pyvenv.cfg").touch()
+    (theirs / "staleharness-setup.json").write_text(json.dumps({"root": "/another/checkout"}))
+    link = tmp_path / "link"
+    link.symlink_to(theirs)
+    for venv in (theirs, link):
+        done = install("--venv", str(venv))
+        assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+        assert f"VENV={venv} is the environment of another checkout, /another/checkout" in done.stderr
+    assert (theirs / "bin").exists() and (theirs / "staleharness-setup.json").exists()
+
+
 def test_setup_says_which_pythons_will_do(tmp_path):
     done = install("--venv", str(tmp_path / "v"), "--py", "/no/python2.4")
     assert done.returncode == 2 and "3.11, 3.12 or 3.13" in done.stderr and len(done.stderr.splitlines()) == 1
