@@ -58,7 +58,7 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    decoder: str = later("transformers", before="transformers")  # what samples, by name; for bfloat16 on a CPU shared_prompts
+    decoder: str = later("transformers", before="transformers")  # what samples, by name; bfloat16 on a CPU: shared_prompts
     decode_batch: int = later(
         0, before=0
     )  # completions sampled together; 0: as many as memory allows, all on a CPU
@@ -134,7 +134,7 @@ class LanguageSpec(TokenSpec):
             "evaluation_problems": 64,
             "threads": 1,
         },
-        # the same model on GSM8K's problems of at most two steps, after a warm start on longer ones, in equations; for a
+        # the same model on GSM8K's problems of at most two steps, after a warm start on longer ones in equations; for a
         # processor that multiplies bfloat16
         "smollm2_gsm8k": {
             "model": "smollm2",
