@@ -58,7 +58,9 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    decoder: str = later("transformers", before="transformers")  # what samples, by name; bfloat16 on a CPU: shared_prompts
+    decoder: str = later(
+        "transformers", before="transformers"
+    )  # what samples completions, by name; in bfloat16 on a CPU shared_prompts unless another is named
     decode_batch: int = later(
         0, before=0
     )  # completions sampled together; 0: as many as memory allows, all on a CPU
