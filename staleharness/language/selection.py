@@ -49,8 +49,8 @@ def lessons_of(
         chosen = [problem for problem in problems if problem.question not in questions]
         if not chosen:
             raise UserError(
-                "warm_start_problems=others, and the run trains on every problem; most_steps and largest_number leave "
-                "some out"
+                f"warm_start_problems=others, and most_steps={spec.most_steps}, largest_number={spec.largest_number} "
+                "leave no problem out"
             )
     else:
         chosen = short_ones(problems, spec, "train")

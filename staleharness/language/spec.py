@@ -204,6 +204,11 @@ class LanguageSpec(TokenSpec):
                 f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "
                 "give at least 2, or baseline=none"
             )
+        if self.warm_start_problems == "others" and not (self.most_steps or self.largest_number):
+            raise UserError(
+                "warm_start_problems=others, and the run trains on every problem; most_steps and largest_number leave "
+                "some out"
+            )
         if self.dynamic_sampling and self.completions == 1:
             raise UserError("dynamic_sampling needs groups: completions must be at least 2")
 

@@ -294,7 +294,9 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
         assert taught[-1] == [problem for problem in every if problem.question not in trained]
         assert 0 < len(taught[-1]) < len(every)
     with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
-        simulation_of(spec(warm_start=3, warm_start_problems="others"))
+        spec(warm_start=3, warm_start_problems="others")
+    with pytest.raises(UserError, match="and most_steps=3, largest_number=0 leave no problem out"):
+        simulation_of(spec(warm_start=3, warm_start_problems="others", most_steps=3))
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
