@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from .answers import number
 
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
-_NUMBER = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+")  # thousands may be separated
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,6 @@ class Problem:
         written = strip_calculator(self.solution)
         lines = [line for line in written.splitlines() if line.strip() and not line.startswith("####")]
         return max(self.solution.count("<<"), written.count("=")) or len(lines)
-
-    @property
-    def largest(self) -> float:
-        """The largest number that the worked solution or the answer writes, given or computed; signs do not count."""
-        return max(
-            float(found.replace(",", "")) for found in _NUMBER.findall(f"{self.solution} {self.answer}")
-        )
 
     @property
     def in_equations(self) -> Problem | None:

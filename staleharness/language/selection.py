@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ..errors import UserError, shortened
 from .answers import grade, number
 from .problem import Problem, strip_calculator
 from .spec import LanguageSpec
 
+Split = Literal["train", "test"]
 
-def short_ones(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those of at most `most_steps` steps. Raises `UserError` where none is left or an answer is no number."""
+
+def selected(problems: Sequence[Problem], spec: LanguageSpec, split: Split) -> list[Problem]:
+    """Those of at most `most_steps` steps, of the training split the first `training_problems` of them. Raises
+    `UserError` where none is left or an answer is no number."""
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
@@ -20,22 +24,14 @@ def short_ones(problems: Sequence[Problem], spec: LanguageSpec, split: str) -> l
                 f"{spec.env}: the answer {shortened(problem.answer)!r} to the {split} problem "
                 f"{shortened(problem.question)!r} is not a number"
             )
-    kept = [problem for problem in problems if not spec.most_steps or problem.steps <= spec.most_steps]
+    kept = _within(problems, spec.most_steps)
     if not kept:
         raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
-    return kept
+    return kept[: spec.training_problems or None] if split == "train" else kept
 
 
-def small_ones(problems: list[Problem], spec: LanguageSpec, split: str) -> list[Problem]:
-    """Those with no number above `largest_number`. Raises `UserError` where none is left."""
-    kept = [
-        problem for problem in problems if not spec.largest_number or problem.largest <= spec.largest_number
-    ]
-    if not kept:
-        raise UserError(
-            f"no {split} problem has only numbers up to largest_number={spec.largest_number}; raise it"
-        )
-    return kept
+def _within(problems: Sequence[Problem], most_steps: int) -> list[Problem]:
+    return [problem for problem in problems if not most_steps or problem.steps <= most_steps]
 
 
 def lessons_of(
@@ -44,16 +40,15 @@ def lessons_of(
     """(problems with the solutions that a warm start teaches, how many of its problems are not among them), given all
     training problems and those `trained` on. Raises `UserError` where there are none, or one would teach what the run
     then does not pay for."""
+    chosen = trained
     if spec.warm_start_problems == "others":
         questions = {problem.question for problem in trained}
         chosen = [problem for problem in problems if problem.question not in questions]
-        if not chosen:
-            raise UserError(
-                f"warm_start_problems=others, and most_steps={spec.most_steps}, largest_number={spec.largest_number} "
-                "leave no problem out"
-            )
-    else:
-        chosen = short_ones(problems, spec, "train")
+    chosen = _within(chosen, spec.warm_start_most_steps)
+    if not chosen:
+        names = ("warm_start_problems", "warm_start_most_steps", "most_steps", "training_problems")
+        settings = ", ".join(f"{name}={getattr(spec, name)}" for name in names)
+        raise UserError(f"nothing is left for the warm start to teach, with {settings}")
     taught = chosen
     if spec.warm_start_text == "equations":
         taught = [lesson for problem in chosen if (lesson := problem.in_equations)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ..base.machine import memory
 from ..base.notes import NOTES
@@ -19,11 +18,11 @@ from .model.memory import settle
 from .model.teaching import taught
 from .prompt_set import PromptSet, prompt_set
 from .prompts import find_prompt
-from .selection import lessons_of, short_ones, small_ones
+from .selection import Split, lessons_of, selected
 from .spec import LanguageSpec
 from .task import LanguageTask
 
-SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
+SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,14 @@ def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
     every = {split: task.problems(spec, split) for split in SPLITS}
-    problems = {split: small_ones(short_ones(every[split], spec, split), spec, split) for split in SPLITS}
+    problems = {split: selected(every[split], spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (prompt_set(problems[s], form, shots, policy, spec, s) for s in SPLITS)
-    remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(test, spec)]
+    remarks = [*remarks, *_beyond(policy, (train, test), spec), *_too_few(train, test, spec)]
     if spec.warm_start:
         solved, left_out = lessons_of(every["train"], problems["train"], spec, extractor)
-        remarks += _untaught(left_out, len(solved))
         lessons = prompt_set(solved, form, shots, policy, spec, "train")
+        remarks += _untaught(left_out, lessons.dropped, len(lessons.problems), spec)
         policy = CausalLM(str(taught(source, spec.model_digest, lessons, spec, told)), spec)
         settle(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
@@ -83,20 +82,29 @@ def _beyond(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> 
     return [f"{what}: what it says beyond them it was never trained for"]
 
 
-def _too_few(test: PromptSet, spec: LanguageSpec) -> list[str]:
-    """A warning where scores are of fewer problems than were asked for."""
-    if spec.evaluation_problems <= (there := len(test.problems)):
-        return []
-    return [
-        f"evaluation_problems={spec.evaluation_problems}, and there are {there} test problems: scores are of these"
-    ]
+def _too_few(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:
+    """A warning where a split has fewer problems than were asked for."""
+    remarks = []
+    if spec.training_problems > (there := len(train.problems)):
+        remarks.append(
+            f"training_problems={spec.training_problems}, and there are {there}: these are trained on"
+        )
+    if spec.evaluation_problems > (there := len(test.problems)):
+        remarks.append(
+            f"evaluation_problems={spec.evaluation_problems}, and there are {there} test problems: scores are of these"
+        )
+    return remarks
 
 
-def _untaught(left_out: int, taught: int) -> list[str]:
-    """A remark where the warm start teaches fewer problems than it was asked to."""
-    if not left_out:
-        return []
+def _untaught(without: int, too_long: int, taught: int, spec: LanguageSpec) -> list[str]:
+    """Remarks where the warm start teaches fewer problems than it was asked to."""
+    reasons = {
+        "they do not annotate the calculation of their answer": without,
+        f"their prompts are longer than prompt_tokens={spec.prompt_tokens}": too_long,
+    }
+    every = taught + without + too_long
     return [
-        f"the warm start leaves out {left_out} of {left_out + taught} training problems: they do not annotate the "
-        "calculation of their answer"
+        f"the warm start leaves out {count} of {every} training problems: {why}"
+        for why, count in reasons.items()
+        if count
     ]

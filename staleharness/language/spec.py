@@ -32,15 +32,14 @@ class LanguageSpec(TokenSpec):
     most_steps: int = later(
         0, before=0
     )  # of a problem's worked solution; longer ones are left out; 0: none is
-    largest_number: int = later(
-        0, before=0
-    )  # of a problem's worked solution; larger ones are left out, but not of a warm start; 0: none is
+    training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
     warm_start: int = later(
         0, before=0
     )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     warm_start_problems: Literal["same", "others"] = later(
         "same", before="same"
-    )  # that it teaches: the run's own and those of larger numbers, or the others, which the run leaves out
+    )  # that it teaches: the run's own, or the others of the training split
+    warm_start_most_steps: int = later(0, before=0)  # of the worked solutions that it teaches; 0: any
     warm_start_text: Literal["solutions", "equations"] = later(
         "solutions", before="solutions"
     )  # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
@@ -136,14 +135,16 @@ class LanguageSpec(TokenSpec):
             "evaluation_problems": 64,
             "threads": 1,
         },
-        # the same model on GSM8K's problems of at most two steps, after a warm start on longer ones in equations; for a
-        # processor that multiplies bfloat16
+        # the same model on GSM8K: reward on 512 problems of at most two steps, after a warm start on others of at most
+        # three, in equations; for a processor that multiplies bfloat16
         "smollm2_gsm8k": {
             "model": "smollm2",
             "prompt_format": "verl",
             "most_steps": 2,
-            "warm_start": 160,
+            "training_problems": 512,
+            "warm_start": 320,
             "warm_start_problems": "others",
+            "warm_start_most_steps": 3,
             "warm_start_text": "equations",
             "warm_start_rate": 2e-4,
             "steps": 40,
@@ -153,7 +154,7 @@ class LanguageSpec(TokenSpec):
             "prompt_tokens": 256,
             "long_prompts": "drop",
             "completion_tokens": 64,
-            "learning_rate": 3e-5,
+            "learning_rate": 2e-5,
             "dtype": "bfloat16",
             "evaluations": 8,
             "threads": 2,
@@ -187,8 +188,8 @@ class LanguageSpec(TokenSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in (
-            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps", "largest_number",
-            "warm_start",
+            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps",
+            "training_problems", "warm_start", "warm_start_most_steps",
         ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
@@ -204,10 +205,10 @@ class LanguageSpec(TokenSpec):
                 f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "
                 "give at least 2, or baseline=none"
             )
-        if self.warm_start_problems == "others" and not (self.most_steps or self.largest_number):
+        if self.warm_start_problems == "others" and not (self.most_steps or self.training_problems):
             raise UserError(
-                "warm_start_problems=others, and the run trains on every problem; most_steps and largest_number leave "
-                "some out"
+                "warm_start_problems=others, and the run trains on every problem; most_steps and training_problems "
+                "leave some out"
             )
         if self.dynamic_sampling and self.completions == 1:
             raise UserError("dynamic_sampling needs groups: completions must be at least 2")

@@ -17,6 +17,7 @@ from staleharness.language.decoder import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
 from staleharness.language.model.attention import BLOCKED, mask_of
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.kv_cache import RoomyCache
 from staleharness.language.model.quick_pass import QuickPass, suits
 from staleharness.language.model.scoring import Prompts, by_length, distinct
 from staleharness.language.model.shared_prompts import SharedPrompts
@@ -176,14 +177,23 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
         wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
         quick = QuickPass(model, torch.float32)
         whole = quick(ids, attention, positions, None, 7)
-        cache = SharedPrompts(2, 3)
-        cache.begin(Prompts(ids[:, :5], attention[:, :5], None), quick)
-        pieces = [whole[:, :4]]
-        for a, b in ((4, 6), (6, 7)):
-            pieces.append(quick(ids[:, a:b], attention[:, :b], positions[:, a:b], cache, b - a))
+        room = RoomyCache(model.config, 10, torch.float32)
+        pieces = [
+            quick(ids[:, a:b], attention[:, :b], positions[:, a:b], room, b - a)
+            for a, b in ((0, 4), (4, 6), (6, 7))
+        ]
+        some = attention[:, 4] == 1  # the prompts, of at most five tokens
+        shared = SharedPrompts(2, 3)
+        shared.begin(Prompts(ids[some, :5], attention[some, :5], None), quick)
+        behind = [
+            quick(ids[some, a:b], attention[some, :b], positions[some, a:b], shared, b - a)
+            for a, b in ((4, 6), (6, 7))
+        ]
     tokens = attention.bool()
     assert torch.allclose(whole[tokens], wanted[tokens], atol=1e-5)
     assert torch.allclose(torch.cat(pieces, 1)[tokens], wanted[tokens], atol=1e-5)
+    assert room.get_seq_length() == 7
+    assert torch.allclose(torch.cat(behind, 1), wanted[some, 4:], atol=1e-5)
     assert whole.isfinite().all()
 
 

@@ -192,42 +192,27 @@ def test_steps_are_calculations(solution: str, steps: int) -> None:
     assert Problem("", solution, "").steps == steps
 
 
-@pytest.mark.parametrize(
-    ("solution", "answer", "largest"),
-    [
-        ("Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72", "72", 72),
-        ("Of 1,200 she sold 7.5%: .075*1,200=90.\n#### 90", "90", 1200),  # no number of thousands, but one
-        ("He owes 3, 4 and -5.\n#### -12", "-12", 12),  # a comma that separates no thousands; a sign
-        ("He has 1200,300 of them old.\n#### 900", "900", 1200),  # two numbers
-        ("He has 12,3456 of them.\n#### 9", "9", 3456),  # no thousands either
-        ("A quarter.\n#### .25", ".25", 0.25),
-        ("Half of it.", "8", 8),  # only the answer is a number
-    ],
-)
-def test_the_largest_number_of_a_solution(solution: str, answer: str, largest: float) -> None:
-    assert Problem("99 of them?", solution, answer).largest == largest
+def test_the_first_problems_of_the_training_split(spec: Specs) -> None:
+    few: Any = simulation_of(spec(training_problems=5, most_steps=2, warm_start=1))
+    all_short: Any = simulation_of(spec(most_steps=2, warm_start=1))
+    assert few.generator.sampler.prompts.problems == all_short.generator.sampler.prompts.problems[:5]
+    assert few.test.problems == all_short.test.problems  # tests are not touched
+    with pytest.raises(UserError, match="training_problems=-1 must not be negative"):
+        spec(training_problems=-1)
 
 
-def test_problems_of_large_numbers_are_left_out(spec: Specs) -> None:
-    small: Any = simulation_of(spec(largest_number=10))
-    everything: Any = simulation_of(spec())
-    wanted = [problem for problem in everything.test.problems if problem.largest <= 10]
-    assert 0 < len(wanted) < len(everything.test.problems)
-    assert small.test.problems == wanted
-    with pytest.raises(UserError, match="no train problem has only numbers up to largest_number=1; raise it"):
-        simulation_of(spec(largest_number=1))
-    with pytest.raises(UserError, match="largest_number=-1 must not be negative"):
-        spec(largest_number=-1)
+def test_fewer_training_problems_than_asked_for_are_remarked(spec: Specs) -> None:
+    run: Any = simulation_of(spec(training_problems=10**6))
+    there = len(run.generator.sampler.prompts.problems)
+    assert f"training_problems=1000000, and there are {there}: these are trained on" in run.warnings
 
 
-def test_a_warm_start_teaches_larger_numbers_too(spec: Specs, own_cache: Path) -> None:
-    def weights(**settings: Any) -> torch.Tensor:
-        policy: Any = simulation_of(spec(warm_start=3, **settings)).policy
-        return torch.cat([p.detach().flatten() for p in policy.parameters.values()])
-
-    assert torch.equal(weights(), weights(largest_number=10))
-    assert len([path for path in (own_cache / "taught").iterdir() if path.is_dir()]) == 1
-    assert not torch.equal(weights(), weights(most_steps=1))
+def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[list[Problem]] = []
+    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    for settings in ({}, {"most_steps": 1}, {"most_steps": 2, "training_problems": 6}):
+        run: Any = simulation_of(spec(warm_start=3, **settings))
+        assert taught[-1] == run.generator.sampler.prompts.problems
 
 
 @pytest.mark.parametrize(
@@ -288,15 +273,50 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
     monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     words = sys.modules[find_env("word-problems")[1].__module__]
     every = list(words.problems("train"))
-    for settings in ({"most_steps": 1}, {"largest_number": 10}, {"most_steps": 2, "largest_number": 10}):
+    for settings in (
+        {"most_steps": 1},
+        {"training_problems": 10},
+        {"most_steps": 2, "training_problems": 10},
+    ):
         run: Any = simulation_of(spec(warm_start=3, warm_start_problems="others", **settings))
         trained = [problem.question for problem in run.generator.sampler.prompts.problems]
         assert taught[-1] == [problem for problem in every if problem.question not in trained]
         assert 0 < len(taught[-1]) < len(every)
     with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
         spec(warm_start=3, warm_start_problems="others")
-    with pytest.raises(UserError, match="and most_steps=3, largest_number=0 leave no problem out"):
+    with pytest.raises(
+        UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "
+    ):
         simulation_of(spec(warm_start=3, warm_start_problems="others", most_steps=3))
+
+
+@pytest.mark.parametrize("which", ["same", "others"])
+def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[list[Problem]] = []
+    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    some: Any = {"warm_start": 3, "warm_start_problems": which, "training_problems": 100}
+    simulation_of(spec(**some))
+    simulation_of(spec(**some, warm_start_most_steps=2))
+    assert taught[1] == [problem for problem in taught[0] if problem.steps <= 2]
+    assert 0 < len(taught[1]) < len(taught[0])
+    with pytest.raises(UserError, match="warm_start_most_steps=-1 must not be negative"):
+        spec(warm_start_most_steps=-1)
+
+
+def test_lessons_with_long_prompts_are_counted(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[list[Problem]] = []
+    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    run: Any = simulation_of(
+        spec(warm_start=1, warm_start_problems="others", most_steps=1, prompt_tokens=24, long_prompts="drop")
+    )
+    (remark,) = [text for text in run.warnings if "warm start" in text]
+    words = sys.modules[find_env("word-problems")[1].__module__]
+    others = [problem for problem in words.problems("train") if problem.steps > 1]
+    assert remark == (
+        f"the warm start leaves out {len(others) - len(taught[0])} of {len(others)} training problems: their prompts "
+        "are longer than prompt_tokens=24"
+    )
+    assert 0 < len(taught[0]) < len(others)
 
 
 def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
