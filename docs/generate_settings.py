@@ -45,6 +45,7 @@ UNITS = {
     "decode_batch": "completions",
     "micro_batch": "completions",
     "evaluation_problems": "problems",
+    "evaluation_samples": "completions",
     "horizon": "decisions",
     "batch": "episodes",
     "share": "share",

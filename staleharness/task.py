@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -70,12 +70,14 @@ class Task:
         return {name: {**kind.get(name, {}), **cls.presets.get(name, {})} for name in (*kind, *cls.presets)}
 
     @classmethod
-    def facts(cls) -> dict[str, Any]:
-        """What the kind of task is, as plain data: part of the record of every run."""
+    def facts(cls, ways: Iterable[str] | None = None) -> dict[str, Any]:
+        """What the kind of task is, as plain data: part of the record of every run. `ways`: those that a run was
+        scored in, if not all."""
+        measured = cls.measures if ways is None else set(ways)
         return {
             "kind": cls.kind,
             "unit": cls.settings.unit,
-            "measures": dict(cls.measures),
+            "measures": {way: words for way, words in cls.measures.items() if way in measured},
             "score": cls.score,
             "normalise": cls.normalise,
             "axes": dict(cls.axes),

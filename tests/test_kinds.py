@@ -33,7 +33,8 @@ def test_the_facts_of_a_kind_are_plain_data() -> None:
         "axes": {},
     }  # fmt: skip
     assert KINDS["language"].facts() == {
-        "kind": "language", "unit": "optimiser steps", "measures": {"deterministic": "greedy accuracy"},
+        "kind": "language", "unit": "optimiser steps",
+        "measures": {"sampled": "sampled accuracy", "deterministic": "greedy accuracy"},
         "score": "deterministic", "normalise": "raw", "axes": {"N": "minibatches"},
     }  # fmt: skip
     assert KINDS["chain"].facts() == {
@@ -64,7 +65,7 @@ def test_a_family_of_no_kind_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch)
     ("kinds", "usual", "unit", "words"),
     [
         (["control"], ("sampled", "minmax"), "environment steps", ("sampled returns", "deterministic returns")),
-        (["language"], ("deterministic", "raw"), "optimiser steps", ("sampled returns", "greedy accuracy")),
+        (["language"], ("deterministic", "raw"), "optimiser steps", ("sampled accuracy", "greedy accuracy")),
         (["chain"], ("sampled", "raw"), "optimiser steps", ("success probability", "greedy success")),
         (
             ["control", "language"], ("sampled", "minmax"), "environment steps or optimiser steps",
@@ -86,6 +87,22 @@ def test_runs_are_read_as_their_kind_says_and_mixtures_as_returns(
     assert scores.usual(runs, "deterministic", "frozen") == ("deterministic", "frozen")
     assert scores.unit(runs) == unit
     assert tuple(scores.measure(runs, score) for score in scores.SCORES) == words
+
+
+def test_runs_of_a_kind_may_be_scored_in_more_ways_than_others(tmp_path: Path) -> None:
+    facts = KINDS["language"].facts
+    assert facts(["deterministic"])["measures"] == {"deterministic": "greedy accuracy"}
+    runs = [
+        write_run(
+            tmp_path, seed=seed, kind="language", env="word-problems", phases=3, said={"task": facts(ways)}
+        )
+        for seed, ways in enumerate((["deterministic"], ["sampled", "deterministic"]))
+    ]
+    for some in (runs, runs[::-1]):
+        assert scores.usual(some, "auto", "auto") == ("deterministic", "raw")
+        words = [scores.measure(some, score) for score in scores.SCORES]
+        assert words == ["sampled accuracy", "greedy accuracy"]
+    assert scores.measure(runs[:1], "sampled") == "sampled returns"
 
 
 def test_a_kind_that_nobody_has_heard_of_is_read_as_it_says(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_setting_added_later_leaves_every_published_id_alone(monkeypatch: pyte
 @bundles
 def test_every_published_record_says_its_kind_of_task(bundle: Path) -> None:
     for _, record, _ in records(bundle):
-        facts = find_env(record["spec"]["env"])[1].facts()
+        facts = find_env(record["spec"]["env"])[1].facts(record["scores"])
         assert record["task"] == facts and record["format"] == FORMAT
         assert (
             set(facts["measures"]) >= set(record["scores"]) & set(SCORES)

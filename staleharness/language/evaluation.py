@@ -1,10 +1,13 @@
-"""Greedy accuracy on the test problems: one completion each, graded as in training."""
+"""Accuracy on the test problems, graded as in training: of one greedy completion each, and of sampled ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from ..base.streams import stream
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.phase import Scores
 from ..tokens.minibatch import parts
@@ -14,7 +17,8 @@ from .generation import completion_texts
 from .prompt_set import PromptSet, pad_left
 from .spec import LanguageSpec
 
-BATCH = 256  # prompts decoded together
+BATCH = 256  # completions decoded together
+SEED = 20_240_603  # the same for every run: all policies are sampled with the same noise
 
 
 def evaluate(
@@ -25,23 +29,56 @@ def evaluate(
     stops: tuple[str, ...],
     phase: int,
 ) -> Scores:
-    """Scores of the learner as it stands, `deterministic` only: greedy decoding has no noise."""
+    """Scores of the learner as it stands: `deterministic`, 1 or 0 for each problem's greedy completion, which has no
+    noise; and `sampled` where `evaluation_samples` are asked for, the share of each problem's that is right. What is
+    unparsed or truncated is counted of the greedy ones."""
     policy, count = decoder.policy, len(prompts.problems)
     rows = np.arange(min(spec.evaluation_problems or count, count))
     buffer = PolicyBuffer(1)
     buffer.push(policy.snapshot(phase, 0))
-    right: list[float] = []
-    lengths: list[int] = []
     length = spec.completion_tokens
-    counts = {"unparsed": 0, "truncated": 0}
-    for part in parts(rows, BATCH):
-        prompt, mask = pad_left([prompts.tokens[i] for i in part], policy.pad, torch.device(spec.device))
-        versions = np.full((len(part), 1), phase, dtype=np.int64)
-        decoded = decoder.complete(Request(prompt, mask, versions, length, None, length, stops), buffer)
-        texts = completion_texts(policy, decoded)
-        verdicts = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, part, strict=True)]
-        right += [float(v.correct) for v in verdicts]
-        lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
-        counts["unparsed"] += sum(not v.parsed for v in verdicts)
-        counts["truncated"] += int((~decoded.ended).sum())
-    return Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
+
+    def complete(
+        rows: NDArray[np.int64], noise: Tensor | None
+    ) -> tuple[list[float], list[int], dict[str, int]]:
+        """(1 or 0, tokens) of a completion for each row's problem, and counts of them."""
+        right: list[float] = []
+        lengths: list[int] = []
+        counts = {"unparsed": 0, "truncated": 0}
+        for part in parts(np.arange(len(rows)), BATCH):
+            problems = rows[part]
+            prompt, mask = pad_left(
+                [prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device)
+            )
+            versions = np.full((len(part), 1), phase, dtype=np.int64)
+            uniform = None if noise is None else noise[part].to(policy.device)
+            decoded = decoder.complete(
+                Request(prompt, mask, versions, length, uniform, length, stops), buffer
+            )
+            texts = completion_texts(policy, decoded)
+            verdicts = [
+                grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)
+            ]
+            right += [float(v.correct) for v in verdicts]
+            lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
+            counts["unparsed"] += sum(not v.parsed for v in verdicts)
+            counts["truncated"] += int((~decoded.ended).sum())
+        return right, lengths, counts
+
+    right, lengths, counts = complete(rows, None)
+    scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
+    if not (each := spec.evaluation_samples):
+        return scores
+    noise = np.stack([
+        stream(SEED, "evaluation", problem, sample).random(length, np.float32)
+        for problem in rows.tolist()
+        for sample in range(each)
+    ])  # fmt: skip
+    right, lengths, _ = complete(rows.repeat(each), torch.from_numpy(noise))
+    shares = np.reshape(right, (-1, each)).mean(1).tolist()
+    return Scores(
+        {"sampled": shares, **scores.returns},
+        {"sampled": lengths, **scores.lengths},
+        scores.steps + sum(lengths),
+        counts,
+    )

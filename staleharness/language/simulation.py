@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
@@ -80,6 +81,10 @@ class LanguageSimulation(Simulation[Completions]):
         alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
         alone = alone and self.lags.model.drawn
         return alone and not method.optimal_baseline and "logit_norm" not in method.needs
+
+    @property
+    def ways(self) -> Sequence[str]:
+        return ("sampled", "deterministic") if self.spec.evaluation_samples else ("deterministic",)
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""

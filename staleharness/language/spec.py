@@ -89,6 +89,9 @@ class LanguageSpec(TokenSpec):
     # evaluation: greedy completions of test problems
     evaluations: int = 8
     evaluation_problems: int = 0  # the first so many of the test split; 0: all
+    evaluation_samples: int = later(
+        0, before=0
+    )  # completions sampled of each, beside the greedy one, for the sampled accuracy; 0: none
 
     # machine
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
@@ -150,13 +153,13 @@ class LanguageSpec(TokenSpec):
             "steps": 40,
             "prompts": 16,
             "completions": 16,
-            "dynamic_sampling": True,
             "prompt_tokens": 256,
             "long_prompts": "drop",
             "completion_tokens": 64,
             "learning_rate": 2e-5,
             "dtype": "bfloat16",
             "evaluations": 8,
+            "evaluation_samples": 2,
             "threads": 2,
         },
         # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
@@ -189,7 +192,7 @@ class LanguageSpec(TokenSpec):
         super().__post_init__()
         for name in (
             "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps",
-            "training_problems", "warm_start", "warm_start_most_steps",
+            "training_problems", "warm_start", "warm_start_most_steps", "evaluation_samples",
         ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")

@@ -71,7 +71,7 @@ class LanguageTask(Task):
 
     kind: ClassVar[str] = "language"
     settings: ClassVar[type[RunSpec]] = LanguageSpec
-    measures: ClassVar[dict[str, str]] = {"deterministic": "greedy accuracy"}
+    measures: ClassVar[dict[str, str]] = {"sampled": "sampled accuracy", "deterministic": "greedy accuracy"}
     score: ClassVar[str] = "deterministic"
     normalise: ClassVar[str] = "raw"
     axes: ClassVar[dict[str, str]] = {"N": "minibatches"}

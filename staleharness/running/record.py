@@ -51,7 +51,7 @@ def conclude(
         "format": FORMAT,
         "id": job.run_id,
         "label": job.label,
-        "task": family.facts(),
+        "task": family.facts(scores.returns),
         "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),

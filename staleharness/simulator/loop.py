@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
@@ -83,6 +83,11 @@ class Simulation(ABC, Generic[Data]):
             self.warnings.append(RACE.format(spec.lag))
 
     @property
+    def ways(self) -> Sequence[str]:
+        """Of scoring the policy, that this run is evaluated in."""
+        return tuple(self.task.measures)
+
+    @property
     def gradient_steps(self) -> int:
         return self.learner.gradient_steps
 
@@ -102,7 +107,7 @@ class Simulation(ABC, Generic[Data]):
         spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
         scores = self.evaluate() if phase in spec.evaluation_phases() else None
         self.evaluation_steps += scores.steps if scores else 0
-        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.task.measures}
+        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.ways}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds["evaluate"] += time.perf_counter() - clock
         self.trained = None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.parsing import canonical_json
 from ..errors import UserError, nearest
 from ..store.cells import cell_of, where
 from ..store.stored_run import StoredRun
@@ -34,9 +32,14 @@ def measure(runs: Iterable[StoredRun], score: str) -> str:
 
 
 def _read_as(runs: Iterable[StoredRun]) -> dict[str, Any]:
-    """What the records say of their kind of task (`Task.facts`), where all say the same."""
-    said = {canonical_json({key: run.record["task"][key] for key in ("kind", *MIXED)}) for run in runs}
-    return dict(json.loads(said.pop())) if len(said) == 1 else MIXED
+    """What the records say of their kind of task (`Task.facts`), where all say the same; runs of a kind may be scored
+    in more ways than others."""
+    facts = [run.record["task"] for run in runs]
+    said = {(each["kind"], each["score"], each["normalise"]) for each in facts}
+    if len(said) != 1:
+        return MIXED
+    measures = {way: words for each in facts for way, words in each["measures"].items()}
+    return facts[0] | {"measures": measures}
 
 
 def unit(runs: Iterable[StoredRun]) -> str:

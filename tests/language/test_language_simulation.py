@@ -13,10 +13,15 @@ import torch
 from language_fixtures import PROBLEMS
 from places import GSM8K
 
+from staleharness.base.streams import stream
 from staleharness.errors import UserError
-from staleharness.language import generation
+from staleharness.language import evaluation, generation
 from staleharness.language.answers import Verdict
+from staleharness.language.decoder import Request
+from staleharness.language.generation import completion_texts
+from staleharness.language.prompt_set import pad_left
 from staleharness.language.spec import LanguageSpec
+from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.simulator.phase import wilson
 from staleharness.task import simulation_of
 
@@ -158,6 +163,52 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
     assert len(first.returns["deterministic"]) == 9
     assert first.counts.keys() == {"unparsed", "truncated"}
     assert records[-1].metrics["eval_truncated"] == last.counts["truncated"]
+
+
+def test_sampled_accuracy_is_the_share_of_right_samples_of_each_problem(
+    spec: Specs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample has noise of its own, whatever is decoded beside it, and the greedy score is what it was."""
+
+    def grade(text: str, *_: str) -> Verdict:
+        return Verdict(len(text) % 2 == 0, True)
+
+    monkeypatch.setattr(evaluation, "grade", grade)
+    simulation = simulation_of(spec(evaluation_problems=5, evaluation_samples=3))
+    found = simulation.evaluate()
+    policy, length = simulation.policy, simulation.spec.completion_tokens
+    shares, lengths = [], []
+    buffer = PolicyBuffer(1)
+    buffer.push(policy.snapshot(0, 0))
+    for i, problem in enumerate(simulation.test.problems[:5]):
+        right = 0
+        for sample in range(3):
+            noise = stream(evaluation.SEED, "evaluation", i, sample).random(length, np.float32)
+            prompt, mask = pad_left([simulation.test.tokens[i]], policy.pad, policy.device)
+            versions = np.zeros((1, 1), dtype=np.int64)
+            uniform = torch.from_numpy(noise)[None]
+            asked = Request(prompt, mask, versions, length, uniform, length, simulation.stops)
+            decoded = simulation.decoder.complete(asked, buffer)
+            lengths.append(int(decoded.mask.sum()))
+            text = completion_texts(policy, decoded)[0]
+            right += grade(text, problem.answer, simulation.extractor).correct
+        shares.append(right / 3)
+    assert found.returns["sampled"] == pytest.approx(shares)
+    assert found.lengths["sampled"] == lengths
+    assert 0 < sum(shares) < 5
+    greedy = simulation_of(spec(evaluation_problems=5)).evaluate()
+    assert found.returns["deterministic"] == greedy.returns["deterministic"]
+    assert found.counts == greedy.counts
+    assert found.steps == greedy.steps + sum(lengths)
+
+
+def test_a_run_without_samples_has_no_sampled_accuracy(spec: Specs) -> None:
+    (without, *_), (given, *_) = (list(simulation_of(spec(evaluation_samples=n))) for n in (0, 1))
+    assert given.metrics.keys() - without.metrics.keys() == {
+        "eval_sampled", "untrained/sampled", "untrained/sampled_error",
+    }  # fmt: skip
+    with pytest.raises(UserError, match="evaluation_samples=-1 must not be negative"):
+        spec(evaluation_samples=-1)
 
 
 def test_wilsons_interval_by_hand() -> None:

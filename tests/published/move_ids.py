@@ -69,7 +69,7 @@ def moved_run(row: dict[str, str]) -> dict[str, str]:
     spec, family = completed(record["spec"])
     run_id, plain = id_of(spec, family), json.loads(spec.to_json())
     record.pop("unit", None)  # it is among the facts
-    record |= {"id": run_id, "format": FORMAT, "spec": plain, "task": family.facts()}
+    record |= {"id": run_id, "format": FORMAT, "spec": plain, "task": family.facts(record["scores"])}
     job |= {"spec": plain}
     texts = {
         name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))

@@ -143,6 +143,6 @@ class LiveDisplay:
 def _score(progress: dict[str, Any]) -> str:
     """The evaluation of the phase, if it was one: a return, or a greedy accuracy."""
     if (value := progress.get("eval_sampled")) is not None:
-        return f", score {value:,.1f}"
+        return f", score {value:,.1f}" if abs(value) >= 10 else f", score {value:.3f}"
     value = progress.get("eval_deterministic")
     return f", accuracy {value:.3f}" if value is not None else ""
