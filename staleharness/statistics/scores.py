@@ -39,7 +39,7 @@ def _read_as(runs: Iterable[StoredRun]) -> dict[str, Any]:
     if len(said) != 1:
         return MIXED
     measures = {way: words for each in facts for way, words in each["measures"].items()}
-    return facts[0] | {"measures": measures}
+    return {**facts[0], "measures": measures}
 
 
 def unit(runs: Iterable[StoredRun]) -> str:
