@@ -19,7 +19,7 @@ LANGUAGE = ("word-problems", "gsm8k")
 
 
 def write_study(root: Path, question: Question) -> None:
-    """Runs of the shape that a study asks for, one environment and two seeds of it, but never all of them."""
+    """Runs of the shape that a study asks for, one environment and two seeds of it, but never all of several."""
     env = question.env[0]
     kind = "language" if env in LANGUAGE else "chain" if env == "bit-chain" else "control"
     for label, k, where in question.cells():
