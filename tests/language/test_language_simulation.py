@@ -174,6 +174,7 @@ def test_sampled_accuracy_is_the_share_of_right_samples_of_each_problem(
         return Verdict(len(text) % 2 == 0, True)
 
     monkeypatch.setattr(evaluation, "grade", grade)
+    monkeypatch.setattr(evaluation, "BATCH", 4)
     simulation = simulation_of(spec(evaluation_problems=5, evaluation_samples=3))
     found = simulation.evaluate()
     policy, length = simulation.policy, simulation.spec.completion_tokens
