@@ -129,8 +129,9 @@ def sweep(
     runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
-    progress: called with plain data when a run starts, after each of its phases and when it ends: {event, id,
-        algorithm, env, capacity, seed, ...}, where event is `started`, `phase`, `done`, `failed` or `stopped`.
+    progress: called with plain data when a run starts, while it prepares (a warm start), after each of its phases and
+        when it ends: {event, id, algorithm, env, capacity, seed, ...}, where event is `started`, `preparing`, `phase`,
+        `done`, `failed` or `stopped`.
 
     Workers get names and numbers and never execute the caller's script, so that a script needs no
     `if __name__ == "__main__"`. For the same reason an algorithm of yours lies in a file of its own, see `plugin`.
@@ -285,6 +286,9 @@ class _Passed:
 
     def started(self, run: PlannedRun) -> None:
         self._tell(run, {"event": "started"})
+
+    def preparing(self, run: PlannedRun, what: str) -> None:
+        self._tell(run, {"event": "preparing", "what": what})
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self._tell(run, {"event": "phase", **progress})

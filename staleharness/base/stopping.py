@@ -1,24 +1,40 @@
-"""Whether this process was asked to end, for work that takes long and is no phase of a run.
+"""Work that takes long and is no phase of a run: it says how far it is, and asks whether the process is to end.
 
-A run is asked after every phase. What is done before the first one, such as supervised learning, asks here; in a
-process that nobody listens for, `check` does nothing.
+A run is heard and asked after every phase. What is done before the first one, such as supervised learning, says and
+asks here; in a process that nobody listens for, `check` does nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..errors import Interrupted
 
-_asked: list[Callable[[], bool]] = []
+EVERY = 1.0  # seconds between two things that are said
 
 
-def listen(asked: Callable[[], bool]) -> None:
-    """From now on `check` asks this."""
-    _asked[:] = [asked]
+@dataclass
+class _Listener:
+    asked: Callable[[], bool]
+    hear: Callable[[str], None]
+    heard: float = float("-inf")
+
+
+_listeners: list[_Listener] = []
+
+
+def listen(asked: Callable[[], bool], hear: Callable[[str], None] = lambda at: None) -> None:
+    """From now on `check` asks this, and says there what the process is doing."""
+    _listeners[:] = [_Listener(asked, hear)]
 
 
 def check(at: str) -> None:
-    """Raise `Interrupted` where somebody asked the process to end; `at` says what it was doing."""
-    if any(asked() for asked in _asked):
-        raise Interrupted(f"stopped before the first phase ({at})")
+    """Say what the process is doing, not too often. Raise `Interrupted` where somebody asked it to end."""
+    for listener in _listeners:
+        if listener.asked():
+            raise Interrupted(f"stopped before the first phase ({at})")
+        if (now := time.monotonic()) - listener.heard >= EVERY:
+            listener.heard = now
+            listener.hear(at)

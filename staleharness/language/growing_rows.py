@@ -10,11 +10,13 @@ from torch import Tensor
 from ..tokens.policy import Forward
 from .decoder import Request
 from .model.causal_lm import CausalLM
+from .model.quick_pass import QuickPass
 from .model.scoring import distinct
 from .rows import LOOK_EVERY, Rows
 from .sampling import choose, draw
 
 FEW = 0.8  # rows that have ended are dropped when no more than this share is left
+AT_ONCE = 8  # rows whose distributions over so many tokens are drawn from at once
 MANY = 4096  # tokens of a vocabulary from which on float64 for each of them costs more than a layer
 
 
@@ -54,13 +56,22 @@ class GrowingRows(Rows):
                     self.keep(left)
 
     def _sampled(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.policy.device.type != "cpu" or logits.shape[1] > MANY:
-            return draw(logits, uniform)
+        """(token, its log-probability) [B]. On a CPU a few rows at a time: what lies between then stays in its cache,
+        where whole matrices over a large vocabulary are new memory for every token."""
+        if self.policy.device.type != "cpu":
+            return draw(logits.float(), uniform)
+        if logits.shape[1] > MANY:
+            rows = logits.split(AT_ONCE)
+            noise = [None] * len(rows) if uniform is None else uniform.split(AT_ONCE)
+            found = [draw(some.float(), each) for some, each in zip(rows, noise, strict=True)]
+            tokens, logps = zip(*found, strict=True)
+            return torch.cat(tokens), torch.cat(logps)
+        logits = logits.float()
         token = choose(logits, uniform)
         return token, logits.log_softmax(1).gather(1, token[:, None])[:, 0]
 
     def _logits(self, forward: Forward, t: int) -> Tensor:
-        """What token `t` is drawn from: float32 [B, V]."""
+        """What token `t` is drawn from: [B, V]."""
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
             self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
@@ -71,7 +82,7 @@ class GrowingRows(Rows):
         if first < t:
             ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)
         attention = self.attention[:, : self.width + t]
-        return forward(ids, attention, positions, self.cache, 1)[:, -1].float()
+        return forward(ids, attention, positions, self.cache, 1)[:, -1]
 
     def keep(self, left: Tensor) -> None:
         super().keep(left)
@@ -83,3 +94,10 @@ class SharingRows(GrowingRows):
     """The same with the keys and values of a prompt kept once."""
 
     shares_prompts = True
+
+
+class PackedRows(SharingRows):
+    """The same with the weights laid out once, where the quick pass is theirs."""
+
+    def go_on(self, forward: Forward, first: int, last: int) -> None:
+        super().go_on(forward.packed() if isinstance(forward, QuickPass) else forward, first, last)

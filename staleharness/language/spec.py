@@ -59,7 +59,7 @@ class LanguageSpec(TokenSpec):
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
     decoder: str = later(
         "transformers", before="transformers"
-    )  # what samples completions, by name; in bfloat16 on a CPU shared_prompts unless another is named
+    )  # what samples completions, by name; on a CPU shared_prompts in bfloat16, else packed_weights with MODEL
     decode_batch: int = later(
         0, before=0
     )  # completions sampled together; 0: as many as memory allows, all on a CPU

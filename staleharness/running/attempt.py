@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 from ..base.files import digest, try_lock
 from ..base.notes import NOTES
 from ..errors import Diverged, UserError
+from ..simulator import checkpoint
 from ..simulator.loop import Simulation
-from . import checkpoint
 from .fingerprint import same_bits
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind

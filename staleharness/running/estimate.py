@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base.text import duration, megabytes
+from ..simulator.checkpoint import MOST
 from ..spec import RunSpec
 from ..store.store import Store
-from .checkpoint import MOST
 from .plan import PlannedRun
 from .precedents import precedents
 

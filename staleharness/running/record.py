@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import whole, write_json
 from ..base.machine import peak_memory
+from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
 from ..store.record import FORMAT
 from ..store.stored_run import PARTS
 from ..task import Task
-from . import checkpoint
 from .attempt import json_line
 from .job import Job
 

@@ -13,13 +13,13 @@ from typing import Any
 from ..base.files import forget_torn, write_bytes, write_json
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
+from ..simulator import checkpoint
 from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..store.attempts import CHECKPOINTS, OURS
 from ..store.store import Store
 from ..store.stored_run import PARTS
 from ..task import find_env, simulation_of
-from . import checkpoint
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job

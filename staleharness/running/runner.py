@@ -33,12 +33,17 @@ class Demand:
     memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
 
+PREPARING = (
+    "preparing"  # what a worker tells before its first phase: {PREPARING: "warm start: step 3 of 320"}
+)
+
+
 @dataclass(frozen=True)
 class Progress:
-    """A run has finished a phase."""
+    """A run has finished a phase, or got on with what comes before the first one."""
 
     run_id: str
-    content: dict[str, Any]  # {phase, phases, steps, ...}, plain data
+    content: dict[str, Any]  # {phase, phases, steps, ...} or {PREPARING: what}, plain data
 
 
 @dataclass(frozen=True)

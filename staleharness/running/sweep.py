@@ -20,7 +20,7 @@ from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import OUT_OF_MEMORY, Ended, Progress, Queued, Runner, make_runner
+from .runner import OUT_OF_MEMORY, PREPARING, Ended, Progress, Queued, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
@@ -31,6 +31,7 @@ class Listener(Protocol):
     """Hears of a sweep's progress (a live display, plain lines, or nothing)."""
 
     def started(self, run: PlannedRun) -> None: ...
+    def preparing(self, run: PlannedRun, what: str) -> None: ...
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
     def ended(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
     def stopping(self) -> None: ...
@@ -113,7 +114,9 @@ def sweep(
                 queued.discard(run.run_id)
                 if not isinstance(event, Ended):
                     begin(run)
-                    if isinstance(event, Progress):
+                    if isinstance(event, Progress) and PREPARING in event.content:
+                        listener.preparing(run, event.content[PREPARING])
+                    elif isinstance(event, Progress):
                         listener.phase(run, event.content)
                     continue
                 del active[run.run_id]

@@ -29,6 +29,7 @@ from ..task import find_env
 from . import run
 from .devices import check_device_here
 from .job import Job
+from .runner import PREPARING
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log
@@ -37,7 +38,8 @@ installed()  # looked for once, in the fork server
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
-    """Run `job`, tell of every phase, and end with `done`, `failed` or `interrupted`.
+    """Run `job`, tell of what is done before the first phase and of each phase, and end with `done`, `failed` or
+    `interrupted`.
 
     This is what a runner starts, in a process of its own. `asked_to_stop` is called after every phase, and now and then
     before the first: then the run leaves a checkpoint and ends, as it does on SIGTERM. `tell` must not raise where
@@ -51,7 +53,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     def should_stop() -> bool:
         return bool(told) or asked_to_stop()
 
-    listen(should_stop)
+    listen(should_stop, lambda at: tell({PREPARING: at}))
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)

@@ -12,6 +12,7 @@ from ..base.notes import NOTES
 from ..base.text import printable
 from .attempts import LEASE, attempts_in
 from .lease import seems_living
+from .log import log_tail
 from .store import Store
 
 
@@ -19,6 +20,7 @@ def status(store: Store) -> dict[str, Any]:
     """{"runs": [{id, label, env, capacity, seed, state, phase, phases, ...}], "counts": {...}}.
 
     state: done | running (its process holds the lock, or the lease) | stopped (goes on from its checkpoint) | failed.
+    log: of a running run without a phase, the last line of its log.
     """
     rows = []
     for run in store.read_all():
@@ -58,6 +60,8 @@ def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     held = _held(path / ".lock") or seems_living(path / LEASE)
     state = "running" if held else "failed" if failure else "stopped"
     row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
+    if state == "running" and not phase:
+        row["log"] = log_tail(path, 1)  # what it does before its first phase
     return {**row, "failure": failure} if state == "failed" else row
 
 
@@ -79,5 +83,7 @@ def as_text(content: dict[str, Any]) -> str:
         line = f"{row['id']}  {row['state']:8} {row['phase']:>5}/{row['phases']:<5} {name}"
         if "failure" in row:
             line += f": {row['failure']['class']}: {row['failure']['message']}"
+        elif row.get("log"):
+            line += f": {row['log']}"
         lines.append(printable(line))
     return "\n".join(lines)

@@ -4,11 +4,12 @@
         [--dtype bfloat16]
 
 The model is SmolLM2-135M (`MODEL=smollm2`), the prompts are questions in its chat template, and nothing ends before
-the limit, so that all sample the same number of tokens at temperature 1. Ours is the decoder `shared_prompts`; that of
-a run which names none, `transformers`, is beside it. `generate` is as transformers ships it, with its cache, and reads
-a prompt once per completion. The first bound is matrix products alone: those of
-every layer and of the logits for each token that is sampled, and those of every layer for each prompt read once, with
-the same rows at a time. The second has attention beside them, row by row over all keys and values, as torch does it.
+the limit, so that all sample the same number of tokens at temperature 1. Ours is the decoder `packed_weights`;
+`shared_prompts` and `transformers` are beside it. `generate` is as transformers ships it, with its cache, and reads a
+prompt once per completion. The first bound is matrix products alone, as torch does them: those of every layer and of
+the logits for each token that is sampled, and those of every layer for each prompt read once, with the same rows at a
+time. The second has attention beside them, row by row over all keys and values, as torch does it. The third is the
+products alone, with weights laid out for oneDNN beforehand.
 
 Each takes its turn (ours, theirs, the bounds, ours, ...). Printed are tokens per second and the ratios: the median over
 the rounds, with the smallest and the largest.
@@ -66,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for name, times in seconds.items():
         rates = [sampled / each for each in times]
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
-    for name in ("the other decoder", "generate", "products alone", "and attention"):
+    for name in (name for name in seconds if name != "ours"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
         print(f"  ours to {name:17} {spread(ratios, '.2f')}")
     return 0
@@ -83,6 +84,7 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
     from staleharness.language.decoder import Request, make_decoder
     from staleharness.language.model.causal_lm import CausalLM
+    from staleharness.language.model.weights import linear
     from staleharness.language.prompt_set import pad_left
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.buffer import PolicyBuffer
@@ -113,7 +115,9 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), asked.tokens), np.float32))
     versions = np.zeros((len(prompt), 1), np.int64)
     request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
-    decoders = {name: make_decoder(name, policy) for name in ("shared_prompts", "transformers")}
+    decoders = {
+        name: make_decoder(name, policy) for name in ("packed_weights", "shared_prompts", "transformers")
+    }
 
     def sampled(by: str) -> None:
         assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
@@ -136,13 +140,12 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         for layer in policy.model.model.layers
     ]  # fmt: skip
     kind = policy.precision
-    inside = [linear.weight.detach().to(kind) for layer in layers for linear in layer]
-    head = policy.model.get_output_embeddings().weight.detach().to(kind)
+    inside = [part.weight.detach().to(kind) for layer in layers for part in layer]
+    matrices = [*inside, policy.model.get_output_embeddings().weight.detach().to(kind)]
+    laid_out = [torch.ops.mkldnn._reorder_linear_weight(weight) for weight in matrices]
 
     def rows(count: int) -> dict[int, Any]:
-        return {
-            weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in [*inside, head]
-        }
+        return {weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in matrices}
 
     given, read = rows(len(prompt)), rows(sum(map(len, tokens)))
 
@@ -152,23 +155,25 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     query = torch.randn(len(prompt), config.num_attention_heads, 1, width, dtype=kind)
     held = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers]
 
-    def products(attention: bool) -> None:
+    def products(weights: Sequence[Any], attention: bool = False) -> None:
         with torch.no_grad():
-            for weight in inside:
-                torch.nn.functional.linear(read[weight.shape[1]], weight)
+            for weight in weights[:-1]:
+                linear(read[weight.shape[1]], weight, None)
             for length in range(prompt.shape[1], room):
-                for weight in (*inside, head):
-                    torch.nn.functional.linear(given[weight.shape[1]], weight)
+                for weight in weights:
+                    linear(given[weight.shape[1]], weight, None)
                 for both in held if attention else ():
                     keys, values = both[..., :length, :]
                     torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
     return {
-        "ours": partial(sampled, "shared_prompts"),
-        "the other decoder": partial(sampled, "transformers"),
+        "ours": partial(sampled, "packed_weights"),
+        "shared_prompts": partial(sampled, "shared_prompts"),
+        "transformers": partial(sampled, "transformers"),
         "generate": generate,
-        "products alone": partial(products, False),
-        "and attention": partial(products, True),
+        "products alone": partial(products, matrices),
+        "and attention": partial(products, matrices, attention=True),
+        "packed products": partial(products, laid_out),
     }
 
 

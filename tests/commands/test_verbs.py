@@ -21,7 +21,7 @@ PRINT = {
     "cli.py",
     "running/run.py",
     "running/attempt.py",
-    "running/checkpoint.py",
+    "simulator/checkpoint.py",
     "store/store.py",
     "language/simulation.py",
 }

@@ -18,8 +18,8 @@ from staleharness.control.learner import ControlData
 from staleharness.control.simulation import ControlOfActors, LearnsControl
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.checkpoint import load_newest, save
 from staleharness.schedule import NEVER, Demand, Schedule
+from staleharness.simulator.checkpoint import load_newest, save
 from staleharness.task import find_env, simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]

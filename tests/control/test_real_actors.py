@@ -13,7 +13,7 @@ from races import but_assigned, kill_one
 
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.checkpoint import load_newest, save
+from staleharness.simulator.checkpoint import load_newest, save
 from staleharness.task import find_env, simulation_of
 from staleharness.trace import read_trace
 

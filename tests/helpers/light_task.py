@@ -27,6 +27,7 @@ def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     with open(place.with_suffix(".lives"), "a") as lives:
         print(os.getpid(), file=lives)
     done = int(place.read_text()) if place.is_file() else 0
+    tell({"preparing": f"reading phase {done}"})
     for phase in range(done + 1, job.spec["phases"] + 1):
         time.sleep(job.spec["nap"])
         own = place.with_suffix(f".{os.getpid()}")  # a task whose node is lost may go on beside its next life

@@ -45,7 +45,7 @@ class Drive:
 
     def told(self, number: int, what: str) -> list[Any]:
         told = [e for e in self.heard if isinstance(e, Progress) and int(e.run_id, 16) == number]
-        return [event.content[what] for event in told]
+        return [event.content[what] for event in told if what in event.content]
 
     def phases(self, number: int) -> list[int]:
         return self.told(number, "phase")
@@ -67,7 +67,7 @@ def once(act: Callable[[Slurm], object], phase: int = 4, number: int = 0) -> Act
         if (
             isinstance(event, Progress)
             and int(event.run_id, 16) == number
-            and event.content["phase"] >= phase
+            and event.content.get("phase", 0) >= phase
         ):
             while left:
                 left.pop()(runner)

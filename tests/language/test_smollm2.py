@@ -29,7 +29,7 @@ pytestmark = [
     ),
 ]
 GREEDY, LENGTH, ROWS = 64, 32, 8
-DECODERS = ("transformers", "shared_prompts")
+DECODERS = ("transformers", "shared_prompts", "packed_weights")
 SETTINGS = {
     "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "chat_template": True, "prompt_tokens": 512,
     "completion_tokens": LENGTH, "threads": 2,

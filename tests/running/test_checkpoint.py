@@ -21,7 +21,8 @@ import torch
 from crash import every_crash
 
 from staleharness.errors import UserError
-from staleharness.running import attempt, checkpoint, run
+from staleharness.running import attempt, run
+from staleharness.simulator import checkpoint
 from staleharness.simulator.phase import PhaseRecord, Scores
 from staleharness.store.stored_run import PARTS
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.running import checkpoint
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
 from staleharness.running.run import execute
+from staleharness.simulator import checkpoint
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 from staleharness.task import simulation_of

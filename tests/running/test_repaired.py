@@ -18,9 +18,10 @@ from crash import EVERY, Died, every_crash
 from known_plugins import TABULAR, known
 
 from staleharness.errors import Interrupted, UserError
-from staleharness.running import checkpoint, run
+from staleharness.running import run
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
+from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import Simulation
 from staleharness.store.store import Store
 from staleharness.store.study import ask

@@ -99,6 +99,8 @@ class Notes:
     def started(self, run: PlannedRun) -> None:
         self.at_start(run)
 
+    def preparing(self, run: PlannedRun, what: str) -> None: ...
+
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.phases.setdefault(run.run_id, []).append(progress["phase"])
 

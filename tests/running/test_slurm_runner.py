@@ -31,6 +31,7 @@ def test_jobs_are_arrays_no_larger_than_allowed_of_which_so_many_run_at_a_time(
     drive = Drive(Slurm(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
     assert drive.words() == dict.fromkeys(range(5), "done")
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
+    assert all(drive.told(n, "preparing") == ["reading phase 0"] for n in range(5))
     first, second = cluster.calls("sbatch")
     assert f"--array=0-{MOST_TASKS - 1}%2" in first and "--array=0-1%1" in second
     assert "--cpus-per-task=1" in first and "--partition=main" in first

@@ -52,7 +52,7 @@ def test_a_task_that_is_put_back_now_and_then_is_not(
 
     def again(runner: Slurm, event: Event) -> None:
         nonlocal count
-        if isinstance(event, Progress) and count < 6 and event.content["phase"] > 2 * count:
+        if isinstance(event, Progress) and count < 6 and event.content.get("phase", 0) > 2 * count:
             count += 1
             stand_in.fault("preempt")
 

@@ -41,12 +41,17 @@ class PlainLines:
         self.told[run.run_id] = self.started_at[run.run_id] = time.monotonic()
         self._say(f"start  {describe(run)} ({run.run_id})")
 
+    def preparing(self, run: PlannedRun, what: str) -> None:
+        self._now_and_then(run, what)
+
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(progress)}")
+
+    def _now_and_then(self, run: PlannedRun, what: str) -> None:
         now = time.monotonic()
-        if now - self.told[run.run_id] < PLAIN_EVERY:
-            return
-        self.told[run.run_id] = now
-        self._say(f"       {describe(run)}: phase {progress['phase']}/{progress['phases']}{_score(progress)}")
+        if now - self.told[run.run_id] >= PLAIN_EVERY:
+            self.told[run.run_id] = now
+            self._say(f"       {describe(run)}: {what}")
 
     def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.ended_runs += event["event"] in ("done", "failed")
@@ -103,6 +108,9 @@ class LiveDisplay:
             total=run.spec.phases,
             note="starting",
         )
+
+    def preparing(self, run: PlannedRun, what: str) -> None:
+        self.progress.update(self.bars[run.run_id], note=escape(what))
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .attention import attend, mask_of
 from .past import Layer
-from .weights import Weights, embedded, joined, linear, linear_of, normed
+from .weights import Weights, embedded, joined, linear, linear_of, normed, packed
 
 FAMILIES = ("qwen2", "llama")
 TURNS = ("default", "linear", "llama3")  # rotary positions that do not depend on the sequence's length
@@ -115,6 +115,10 @@ class QuickPass:
         one = QuickPass(self.model, self.dtype, weights={name: w[k] for name, w in self.weights.items()})
         one.turns = self.turns
         return one
+
+    def packed(self) -> QuickPass:
+        """The same without gradient, with its matrices laid out once for all that it will be asked."""
+        return QuickPass(self.model, self.dtype, weights=packed(self.weights))
 
     def make_room(self, length: int) -> None:
         """Have cosines, and sines with their signs [L, head], for at least `length` positions."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,8 @@ from torch import Tensor
 
 from ...base.machine import cpu_model, installed
 from ...base.streams import stream
+from ...errors import Interrupted
+from ...simulator import checkpoint
 from ...simulator.adamw import AdamW
 from ...simulator.learning import clip_norm
 from ..problem import strip_calculator
@@ -25,6 +29,7 @@ from .causal_lm import CausalLM
 BATCH = 16  # problems of a step
 TOKENS = 2048  # that go through the model at once, prompts and padding included: what memory a step takes
 MAX_GRAD_NORM = 1.0
+SAVE_EVERY = 300.0  # seconds
 
 
 def taught(
@@ -34,16 +39,19 @@ def taught(
     trained, each solution up to the end of its turn. The learning rate rises to `spec.warm_start_rate` over a tenth of
     the steps, then falls linearly to 0.
 
-    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits.
-    `digest` says which weights lie in `source`.
+    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits. Who
+    is stopped or killed meanwhile goes on where it was. `digest` says which weights lie in `source`.
     """
 
     def make(folder: Path) -> None:
         policy = CausalLM(source, replace(spec, versions="full"))
-        teach(policy, prompts, spec.warm_start, spec.warm_start_rate, progress)
+        under_way = folder.with_suffix(".checkpoints")
+        under_way.mkdir(exist_ok=True)
+        teach(policy, prompts, spec.warm_start, spec.warm_start_rate, progress, under_way)
         with no_progress_bar():
             policy.model.save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
+        shutil.rmtree(under_way)
 
     determines = {
         "model": digest or source,
@@ -61,16 +69,26 @@ def taught(
 
 
 def teach(
-    policy: CausalLM, prompts: PromptSet, steps: int, rate: float, progress: Callable[[str], None]
+    policy: CausalLM,
+    prompts: PromptSet,
+    steps: int,
+    rate: float,
+    progress: Callable[[str], None],
+    folder: Path | None = None,
 ) -> None:
-    """Raise the mean log-probability of the solutions' tokens, problems in an order of their own each epoch."""
+    """Raise the mean log-probability of the solutions' tokens, problems in an order of their own each epoch.
+
+    folder: for checkpoints, now and then and where `progress` raises `Interrupted`; what lies there is gone on from.
+    """
     optimiser = AdamW(list(policy.parameters.values()), rate, 1e-8, 0.0)
     count, rising = len(prompts.problems), max(1, steps // 10)
     orders = [
         stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))
     ]
     order = np.concatenate(orders)
-    for step in range(steps):
+    first = _resumed(policy, optimiser, folder) if folder else 0
+    due = time.monotonic() + SAVE_EVERY
+    for step in range(first, steps):
         rows = order[step * BATCH : (step + 1) * BATCH].tolist()
         prompt, prompt_mask = pad_left([prompts.tokens[i] for i in rows], policy.pad, policy.device)
         token, mask = _solutions(policy, [prompts.problems[i].solution for i in rows])
@@ -86,7 +104,33 @@ def teach(
             loss += part.item()
         clip_norm(optimiser.parameters, MAX_GRAD_NORM)
         optimiser.step(rate * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
-        progress(f"warm start: step {step + 1} of {steps}, loss {loss:.2f}")
+        try:
+            progress(f"warm start: step {step + 1} of {steps}, loss {loss:.2f}")
+        except Interrupted:
+            if folder:
+                _save(policy, optimiser, folder, step + 1)
+            raise
+        if folder and (now := time.monotonic()) > due:
+            _save(policy, optimiser, folder, step + 1)
+            due = checkpoint.next_due(now, time.monotonic(), SAVE_EVERY)
+
+
+def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
+    parameters = {name: p.detach() for name, p in policy.parameters.items()}
+    checkpoint.save(
+        folder, step, {"step": step, "parameters": parameters, "optimiser": optimiser.state_dict()}
+    )
+
+
+def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
+    """The steps that the newest intact checkpoint in `folder` has done, 0 without one; what it holds is restored."""
+    if (state := checkpoint.load_newest(folder)) is None:
+        return 0
+    with torch.no_grad():
+        for name, p in policy.parameters.items():
+            p.copy_(state["parameters"][name])
+    optimiser.load_state_dict(state["optimiser"])
+    return int(state["step"])
 
 
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Weights = dict[str, Tensor]
+MATRICES = ("qkv", "out", "gate_up", "down", "logits")  # what the names of those of linear layers end in
 
 
 def joined(model: Any, dtype: torch.dtype) -> Weights:
@@ -56,8 +57,26 @@ def linear_of(weights: Weights, name: str) -> tuple[Tensor, Tensor | None]:
     return weights[name], weights.get(f"{name}.bias")
 
 
+def packed(weights: Weights) -> Weights:
+    """Those of one version with matrices laid out as oneDNN's kernels read them, without gradient: the layout that a
+    plain product makes of them, every time anew. As they are where this processor has no such kernel for them."""
+    kind = weights["logits"].dtype
+    known = torch.backends.mkldnn.is_available() and (
+        kind == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+    if not known or weights["logits"].device.type != "cpu":
+        return weights
+    return {
+        name: torch.ops.mkldnn._reorder_linear_weight(w.detach()) if name.endswith(MATRICES) else w
+        for name, w in weights.items()
+    }
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x [B, T, in] by weights [out, in], or by [K, out, in] each its K-th part of the rows."""
+    if weight.is_mkldnn:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return y
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
     rows = x.reshape(len(weight), -1, x.shape[-1])

@@ -27,7 +27,7 @@ from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.store.study import ask
 from staleharness.task import simulation_of
 
-OURS = ("transformers", "shared_prompts")
+OURS = ("transformers", "shared_prompts", "packed_weights")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
 Policies = Callable[..., CausalLM]
 Specs = Callable[..., LanguageSpec]
@@ -71,11 +71,11 @@ def test_a_run_with_it_is_the_same_run(
 
     monkeypatch.setattr(generation, "grade", even)
     runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in (*OURS, "plain")]
-    first, second, plain = ([record.metrics for record in run] for run in runs)
-    assert first == second == plain  # the log-probabilities are teacher-forced, whoever sampled
+    first, *others = ([record.metrics for record in run] for run in runs)
+    assert all(other == first for other in others)  # log-probabilities are teacher-forced, whoever sampled
     assert 0.0 < first[-1]["reward"] < 1.0
     weights = (run.policy.parameters.values() for run in runs)
-    assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*weights, strict=True))
+    assert all(torch.equal(a, b) for a, *rest in zip(*weights, strict=True) for b in rest)
 
 
 def spoilt(**changes: Callable[[Decoded], Any]) -> type[Decoder]:
@@ -130,14 +130,22 @@ def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_
     assert other.spec.to_dict()["decoder_digest"] == meaning_hash(PLAIN.read_bytes())
 
 
-def test_bfloat16_on_a_cpu_has_the_decoder_that_shares_prompts_unless_another_is_named() -> None:
-    def decoder(settings: str, **asked: str) -> Any:
-        return planned(settings=settings, **asked).spec.to_dict()["decoder"]
-
-    assert decoder("dtype=bfloat16") == "shared_prompts"
-    assert decoder("dtype=float32") == "transformers"
-    assert decoder("dtype=bfloat16,decoder=transformers") == "transformers"
-    assert decoder("dtype=bfloat16,device=cuda") == "transformers"
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("dtype=float32", "transformers"),
+        ("dtype=bfloat16", "shared_prompts"),
+        ("dtype=bfloat16,decoder=transformers", "transformers"),
+        ("dtype=bfloat16,device=cuda", "transformers"),
+        ("model={tiny}", "packed_weights"),
+        ("model={tiny},dtype=bfloat16", "shared_prompts"),
+        ("model={tiny},decoder=transformers", "transformers"),
+        ("model={tiny},device=cuda", "transformers"),
+    ],
+)
+def test_who_names_no_decoder_has_the_fastest_on_a_cpu(settings: str, expected: str, tiny: Path) -> None:
+    run = planned(settings=settings.format(tiny=tiny))
+    assert run.spec.to_dict()["decoder"] == expected
 
 
 def test_a_folder_of_one_kind_or_of_several_is_looked_into_and_what_lies_beside_them_is_not(

@@ -24,7 +24,7 @@ Policies = Callable[..., CausalLM]
 DECODER = "transformers"
 
 
-@pytest.fixture(params=["transformers", "shared_prompts"], autouse=True)
+@pytest.fixture(params=["transformers", "shared_prompts", "packed_weights"], autouse=True)
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "DECODER", request.param)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from staleharness.base import stopping
 from staleharness.errors import Interrupted, UserError
@@ -124,10 +125,39 @@ def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_c
             simulation_of(spec(warm_start=50))
     finally:
         stopping.listen(lambda: False)
-    assert not [
-        path for path in (own_cache / "taught").iterdir() if path.is_dir() and path.suffix != ".unfinished"
-    ]
+    left = {path.suffix for path in (own_cache / "taught").iterdir()}
+    assert left == {".lock", ".checkpoints"}
     simulation_of(spec(warm_start=3))  # what was left behind is in nobody's way
+    simulation_of(spec(warm_start=50))  # and gone once it has served
+    assert {path.suffix for path in (own_cache / "taught").iterdir()} == {".lock", ""}
+
+
+class Killed(BaseException):
+    """Between two steps, without a word."""
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked to end", "killed"])
+def test_it_goes_on_where_it_was_to_the_same_bits(
+    policy: Policies, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teaching, "SAVE_EVERY", 3600.0 if asked else 0.0)
+
+    def weights(actor: CausalLM) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in actor.parameters.values()])
+
+    def stopped_at_4(line: str) -> None:
+        if line.startswith("warm start: step 4"):
+            raise Interrupted("asked to") if asked else Killed
+
+    straight, first, second = policy(), policy(), policy()
+    whole, rest = list[str](), list[str]()
+    teach(straight, shown(straight), 7, 2e-3, whole.append)
+    with pytest.raises((Interrupted, Killed)):
+        teach(first, shown(first), 7, 2e-3, stopped_at_4, tmp_path)
+    teach(second, shown(second), 7, 2e-3, rest.append, tmp_path)
+    assert rest == whole[4 if asked else 3 :]
+    assert torch.equal(weights(second), weights(straight))
+    assert not torch.equal(weights(first), weights(straight))
 
 
 def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> None:

@@ -1,0 +1,77 @@
+"""What a run does before its first phase is heard of: on the screen, by `status`, and by whoever called `sweep`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sweeping import environment, wait_until
+
+from staleharness.commands.shared.display import LiveDisplay
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.store.status import as_text, status
+from staleharness.store.store import Store
+from staleharness.store.study import ask
+
+SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
+STEPS = 400  # of some seconds in all: something is said every second
+
+# the command line, which says everything at once
+TALKATIVE = """
+from staleharness import cli
+from staleharness.commands.shared import display
+display.PLAIN_EVERY = 0.0
+cli.main()
+"""
+
+
+def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked = [
+        "--env=word-problems",
+        "--algo=ppo_clip",
+        f"--model={tiny}",
+        "--steps=1",
+        "--seeds=1",
+        "--jobs=1",
+    ]
+    words = ["sweep", *asked, f"--set={SIZE},warm_start={STEPS}", f"--out={out}"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", TALKATIVE, *words],
+        env=environment(STALEHARNESS_CACHE=str(tmp_path / "cache")),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        wait_until(lambda: ": warm start: step " in as_text(status(Store(out))), 60)
+        (row,) = status(Store(out))["runs"]
+        assert (row["state"], row["phase"]) == ("running", 0)
+        _, said = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 0, said
+    lines = said.splitlines()
+    told = [line for line in lines if " word-problems K=1 seed 0: warm start: step " in line]
+    assert told and all(f"of {STEPS}, loss " in line for line in told)
+    assert "warm start" not in as_text(status(Store(out)))  # it is done
+
+
+def test_a_live_display_says_it_beside_the_bar(planned: PlannedRun) -> None:
+    live = LiveDisplay(1, 0)
+    try:
+        live.started(planned)
+        live.preparing(planned, "warm start: step 3 of 320, loss [0.57]")
+        (bar,) = (task for task in live.progress.tasks if task.id == live.bars[planned.run_id])
+        assert "warm start: step 3 of 320" in bar.fields["note"]
+        live.progress.get_renderable()  # brackets are text
+    finally:
+        live.close()
+
+
+@pytest.fixture
+def planned() -> PlannedRun:
+    (run,) = plan(ask(env="word-problems", algo="ppo_clip", seeds="1")).runs
+    return run
