@@ -9,11 +9,13 @@ from typing import Any
 
 from ..base.files import read_json, try_lock
 from ..base.notes import NOTES
-from ..base.text import printable
+from ..base.text import printable, shorten
 from .attempts import LEASE, attempts_in
 from .lease import seems_living
 from .log import log_tail
 from .store import Store
+
+WORDS = 100  # characters of what a run is doing
 
 
 def status(store: Store) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     state = "running" if held else "failed" if failure else "stopped"
     row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     if state == "running" and not phase:
-        row["log"] = log_tail(path, 1)  # what it does before its first phase
+        row["log"] = shorten(log_tail(path, 1), WORDS)  # what it does before its first phase
     return {**row, "failure": failure} if state == "failed" else row
 
 

@@ -110,7 +110,7 @@ class LiveDisplay:
         )
 
     def preparing(self, run: PlannedRun, what: str) -> None:
-        self.progress.update(self.bars[run.run_id], note=escape(what))
+        self.progress.update(self.bars[run.run_id], note=escape(shorten(what, 60 if self.wide else 36)))
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]
