@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from staleharness.running.job import Job
 from staleharness.running.limits import Limits
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
-from staleharness.running.runner import Began, Ended, Event, Progress, Queued
+from staleharness.running.runner import PREPARING, Began, Ended, Event, Progress, Queued
 from staleharness.running.sweep import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
@@ -95,6 +96,36 @@ def test_waiting_in_the_queue_is_no_stall(tmp_path: Path, runs: tuple[PlannedRun
     runner = Queue(waits=300)
     assert len(swept(tmp_path, runs[:1], runner, Notes(), stall=0.0).done) == 1
     assert runner.killed == []
+
+
+def test_what_is_told_before_the_first_phase_is_heard_of_and_no_stall(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("staleharness.running.watch.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Prepares(Queue):
+        """Its run tells of ten steps, ten seconds each, before its first phase."""
+
+        steps = 10
+
+        def poll(self, timeout: float) -> Iterator[Event]:
+            clock[0] += 10.0
+            self.steps -= 1
+            if self.steps < 0:
+                yield from super().poll(timeout)
+            else:
+                yield from (Progress(run_id, {PREPARING: f"{self.steps} left"}) for run_id in self.jobs)
+
+    class Hears(Notes):
+        def preparing(self, run: PlannedRun, what: str) -> None:
+            self.said.append((what, run.run_id))
+
+    runner, notes = Prepares(waits=1), Hears()
+    assert len(swept(tmp_path, runs[:1], runner, notes, stall=15.0).done) == 1
+    assert runner.killed == []
+    told = ["started", *(f"{left} left" for left in range(9, -1, -1)), "done"]
+    assert notes.said == [(what, runs[0].run_id) for what in told]
 
 
 def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
