@@ -6,14 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from sweeping import environment, wait_until
 
-from staleharness.commands.shared.display import LiveDisplay
-from staleharness.running.plan import PlannedRun, plan
 from staleharness.store.status import as_text, status
 from staleharness.store.store import Store
-from staleharness.store.study import ask
 
 SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
 STEPS = 400  # of some seconds in all: something is said every second
@@ -57,21 +53,3 @@ def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None
     told = [line for line in lines if " word-problems K=1 seed 0: warm start: step " in line]
     assert told and all(f"of {STEPS}, loss " in line for line in told)
     assert "warm start" not in as_text(status(Store(out)))  # it is done
-
-
-def test_a_live_display_says_it_beside_the_bar(planned: PlannedRun) -> None:
-    live = LiveDisplay(1, 0)
-    try:
-        live.started(planned)
-        live.preparing(planned, "warm start: step 3 of 320, loss [0.57]")
-        (bar,) = (task for task in live.progress.tasks if task.id == live.bars[planned.run_id])
-        assert "warm start: step 3 of 320" in bar.fields["note"]
-        live.progress.get_renderable()  # brackets are text
-    finally:
-        live.close()
-
-
-@pytest.fixture
-def planned() -> PlannedRun:
-    (run,) = plan(ask(env="word-problems", algo="ppo_clip", seeds="1")).runs
-    return run

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ...base.text import duration, printable, shorten
 from ...running.execution import describe
 from ...running.plan import PlannedRun
+from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
@@ -45,7 +46,7 @@ class PlainLines:
         self._now_and_then(run, what)
 
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
-        self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(progress)}")
+        self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(run, progress)}")
 
     def _now_and_then(self, run: PlannedRun, what: str) -> None:
         now = time.monotonic()
@@ -115,7 +116,7 @@ class LiveDisplay:
     def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]
         phase = "phase " if self.wide else ""
-        note = f"{phase}{progress['phase']}/{progress['phases']}{_score(progress)}"
+        note = f"{phase}{progress['phase']}/{progress['phases']}{_score(run, progress)}"
         self.progress.update(self.bars[run.run_id], completed=progress["phase"], note=escape(note))
         self._whole()
 
@@ -148,9 +149,9 @@ class LiveDisplay:
         self.progress.update(self.whole, completed=self.ended_runs + sum(self.share.values()), note=note)
 
 
-def _score(progress: dict[str, Any]) -> str:
-    """The evaluation of the phase, if it was one: a return, or a greedy accuracy."""
-    if (value := progress.get("eval_sampled")) is not None:
-        return f", score {value:,.1f}" if abs(value) >= 10 else f", score {value:.3f}"
-    value = progress.get("eval_deterministic")
-    return f", accuracy {value:.3f}" if value is not None else ""
+def _score(run: PlannedRun, progress: dict[str, Any]) -> str:
+    """The evaluation of the phase, if it was one, in the way that its kind of task is reported in."""
+    task = find_env(run.spec.env)[1]
+    if (value := progress.get(f"eval_{task.score}")) is None:
+        return ""
+    return f", {task.measures[task.score]} " + (f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3f}")

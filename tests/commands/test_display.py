@@ -1,0 +1,62 @@
+"""What is seen of a run while a sweep goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from staleharness.commands.shared import display
+from staleharness.commands.shared.display import LiveDisplay, PlainLines
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.store.study import ask
+
+
+def planned(env: str) -> PlannedRun:
+    (run,) = plan(ask(env=env, algo="ppo_clip", k="4", seeds="1")).runs
+    return run
+
+
+def note(live: LiveDisplay, run: PlannedRun) -> str:
+    (bar,) = (task for task in live.progress.tasks if task.id == live.bars[run.run_id])
+    return str(bar.fields["note"])
+
+
+def test_what_is_done_before_the_first_phase_stands_beside_the_bar() -> None:
+    run, live = planned("word-problems"), LiveDisplay(1, 0)
+    try:
+        live.started(run)
+        live.preparing(run, "warm start: step 3 of 320, loss [0.57]")
+        assert note(live, run).startswith("warm start: step 3 of 320")
+        live.progress.get_renderable()  # brackets are text
+    finally:
+        live.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "scores", "words"),
+    [
+        ("Hopper", {"eval_sampled": 1234.56, "eval_deterministic": 1500.0}, ", sampled returns 1,234.6"),
+        ("word-problems", {"eval_sampled": 0.11, "eval_deterministic": 0.25}, ", greedy accuracy 0.250"),
+        ("word-problems", {"eval_deterministic": 0.0}, ", greedy accuracy 0.000"),
+        ("word-problems", {"eval_deterministic": None}, ""),
+    ],
+)
+def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
+    env: str,
+    scores: dict[str, Any],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
+    run, progress = planned(env), {"phase": 3, "phases": 8, **scores}
+    lines, live = PlainLines(1, 0), LiveDisplay(1, 0)
+    try:
+        for shown in (lines, live):
+            shown.started(run)
+            shown.phase(run, progress)
+        assert note(live, run).endswith(f"3/8{words}")
+    finally:
+        live.close()
+    assert f"phase 3/8{words}" in [line.rsplit(": ", 1)[-1] for line in capsys.readouterr().err.splitlines()]
