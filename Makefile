@@ -14,7 +14,7 @@ ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
 VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT UPDATES KEEP ZERO
-SWITCHES = DRY LIST PROBE JSON
+SWITCHES = DRY LIST PROBE JSON RESTART
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
@@ -50,10 +50,10 @@ ELSEWHERE = $(if $(dry),:,$(if $(filter ray,$(if $(call given,RUNNER),$(value RU
 # the same where a file that is named in an argument of make asks for a language task
 LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-problems|gsm8k' -- $(1); then $(LLM); fi
 
-sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= RUNNER= OUT= DRY=1 LIST=1 JSON=1
+sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= RUNNER= OUT= RESTART=1 DRY=1 LIST=1 JSON=1
 	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL))$(findstring smollm2,$(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON)
+	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON RESTART)
 
 status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
@@ -67,7 +67,7 @@ figures: $(STAMP) ## draw a paper's figures from published results, no training:
 reproduce: $(STAMP) ## list what can be reproduced; with PAPER=vaco FIG=3, make its runs and figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry),:,$(if $(call given,PAPER),$(call LLM_FOR,experiments/"$$ARG_PAPER"_*.toml experiments/"$$ARG_PAPER".toml),:))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON)
+	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON RESTART)
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= WHERE= OUT=file.csv JSON=1
 	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO WHERE OUT NORMALISE SCORE JSON)

@@ -118,6 +118,7 @@ def sweep(
     runs_per_gpu: int | None = None,
     memory: str | None = None,
     slurm: str = "",
+    restart: bool = False,
     progress: Told | None = None,
 ) -> Results:
     """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
@@ -129,6 +130,7 @@ def sweep(
     runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
+    restart: start over where none of a run's checkpoints can be used here; they stay beside it. Refused otherwise.
     progress: called with plain data when a run starts, while it prepares (a warm start), after each of its phases and
         when it ends: {event, id, algorithm, env, capacity, seed, ...}, where event is `started`, `preparing`, `phase`,
         `done`, `failed` or `stopped`.
@@ -152,7 +154,7 @@ def sweep(
     store.check()
     place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm)
     listener = _Passed(progress)
-    outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener))
+    outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
         raise KeyboardInterrupt(f"stopped with {len(planned.runs) - len(stored)} runs to go")
     if len(stored) < len(planned.runs):

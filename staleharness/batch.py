@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -36,6 +37,10 @@ class Rollout:
     # V(s) by the critic of the version that acted, at each decision and at `final_obs`; nothing where it kept none.
     behaviour_value: Tensor  # [B, T, 1] or [B, T, 0]
     final_value: Tensor  # [M, 1] or [M, 0]
+
+    def to(self, device: torch.device) -> Rollout:
+        """The same on a device."""
+        return Rollout(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def rows(self, index: Tensor) -> Rollout:
         """The rows at `index` [R] (sorted), in that order."""

@@ -29,6 +29,12 @@ class Interrupted(RuntimeError):
     """The run was asked to stop; its checkpoint is on disk and the same command resumes from there."""
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Tell lack of memory, of Python, torch (CPU or GPU) or C++, from any other error."""
+    words = "out of memory", "allocate memory", "bad_alloc"
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in words)
+
+
 def missing_extra(what: str, extra: str) -> UserError:
     """The error for what needs an optional part of the package that is not installed."""
     return UserError(

@@ -97,7 +97,9 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            code = max(code, execute(shown, planned, store, runner_of(command, planned, store)))
+            code = max(
+                code, execute(shown, planned, store, runner_of(command, planned, store), command.restart)
+            )
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import Grid, Shown, value
+from .shared.arguments import SWITCH, Grid, Shown, value
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Command(Shown, Grid):
 
     seed: Annotated[str, value("N", "0")] = "0"
     """The seed; --seeds is for sweep."""
+    restart: Annotated[bool, SWITCH] = False
+    """Start over where none of the run's checkpoints can be used here. They stay beside it."""
 
 
 def handle(command: Command) -> int:
@@ -41,4 +43,4 @@ def handle(command: Command) -> int:
     spec, label = planned.runs[0].spec, planned.runs[0].label
     name = name_of_folder(f"{planned.name}-{label}-seed{seed}", [planned.name, label, seed])
     runner = make_runner("local", Demand(1, spec.threads, spec.device))
-    return execute(command, replace(planned, name=name), store, runner)
+    return execute(command, replace(planned, name=name), store, runner, command.restart)

@@ -11,6 +11,7 @@ from .shared.arguments import SWITCH, Grid, Room, Shown
 
 if TYPE_CHECKING:
     from ..running.plan import Plan
+    from ..running.runner import Runner
     from ..store.store import Store
 
 
@@ -42,20 +43,23 @@ def handle(command: Command) -> int:
     store.check()
     runner = runner_of(command, planned, store)
     if command.dry or command.list or command.probe:
-        return _dry(command, planned, store, runner.capacity)
-    return execute(command, planned, store, runner)
+        return _dry(command, planned, store, runner)
+    return execute(command, planned, store, runner, command.restart)
 
 
-def _dry(command: Command, planned: Plan, store: Store, jobs: int) -> int:
-    """Say what there is to run, and what it takes; `jobs` at a time, 0 where only the runner's machines can tell."""
+def _dry(command: Command, planned: Plan, store: Store, runner: Runner) -> int:
+    """Say what there is to run, and what it takes."""
     from ..running.estimate import estimate
-    from ..running.execution import describe, stored_of
+    from ..running.execution import check_checkpoints, describe, stored_of
     from ..running.expectations import on_lag
     from ..running.plan import dump
     from .shared.execute import say_plan
 
     stream = sys.stderr if command.json else sys.stdout
+    jobs = runner.capacity  # 0 where only the runner's machines can tell
     done = {run.id for run in stored_of(planned, store)}
+    if not command.restart and not runner.shared:
+        check_checkpoints([run for run in planned.runs if run.run_id not in done], store)
     guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs or 1, command.probe)
     say_plan(planned, len(done), jobs, stream)
     for run in planned.runs if command.list else ():

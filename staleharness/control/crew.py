@@ -130,7 +130,9 @@ class Crew:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for number, kept in state["actors"].items():
             self._actor(number).load_state_dict(kept)
-        self.held = {number: as_group(kept) for number, kept in state["held"].items()}
+        groups = {number: as_group(kept) for number, kept in state["held"].items()}
+        device = self.policy.device
+        self.held = {n: group._replace(rollout=group.rollout.to(device)) for n, group in groups.items()}
 
 
 def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) -> Consumed:

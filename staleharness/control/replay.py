@@ -20,8 +20,8 @@ from ..batch import Rollout
 class RolloutStore:
     """The rollouts of the newest `capacity` phases."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self.capacity, self.device = capacity, device
         self.unseen_rows = 0  # rows that left without ever being consumed
         self.reused_rows = 0  # of those that were consumed last, how many had been before
         self._rollouts: dict[int, Rollout] = {}
@@ -42,9 +42,7 @@ class RolloutStore:
             rows = np.flatnonzero(phases == phase)
             self.reused_rows += int(self._seen[phase][rows].sum())
             self._seen[phase][rows] = True
-            parts.append(
-                self._rollouts[phase].rows(torch.from_numpy(rows).to(self._rollouts[phase].obs.device))
-            )
+            parts.append(self._rollouts[phase].rows(torch.from_numpy(rows).to(self.device)))
         return concatenate(parts)
 
     @property
@@ -64,7 +62,9 @@ class RolloutStore:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.unseen_rows = state["unseen_rows"]
-        self._rollouts = {phase: Rollout(**tensors) for phase, tensors in state["rollouts"].items()}
+        self._rollouts = {
+            phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()
+        }
         self._seen = {phase: seen.numpy() for phase, seen in state["seen"].items()}
 
 

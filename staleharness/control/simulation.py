@@ -123,6 +123,7 @@ class LearnsControl(Simulation[ControlData]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        self.buffer.to(self.policy.device)
         self.moments = Moments(**state["moments"])
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
@@ -142,7 +143,7 @@ class ControlSimulation(LearnsControl):
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
         self.env = task.make(spec.env, spec.num_envs, spec.threads)
         super().__init__(spec, task, self.env)
-        self.rollouts = RolloutStore(spec.capacity)
+        self.rollouts = RolloutStore(spec.capacity, self.policy.device)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
         if spec.mechanism == "replay" and self._fills_with_the_first():
             self.warnings.append(FIRST_AGAIN.format(spec.lag))

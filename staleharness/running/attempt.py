@@ -7,17 +7,19 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.files import digest, try_lock
+from ..base.files import digest, no_link, read_json, sync, try_lock, whole
 from ..base.notes import NOTES
-from ..errors import Diverged, UserError
+from ..errors import Diverged, UserError, lacks_memory, shortened
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation
+from ..store.attempts import ASIDE, FINGERPRINT
 from .fingerprint import same_bits
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
@@ -74,46 +76,179 @@ def lock(attempt: Path) -> int | None:
     return None
 
 
-def resume(attempt: Path, run_id: str, simulation: Simulation[Any], made_with: dict[str, Any]) -> None:
-    """Restore the newest checkpoint of this run whose logs are what it counts on, and cut the logs back to it."""
+def resume(
+    attempt: Path,
+    run_id: str,
+    make: Callable[[], Simulation[Any]],
+    fingerprint: dict[str, Any],
+    restart: bool = False,
+    say: Callable[[str], None] = NOTES.warning,
+) -> Simulation[Any]:
+    """A simulation that continues from the newest checkpoint that can be used here, its logs cut back to it; a new one
+    where the run has none.
 
-    def refused(state: dict[str, Any]) -> str | None:
-        try:
-            return _refused(state, attempt, run_id, made_with)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return "was not made by this version"
+    make: builds the simulation. fingerprint: of this process, which a checkpoint must have been made with.
+    restart: start over where all checkpoints are of no use here. say: called with a line for the user.
 
-    state = checkpoint.load_newest(attempt, refused)
-    lengths = dict.fromkeys(LOGS, 0)
-    if state is not None:
-        try:
-            simulation.load_state_dict(state["simulation"])
-        except Exception:
-            checkpoint.clear(attempt)  # half restored, this process is lost; the next call starts over
-            raise
-        lengths |= {name: length for name, (length, _) in state["logs"].items()}
-        NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+    A checkpoint that matches its digest is never deleted: where an earlier one or a new start takes its place, it is
+    set aside with its logs, and a process that it fits continues from there. Raises `UserError` where there are
+    checkpoints, none of them fits and `restart` is not given.
+    """
+    unusable: list[str] = []
+    for folder in (attempt, *folders_set_aside(attempt)):
+        for path in checkpoint.newest_first(folder):
+            try:
+                simulation, lengths = _restored(path, run_id, make, fingerprint)
+            except checkpoint.Damaged:
+                checkpoint.remove_damaged(path, say)
+            except checkpoint.Unusable as problem:
+                if folder == attempt:
+                    unusable.append(f"{path.name} {problem}")
+            else:
+                newer = checkpoint.newest_first(attempt)
+                if folder == attempt:
+                    newer = [other for other in newer if other > path]
+                if newer:
+                    place = set_aside(attempt, newer)
+                    say(
+                        f"{unusable[0]}; it stays in {place}, and the run goes on from phase {simulation.phase}"
+                    )
+                if folder != attempt:
+                    _bring_back(path, attempt)
+                _cut_logs(attempt, lengths)
+                NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+                return simulation
+    if unusable and not restart:
+        raise UserError(
+            f"{unusable[0]}; nothing was deleted: run it where it fits, or start over beside it with --restart "
+            f"(make: RESTART=1), which keeps it in {attempt}"
+        )
+    if unusable:
+        place = set_aside(attempt, checkpoint.newest_first(attempt))
+        say(f"{unusable[0]}; it stays in {place}, and the run starts over")
     elif _size(attempt / LOGS[0]):
         NOTES.info("starting over")
+    simulation = make()
+    _cut_logs(attempt, dict.fromkeys(LOGS, 0))
+    return simulation
+
+
+def _restored(
+    path: Path, run_id: str, make: Callable[[], Simulation[Any]], fingerprint: dict[str, Any]
+) -> tuple[Simulation[Any], dict[str, int]]:
+    """The simulation of a checkpoint, and the length of each log [bytes] that it counts on. Raises `Damaged` and
+    `Unusable`."""
+    state = checkpoint.load(path)
+    try:
+        lengths = _check(state, path, run_id, fingerprint)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise checkpoint.Unusable("was not made by this version") from error
+    simulation = make()
+    try:
+        simulation.load_state_dict(state["simulation"])
+    except BaseException as error:
+        simulation.close()
+        if not isinstance(error, Exception) or isinstance(error, OSError) or lacks_memory(error):
+            raise
+        raise checkpoint.Unusable(
+            f"cannot be restored ({type(error).__name__}: {shortened(str(error))})"
+        ) from error
+    return simulation, lengths
+
+
+def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str, Any]) -> dict[str, int]:
+    """Lengths of the logs that a checkpoint counts on [bytes]. Raises `Unusable` unless it is of this run, made with
+    the same fingerprint, and name, phase and logs agree."""
+    if state["run"] != run_id:
+        raise checkpoint.Unusable(f"belongs to run {shortened(str(state['run']))}")
+    if changes := same_bits(json.loads(state["fingerprint"]), fingerprint):
+        raise checkpoint.Unusable(f"was made with something else: {'; '.join(changes)}")
+    phase = state["simulation"]["phase"]
+    logged = (
+        phase if json.loads(state["simulation"]["trained"]) is None else phase - 1
+    )  # the last not yet evaluated
+    if phase != checkpoint.phase_of(path):
+        raise checkpoint.Unusable(f"holds another phase, {shortened(str(phase))}")
+    lengths = {}
+    for name in LOGS:
+        length, sha = state["logs"][name]
+        if _size(path.parent / name) < length:
+            raise checkpoint.Unusable(f"needs more than is left: {name} lost lines")
+        with open(path.parent / name, "rb") as log:
+            content = log.read(length)
+        if hashlib.sha256(content).hexdigest() != sha:
+            raise checkpoint.Unusable(f"does not match the logs: {name} was changed")
+        if content.count(b"\n") != logged:
+            raise checkpoint.Unusable(f"holds phase {phase}, and {name} another")
+        lengths[name] = length
+    return lengths
+
+
+def made_elsewhere(attempt: Path, fingerprint: dict[str, Any]) -> list[str]:
+    """What differs from the fingerprint of all checkpoints of an attempt, as lines `name: there -> here`; nothing where
+    one fits, there is none, or nobody can tell without loading them. Reads no tensors."""
+    first: list[str] = []
+    for folder in (attempt, *folders_set_aside(attempt)):
+        if not checkpoint.newest_first(folder):
+            if folder == attempt:
+                return []  # the run has started over already
+            continue
+        try:
+            changes = same_bits(read_json(folder / FINGERPRINT), fingerprint)
+        except (OSError, ValueError, TypeError, AttributeError):
+            return []
+        if not changes:
+            return []
+        first = first or changes
+    return first
+
+
+def _cut_logs(attempt: Path, lengths: Mapping[str, int]) -> None:
     for name, length in lengths.items():
         with open(attempt / name, "ab") as log:
             log.truncate(length)
 
 
-def _refused(state: dict[str, Any], attempt: Path, run_id: str, made_with: dict[str, Any]) -> str | None:
-    """What is wrong with going on from a checkpoint, or None."""
-    if state["run"] != run_id:
-        return f"belongs to run {str(state['run'])[:60]}"
-    if changed := same_bits(json.loads(state["fingerprint"]), made_with):
-        return f"was made with something else: {'; '.join(changed)}"
-    for name in LOGS:
-        length, digest = state["logs"][name]
-        if _size(attempt / name) < length:
-            return f"needs more than is left: {name} lost lines"
-        with open(attempt / name, "rb") as log:
-            if hashlib.sha256(log.read(length)).hexdigest() != digest:
-                return f"does not match the logs: {name} was changed"
-    return None
+def folders_set_aside(attempt: Path) -> list[Path]:
+    """Folders of an attempt with checkpoints that did not fit, each with their logs; that of the latest phase first."""
+    found = [path for path in attempt.glob(ASIDE) if path.is_dir() and not path.is_symlink()]
+    return sorted(found, key=lambda path: [p.name for p in checkpoint.newest_first(path)], reverse=True)
+
+
+def set_aside(attempt: Path, checkpoints: Sequence[Path]) -> Path:
+    """Move checkpoints to a folder in the attempt, with copies of the logs that they count on; returns the folder.
+
+    Logs first: where this is cut off, checkpoints have them on either side.
+    """
+    with open(checkpoints[0], "rb") as newest:
+        folder = attempt / ASIDE.replace("*", newest.read(4).hex())
+    no_link(folder)
+    folder.mkdir(exist_ok=True)
+    _copy_logs(attempt, folder)
+    for path in checkpoints:
+        path.rename(folder / path.name)
+    sync(folder)
+    sync(attempt)
+    return folder
+
+
+def _bring_back(newest: Path, attempt: Path) -> None:
+    """Undo `set_aside`, up to a checkpoint."""
+    folder = newest.parent
+    _copy_logs(folder, attempt)
+    for path in checkpoint.newest_first(folder):
+        if path <= newest:
+            path.rename(attempt / path.name)
+    sync(attempt)
+    if not checkpoint.newest_first(folder):
+        shutil.rmtree(folder)
+
+
+def _copy_logs(source: Path, target: Path) -> None:
+    for name in (*LOGS, FINGERPRINT):
+        if (source / name).is_file():
+            with open(source / name, "rb") as log, whole(target / name) as copy:
+                shutil.copyfileobj(log, copy)
 
 
 def _size(path: Path) -> int:

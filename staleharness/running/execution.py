@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.processes import nothing_of_main
 from ..errors import UserError, shortened
+from ..simulator import checkpoint
 from ..store.store import Store, StoredRun
 from ..task import find_env
+from .attempt import made_elsewhere
 from .demand import demand
+from .fingerprint import fingerprint
 from .limits import from_environment
 from .plan import Plan, PlannedRun
 from .precedents import precedents
@@ -55,22 +58,49 @@ def _check_here(planned: Plan, store: Store) -> None:
                 raise
 
 
+def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
+    """Raise `UserError` where runs have checkpoints that were made with something else than what is here, as far as
+    small files tell (a worker looks into the checkpoints themselves). Writes nothing."""
+    elsewhere = []
+    for run in runs:
+        attempt = store.latest_attempt(run.run_id)
+        if newest := checkpoint.newest_first(attempt):
+            elsewhere += [
+                (checkpoint.phase_of(newest[0]), describe(run), "; ".join(changes), attempt)
+                for changes in [made_elsewhere(attempt, fingerprint(run.spec))]
+                if changes
+            ]
+    if elsewhere:
+        phase, name, changes, attempt = max(elsewhere)
+        count = "1 run has" if len(elsewhere) == 1 else f"{len(elsewhere)} runs have"
+        raise UserError(
+            f"{count} checkpoints that cannot be used here: {name} is at phase {phase}, made with something else "
+            f"({changes}); run it there, or start over beside it with --restart (make: RESTART=1), which keeps it in "
+            f"{attempt}"
+        )
+
+
 def carry_out(
     planned: Plan,
     store: Store,
     runner: Runner | int,
     watch: Callable[[int], AbstractContextManager[Listener]],
+    restart: bool = False,
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; how each run ended, and what is stored then. A number instead of a runner: that many
     processes at a time on this machine. `watch` is called where there is something to run, with the number of runs that
-    are stored already, and gives who hears of the progress."""
+    are stored already, and gives who hears of the progress. restart: start over, beside them, where no checkpoint of a
+    run fits. Raises `UserError` where that is so otherwise."""
     limits = from_environment()
-    store.open_for_writing()
     stored = stored_of(planned, store)
+    ids = {run.id for run in stored}
+    if not restart and (isinstance(runner, int) or not runner.shared):
+        check_checkpoints([run for run in planned.runs if run.run_id not in ids], store)
+    store.open_for_writing()
     if len(stored) == len(planned.runs):
         return Outcome(skipped=[run.run_id for run in planned.runs]), stored
     with watch(len(stored)) as listener, nothing_of_main():
-        outcome = sweep(planned.runs, store, runner, listener, limits, {run.id for run in stored})
+        outcome = sweep(planned.runs, store, runner, listener, limits, ids, restart)
     made = stored_of(planned, store, outcome.done)
     return outcome, sorted([*stored, *made], key=lambda run: run.id)
 

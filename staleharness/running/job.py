@@ -19,3 +19,4 @@ class Job:
     checkpoint_seconds: float = 30.0  # between two checkpoints
     holder: str = ""  # `Store.next_holder`, where workers on several machines share the results folder
     share: int = 1  # of the room for that many runs: more where a run has run out of memory beside others
+    restart: bool = False  # start over where no checkpoint fits, instead of refusing the run

@@ -16,7 +16,7 @@ from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
-from ..store.attempts import CHECKPOINTS, OURS
+from ..store.attempts import CHECKPOINTS, FINGERPRINT, OURS
 from ..store.store import Store
 from ..store.stored_run import PARTS
 from ..task import find_env, simulation_of
@@ -24,6 +24,7 @@ from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .job import Job
 from .record import conclude
+from .runner import NOTE
 from .takeover import holding, take_over
 
 Progress = Callable[[dict[str, Any]], None]
@@ -33,9 +34,9 @@ TOLD = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_re
 def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Path:
     """Run a job to its published directory, going on from its newest intact checkpoint.
 
-    `progress` hears of every phase; `should_stop` is asked after every phase but the last. Raises `Interrupted`
-    after writing a checkpoint when told to stop, `Diverged` when training stops being finite, and lets other errors
-    through.
+    `progress` hears of every phase, and of what the user should know ({NOTE: line}); `should_stop` is asked after every
+    phase but the last. Raises `Interrupted` after writing a checkpoint when told to stop, `UserError` where there are
+    checkpoints and none fits, `Diverged` when training stops being finite, and lets other errors through.
     """
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
@@ -53,8 +54,14 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
             (attempt / name).unlink(missing_ok=True)
         write_json(attempt / "job.json", {"label": job.label, "phases": spec.phases, "spec": job.spec})
         made_with = fingerprint(spec)
-        with contextlib.closing(simulation_of(spec, Path(job.folder))) as simulation:
-            resume(attempt, job.run_id, simulation, made_with)
+
+        def say(line: str) -> None:
+            NOTES.warning(line)
+            progress({NOTE: line})
+
+        make = functools.partial(simulation_of, spec, Path(job.folder))
+        with contextlib.closing(resume(attempt, job.run_id, make, made_with, job.restart, say)) as simulation:
+            write_json(attempt / FINGERPRINT, made_with)
             if simulation.phase == 0:
                 for line in simulation.warnings:
                     NOTES.warning("warning: %s", line)

@@ -37,13 +37,15 @@ PREPARING = (
     "preparing"  # what a worker tells before its first phase: {PREPARING: "warm start: step 3 of 320"}
 )
 
+NOTE = "note"  # what the user should know of a run at once: {NOTE: "checkpoint-00000009.pt is damaged; ..."}
+
 
 @dataclass(frozen=True)
 class Progress:
-    """A run has finished a phase, or got on with what comes before the first one."""
+    """A run has finished a phase, or got on with what comes before the first one, or has something to say."""
 
     run_id: str
-    content: dict[str, Any]  # {phase, phases, steps, ...} or {PREPARING: what}, plain data
+    content: dict[str, Any]  # {phase, phases, steps, ...} or {PREPARING: what} or {NOTE: line}
 
 
 @dataclass(frozen=True)

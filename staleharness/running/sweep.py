@@ -20,7 +20,7 @@ from .interrupts import counted
 from .job import Job
 from .limits import Limits
 from .plan import PlannedRun
-from .runner import OUT_OF_MEMORY, PREPARING, Ended, Progress, Queued, Runner, make_runner
+from .runner import NOTE, OUT_OF_MEMORY, PREPARING, Ended, Progress, Queued, Runner, make_runner
 from .watch import STALLED, Watch
 
 PATIENCE = 0.2  # seconds until the next look at what the user wants
@@ -54,10 +54,12 @@ def sweep(
     listener: Listener,
     limits: Limits = Limits(),  # noqa: B008 (it is frozen)
     done: Collection[str] | None = None,
+    restart: bool = False,
 ) -> Outcome:
     """Run every run that is not stored yet. One that dies takes nothing but itself along.
 
     done: ids of runs that are known to be stored; where it is not given, that is looked up.
+    restart: start over, beside them, where no checkpoint of a run fits; such a run is refused otherwise.
     A number instead of a `runner`: that many processes at a time on this machine.
     Ctrl-C once: every run finishes its phase, checkpoints and ends. Twice: all are ended at once.
     """
@@ -96,12 +98,12 @@ def sweep(
                 active[run.run_id] = run
                 if runner.queues:  # there it may have several lives, each of which is another holder
                     queued.add(run.run_id)
-                    runner.start(_job(run, store, limits))
+                    runner.start(_job(run, store, limits, restart))
                 else:
                     begin(run)  # first: a runner may have to load what its workers share
                     share = again.started(active, run.run_id)
                     holder = store.next_holder(run.run_id) if runner.shared else ""
-                    runner.start(_job(run, store, limits, holder, share))
+                    runner.start(_job(run, store, limits, restart, holder, share))
                 watch.heard(run.run_id)
             for run_id in watch.overdue({name: run for name, run in active.items() if name not in queued}):
                 runner.kill(run_id)
@@ -116,6 +118,8 @@ def sweep(
                     begin(run)
                     if isinstance(event, Progress) and PREPARING in event.content:
                         listener.preparing(run, event.content[PREPARING])
+                    elif isinstance(event, Progress) and NOTE in event.content:
+                        NOTES.warning("run %s (%s): %s", run.run_id, run.label, event.content[NOTE])
                     elif isinstance(event, Progress):
                         listener.phase(run, event.content)
                     continue
@@ -164,11 +168,15 @@ def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
     return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
 
 
-def _job(run: PlannedRun, store: Store, limits: Limits, holder: str = "", share: int = 1) -> Job:
+def _job(
+    run: PlannedRun, store: Store, limits: Limits, restart: bool, holder: str = "", share: int = 1
+) -> Job:
     plugins = os.pathsep.join(str(path.resolve()) for path in user_paths())  # a worker stands elsewhere
     root = str(store.root.resolve())
     spec = run.spec.to_dict()
-    return Job(run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share)
+    return Job(
+        run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share, restart
+    )
 
 
 def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopped: bool) -> dict[str, Any]:

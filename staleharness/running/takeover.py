@@ -17,10 +17,12 @@ from pathlib import Path
 from ..base.files import put_aside, sync, whole
 from ..base.notes import NOTES
 from ..errors import Interrupted
+from ..simulator import checkpoint
 from ..store import lease
-from ..store.attempts import LEASE, left_name, plain, read_name
+from ..store.attempts import FINGERPRINT, LEASE, left_name, plain, read_name
 from ..store.store import Store
 from ..store.stored_run import read_intact
+from .attempt import folders_set_aside, set_aside
 
 PASSED_ON = "another worker has taken this run over"
 
@@ -46,7 +48,8 @@ def take_over(store: Store, run_id: str) -> None:
     mine = read_name(own.name)
     others = [path for path in store.attempts(run_id) if path != own]
     if mine is not None and mine.number and any(_later(path, mine.number) for path in others):
-        shutil.rmtree(own)
+        if not checkpoint.newest_first(own):  # or else the later one has yet to take them
+            shutil.rmtree(own)
         raise Interrupted(PASSED_ON)
     taken = [path for path in map(_taken_away, others) if path is not None]
     for path in [path for path in taken if not plain(path)]:
@@ -58,6 +61,8 @@ def take_over(store: Store, run_id: str) -> None:
         _copy(farthest, own)
         NOTES.info("going on with what the worker in %s has left", farthest.name)
     for path in taken:
+        if path != farthest:
+            _copy_other_checkpoints(path, own)
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -81,15 +86,31 @@ def _taken_away(path: Path) -> Path | None:
 
 
 def _progress(path: Path, run_id: str) -> tuple[bool, str]:
-    """Sorts by how far an attempt has got: finished in all but its place, or else up to its newest checkpoint."""
-    newest = max((file.name for file in path.glob("checkpoint-*.pt")), default="")
+    """Sorts by how far an attempt is: finished in all but its place, or else up to its newest intact checkpoint."""
+    newest = next((file.name for file in checkpoint.newest_first(path) if checkpoint.is_intact(file)), "")
     return not isinstance(read_intact(path, run_id), str), newest
+
+
+def _copy_other_checkpoints(source: Path, target: Path) -> None:
+    """Add to what `target` has set aside: what `source` has, and checkpoints that were made with something else."""
+    if _fingerprint(source) != _fingerprint(target) and (newest := checkpoint.newest_first(source)):
+        set_aside(source, newest)
+    for folder in folders_set_aside(source):
+        shutil.copytree(folder, target / folder.name, dirs_exist_ok=True)
+
+
+def _fingerprint(attempt: Path) -> bytes:
+    path = attempt / FINGERPRINT
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _copy(source: Path, target: Path) -> None:
     """Checkpoints last, which count on logs. All is copied, nothing moved: its former writer may have it open."""
-    for stale in target.glob("checkpoint-*.pt"):
-        stale.unlink()
+    stale = checkpoint.newest_first(target)
+    if stale and _fingerprint(source) != _fingerprint(target):
+        set_aside(target, stale)
+    for path in checkpoint.newest_first(target):
+        path.unlink()
     files = [p for p in source.iterdir() if p.is_file() and not p.is_symlink() and p.name[0] != "."]
     for file in sorted(files, key=lambda file: (file.name.startswith("checkpoint-"), file.name)):
         if file.name == LEASE:

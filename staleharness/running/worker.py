@@ -22,7 +22,7 @@ from ..base.files import write_json
 from ..base.notes import show_notes
 from ..base.plugins import PATH_VARIABLE, installed, source_file, source_hash
 from ..base.stopping import listen
-from ..errors import Changed, Interrupted
+from ..errors import Changed, Interrupted, lacks_memory
 from ..lag import file_hash, hashed, identity
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
@@ -102,12 +102,7 @@ def check_plugins(job: Job) -> None:
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     """A failure as plain data: its class as users know it, one line, and the end of the log."""
     kind, message = type(error).__name__, " ".join(cut(str(error), MOST_MESSAGE).split())
-    out_of_memory = (
-        "out of memory",
-        "allocate memory",
-        "bad_alloc",
-    )  # CUDA's, the kernel's or torch's on a CPU, C++'s
-    if isinstance(error, MemoryError) or any(words in message.lower() for words in out_of_memory):
+    if lacks_memory(error):
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         kind = "DiskFull"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -52,3 +53,9 @@ class PolicyBuffer:
 
     def load_state_dict(self, state: list[dict[str, Any]]) -> None:
         self._versions = {item["phase"]: Version(**item) for item in state}
+
+    def to(self, device: torch.device) -> None:
+        """Move all versions to a device, as after loading a checkpoint, whose tensors are on the CPU."""
+        for v in list(self._versions.values()):
+            tensors = {name: tensor.to(device) for name, tensor in v.tensors.items()}
+            self._versions[v.phase] = Version(v.phase, v.gradient_step, tensors)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from ..base.files import whole
 from ..base.notes import NOTES
+from ..errors import lacks_memory
 
 KEEP = 2
 MOST = KEEP + 1  # there at a time: the next is whole before the oldest goes
@@ -40,44 +41,82 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
         path.unlink()
 
 
-def load_newest(
-    folder: Path, refused: Callable[[dict[str, Any]], str | None] = lambda state: None
-) -> dict[str, Any] | None:
-    """The newest checkpoint that is intact and not refused, or None. Any other is named, with what is wrong with it,
-    and removed, or it would count as one of the newest two.
+class Damaged(Exception):
+    """A checkpoint's content does not match its digest: nothing can be read from it, now or later."""
 
-    `refused` says what is wrong with a checkpoint's content, or None.
+
+class Unusable(Exception):
+    """A checkpoint that matches its digest cannot be used here and now; the message says why. It is never deleted."""
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the latest phase first."""
+    return sorted(folder.glob("checkpoint-*.pt"), reverse=True)
+
+
+def phase_of(path: Path) -> int:
+    """The phase that a checkpoint's name gives. Raises `Unusable` where it gives none."""
+    number = path.stem.removeprefix("checkpoint-")
+    if not number.isdecimal():
+        raise Unusable("is not named after a phase")
+    return int(number)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Content of a checkpoint, all tensors on the CPU: what they are copied to has its memory already.
+
+    Raises `Damaged`, `Unusable`, and as they come `OSError` and lack of memory (`lacks_memory`), which say nothing of
+    the file.
     """
-    for path in sorted(folder.glob("checkpoint-*.pt"), reverse=True):
-        state, wrong = _read(path)
-        if wrong is None:
-            wrong = refused(state)
-        if wrong is None:
-            return state
-        NOTES.warning("%s %s; going back to the one before it", path.name, wrong)
-        path.unlink()
-    return None
-
-
-def _read(path: Path) -> tuple[dict[str, Any], str | None]:
-    """(content, None), or what is wrong."""
     with open(path, "rb") as file:
-        said = file.read(DIGEST)
-        if hashlib.file_digest(file, "sha256").digest() != said:
-            return {}, "is damaged"
-        return _loaded(file)
+        if not _matches(file):
+            raise Damaged(f"{path.name} is damaged")
+        return _content(file)
 
 
-def _loaded(file: BinaryIO) -> tuple[dict[str, Any], str | None]:
+def is_intact(path: Path) -> bool:
+    """Tell whether a checkpoint matches its digest, without loading it."""
+    with open(path, "rb") as file:
+        return _matches(file)
+
+
+def _matches(file: io.BufferedReader) -> bool:
+    digest = file.read(DIGEST)
+    return hashlib.file_digest(file, "sha256").digest() == digest
+
+
+def _content(file: BinaryIO) -> dict[str, Any]:
     import torch
 
     try:
-        state = torch.load(io.BufferedReader(_Behind(file)), weights_only=True)
-    except pickle.UnpicklingError:
-        return {}, "holds more than tensors and numbers, and such a file is never loaded"
-    except Exception as error:  # whatever a file that somebody made up can bring about in torch
-        return {}, f"cannot be read by torch ({type(error).__name__})"
-    return (state, None) if isinstance(state, dict) else ({}, "holds no state")
+        state = torch.load(io.BufferedReader(_Behind(file)), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
+    except OSError:
+        raise
+    except Exception as error:  # whatever a forged file can bring about in torch
+        if lacks_memory(error):
+            raise
+        raise Unusable(f"cannot be read by torch ({type(error).__name__})") from error
+    if not isinstance(state, dict):
+        raise Unusable("holds no state")
+    return state
+
+
+def load_newest(folder: Path) -> dict[str, Any] | None:
+    """Content of the newest intact checkpoint, or None; damaged ones are removed. Raises what `load` does."""
+    for path in newest_first(folder):
+        try:
+            return load(path)
+        except Damaged:
+            remove_damaged(path)
+    return None
+
+
+def remove_damaged(path: Path, say: Callable[[str], None] = NOTES.warning) -> None:
+    """Remove a checkpoint that does not match its digest: it would count as one of the newest two."""
+    say(f"{path.name} is damaged; going back to the one before it")
+    path.unlink()
 
 
 def next_due(begun: float, done: float, every: float) -> float:
@@ -89,12 +128,6 @@ def next_due(begun: float, done: float, every: float) -> float:
 def size(folder: Path) -> int:
     """Bytes of the largest checkpoint there, 0 without one."""
     return max((path.stat().st_size for path in folder.glob("checkpoint-*.pt")), default=0)
-
-
-def clear(folder: Path) -> None:
-    """Remove all checkpoints, for a run that starts over: later phases would outlive its own."""
-    for path in folder.glob("checkpoint-*.pt"):
-        path.unlink()
 
 
 class _Hashed(io.RawIOBase):

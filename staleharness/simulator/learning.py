@@ -207,7 +207,12 @@ class Learner(ABC, Generic[Data, Part]):
             for mean, kept in zip(self.shadow, state["shadow"], strict=True):
                 mean.copy_(kept)
         self.optimizer.load_state_dict(state["optimizer"])
-        self.gradient_steps, self.state = state["gradient_steps"], state["state"]
+        device = self.parameters[0].device
+        self.gradient_steps = state["gradient_steps"]
+        self.state = {
+            name: own.to(device) if isinstance(own, torch.Tensor) else own
+            for name, own in state["state"].items()
+        }
         self.shadow_weight = state["shadow_weight"]
 
 

@@ -13,6 +13,8 @@ from .stored_run import RESULTS, TRACE
 
 LEASE = "lease.json"  # of whoever works in such a folder, where machines share the file system
 CHECKPOINTS = "checkpoint-*"
+ASIDE = "set-aside-*"  # folders of checkpoints that did not fit where the run was continued
+FINGERPRINT = "fingerprint.json"  # of what makes the checkpoints beside it
 LEFT = ".left"  # ends the name of a folder that was taken away from its holder
 OURS = (
     ".lock",
@@ -20,6 +22,7 @@ OURS = (
     *RESULTS,
     TRACE,
     "manifest.json",
+    FINGERPRINT,
     "failure.json",
     "log.txt",
     "metrics.jsonl",

@@ -28,7 +28,7 @@ from ..base.files import put_aside, read_json, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from . import folder
-from .attempts import attempts_in, holder_name, plain
+from .attempts import ASIDE, FINGERPRINT, attempts_in, holder_name, plain
 from .exclusive import MARKER, sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
@@ -236,10 +236,13 @@ class Store:
             ".*",
             "failure.json",
             "lease.json",
+            FINGERPRINT,
             "*.jsonl",
         ):  # the logs live on as tables
             for leftover in filter(Path.is_file, attempt.glob(pattern)):
                 leftover.unlink()
+        for place in attempt.glob(ASIDE):  # the finished run is newer than any checkpoint of it
+            shutil.rmtree(place)
         try:
             attempt.rename(final)
         except OSError:

@@ -90,14 +90,6 @@ def test_with_both_damaged_the_run_starts_over_and_its_own_checkpoints_are_kept(
     assert phase_of(checkpoint.load_newest(tmp_path)) == 3
 
 
-def test_a_run_that_starts_over_outlives_its_earlier_checkpoints(tmp_path: Path) -> None:
-    for phase in (50, 51):
-        checkpoint.save(tmp_path, phase, state(phase))
-    checkpoint.clear(tmp_path)
-    checkpoint.save(tmp_path, 3, state(3))
-    assert names(tmp_path) == ["checkpoint-00000003.pt"]
-
-
 def test_a_crash_at_any_point_of_saving_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
     for phase in (1, 2):
         checkpoint.save(tmp_path, phase, state(phase))
@@ -215,9 +207,7 @@ class Malicious:
 
 
 @pytest.mark.parametrize("how", ["pickle", "torch"])
-def test_a_checkpoint_that_would_execute_something_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
-) -> None:
+def test_a_checkpoint_that_would_execute_something_is_refused(tmp_path: Path, how: str) -> None:
     victim, stream = tmp_path / "victim", io.BytesIO()
     content = {"phase": Malicious(victim)}
     if how == "pickle":
@@ -225,26 +215,71 @@ def test_a_checkpoint_that_would_execute_something_is_refused(
     else:
         torch.save(content, stream)
     payload = stream.getvalue()
-    checkpoint.save(tmp_path, 1, state(1))
     file = tmp_path / "checkpoint-00000002.pt"
     file.write_bytes(hashlib.sha256(payload).digest() + payload)
-    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
-    assert "checkpoint-00000002.pt holds more than tensors and numbers" in caplog.text
-    assert not victim.exists()
+    with pytest.raises(checkpoint.Unusable, match="holds more than tensors and numbers"):
+        checkpoint.load(file)
+    assert not victim.exists() and file.exists()
 
 
 @pytest.mark.parametrize("payload", [b"", b"no archive", b"PK\x03\x04 nor this"])
-def test_what_torch_cannot_read_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, payload: bytes
+def test_a_file_that_torch_cannot_read_is_refused(tmp_path: Path, payload: bytes) -> None:
+    file = tmp_path / "checkpoint-00000002.pt"
+    file.write_bytes(hashlib.sha256(payload).digest() + payload)
+    with pytest.raises(checkpoint.Unusable, match=r"cannot be read by torch|holds more than"):
+        checkpoint.load_newest(tmp_path)
+    assert file.exists()
+
+
+LACK: dict[str, Exception] = {
+    "of Python's memory": MemoryError(),
+    "of torch's memory": RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+    "of a GPU's memory": torch.OutOfMemoryError("CUDA out of memory."),
+    "of the system's memory": OSError(12, "Cannot allocate memory"),
+    "of a disk that answers": OSError(5, "Input/output error"),
+}
+
+
+@pytest.mark.parametrize("lack", LACK)
+def test_a_lack_of_memory_says_nothing_of_the_checkpoint_which_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lack: str
 ) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, state(phase))
+
+    def load(*_: object, **__: object) -> None:
+        raise LACK[lack]
+
+    with monkeypatch.context() as patch, pytest.raises(type(LACK[lack])):
+        patch.setattr(torch, "load", load)
+        checkpoint.load_newest(tmp_path)
+    assert names(tmp_path) == ["checkpoint-00000001.pt", "checkpoint-00000002.pt"]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 2
+
+
+def test_tensors_are_loaded_to_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU holds the simulation that they are copied to already."""
+    load, places = torch.load, []
+    monkeypatch.setattr(
+        torch, "load", lambda *given, **more: (places.append(more["map_location"]), load(*given, **more))[1]
+    )
     checkpoint.save(tmp_path, 1, state(1))
-    (tmp_path / "checkpoint-00000002.pt").write_bytes(hashlib.sha256(payload).digest() + payload)
-    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
-    assert "checkpoint-00000002.pt " in caplog.text and "Traceback" not in caplog.text
+    checkpoint.load_newest(tmp_path)
+    assert places == ["cpu"]
 
 
 SHA = hashlib.sha256(b"").hexdigest()
 REFUSED: dict[str, tuple[State, str]] = {
+    "another phase": ({"simulation": {"phase": 5, "trained": "null"}}, "holds another phase, 5"),
+    "a phase that is not logged": (
+        {"simulation": {"phase": 4, "trained": "[{}, {}]"}},
+        "metrics.jsonl another",
+    ),
+    "a phase that is none": (
+        {"simulation": {"phase": "4", "trained": "null"}},
+        "was not made by this version",
+    ),
+    "no phase": ({"simulation": {}}, "was not made by this version"),
     "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "metrics.jsonl lost lines"),
     "other lines": ({"logs": {"metrics.jsonl": (3, SHA)}}, "metrics.jsonl was changed"),
     "another run": ({"run": "another"}, "belongs to run another"),
@@ -257,20 +292,41 @@ REFUSED: dict[str, tuple[State, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_checkpoint_that_does_not_fit_its_run_and_its_logs_starts_it_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_when_told_to(
+    tmp_path: Path, what: str
 ) -> None:
-    (tmp_path / "metrics.jsonl").write_text("{}\n")
-    content, said = REFUSED[what]
-    logs = {"metrics.jsonl": (3, hashlib.sha256(b"{}\n").hexdigest()), "timing.jsonl": (0, SHA)}
-    fits = {"run": "run", "fingerprint": "{}", "logs": logs, "simulation": {}}
+    log = b"{}\n{}\n{}\n{}\n"
+    (tmp_path / "metrics.jsonl").write_bytes(log)
+    (tmp_path / "timing.jsonl").write_bytes(log)
+    content, reason = REFUSED[what]
+    sha = hashlib.sha256(log).hexdigest()
+    logs = {"metrics.jsonl": (len(log), sha), "timing.jsonl": (len(log), sha)}
+    simulation = {"phase": 4, "trained": "null"}
+    fits = {"run": "run", "fingerprint": "{}", "logs": logs, "simulation": simulation}
     if isinstance(content.get("logs"), dict):
         content = {"logs": logs | content["logs"]}  # type: ignore[operator]
     checkpoint.save(tmp_path, 4, fits | content)
-    attempt.resume(tmp_path, "run", None, {})  # type: ignore[arg-type]
-    assert said in caplog.text
-    assert names(tmp_path) == ["metrics.jsonl", "timing.jsonl"]
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"", b""]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    class New(SimpleNamespace):
+        def load_state_dict(self, state: State) -> None:
+            vars(self).update(state)
+
+        def close(self) -> None: ...
+
+    def resume(restart: bool) -> New:
+        return attempt.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore
+
+    with pytest.raises(UserError, match=f"{reason}.*nothing was deleted.*--restart") as refusal:
+        resume(False)
+    assert "\n" not in str(refusal.value)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert resume(True).phase == 0
+    (place,) = attempt.folders_set_aside(tmp_path)
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    assert names(tmp_path) == ["metrics.jsonl", place.name, "timing.jsonl"]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+    assert resume(False).phase == 0  # once told to start over, it need not be told again
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

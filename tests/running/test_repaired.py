@@ -48,8 +48,12 @@ def carry_out(job: Job, stop_after: int | None = None) -> list[int]:
     """The phases that were gone through, until the end or the given one."""
     heard: list[int] = []
     asked = lambda: bool(heard) and heard[-1] == stop_after  # noqa: E731
+
+    def progress(message: dict[str, Any]) -> None:
+        heard.extend([message["phase"]] if "phase" in message else [])
+
     try:
-        run.execute(job, lambda message: heard.append(message["phase"]), asked)
+        run.execute(job, progress, asked)
     except Interrupted:
         assert stop_after is not None
     return heard
@@ -105,27 +109,37 @@ def each(pattern: str, act: Act) -> Act:
     return lambda attempt: [act(path) for path in sorted(attempt.glob(pattern))]
 
 
-def made_up(path: Path) -> None:
-    """A checkpoint that is whole, of this run, and of no use."""
-    import io
-
-    import torch
-
-    state = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
-    checkpoint.save(path.parent, 3, {**state, "simulation": {"phase": 3}})
+def refit(path: Path, **changes: Any) -> None:
+    """Change what a checkpoint says; its digest is right again."""
+    checkpoint.save(path.parent, checkpoint.phase_of(path), checkpoint.load(path) | changes)
 
 
-DAMAGE: dict[str, Act] = {
+def forge(path: Path, **changes: Any) -> None:
+    """Change what it says of the simulation."""
+    refit(path, simulation=checkpoint.load(path)["simulation"] | changes)
+
+
+# Checkpoints stay intact, and none of them fits any more.
+MISFIT: dict[str, Act] = {
     "a flipped digit in a log": a_digit,
     "broken JSON in a log": lambda a: flip(a / "metrics.jsonl", 0),
     "a flipped byte in the other log": lambda a: flip(a / "timing.jsonl", 5),
     "half a log": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes()[:200]),
+    "no log": lambda a: (a / "metrics.jsonl").unlink(),
+    "checkpoints of another seed": another_seed,
+    "checkpoints of other instructions": each(
+        "checkpoint-*", lambda p: refit(p, fingerprint='{"MKL_CBWR": "x"}')
+    ),
+    "a phase beyond the end": each("checkpoint-*", lambda p: forge(p, phase=10**9)),
+    "a phase that is not its own": each("checkpoint-*", lambda p: forge(p, phase=1)),
+    "no learner": each("checkpoint-*", lambda p: forge(p, learner=None)),
+}
+
+DAMAGE: dict[str, Act] = {
     "a log that grew": lambda a: (a / "metrics.jsonl").write_bytes(
         (a / "metrics.jsonl").read_bytes() + b"{torn"
     ),
-    "no log": lambda a: (a / "metrics.jsonl").unlink(),
     "a folder for a log": lambda a: ((a / "metrics.jsonl").unlink(), (a / "metrics.jsonl").mkdir()),
-    "checkpoints of another seed": another_seed,
     "checkpoints cut short": each("checkpoint-*", lambda p: p.write_bytes(p.read_bytes()[:100])),
     "no checkpoint": each("checkpoint-*", Path.unlink),
     "a folder for a checkpoint": lambda a: (a / "checkpoint-00000009.pt").mkdir(),
@@ -152,12 +166,89 @@ def test_an_attempt_that_was_damaged_comes_to_the_same_result(
     assert result(job) == straight and not attempt.exists()
 
 
-def test_a_checkpoint_that_cannot_be_restored_fails_once(job: Job, straight: tuple[str, Any]) -> None:
+def contents(folder: Path) -> set[bytes]:
+    return {path.read_bytes() for path in folder.rglob("checkpoint-*")}
+
+
+@pytest.mark.parametrize("how", MISFIT)
+def test_checkpoints_of_which_none_fits_refuse_the_run_and_are_kept_until_it_is_finished(
+    job: Job, straight: tuple[str, Any], how: str
+) -> None:
     carry_out(job, stop_after=3)
-    made_up(max(Store(job.root).attempt_dir(job.run_id).glob("checkpoint-*")))
-    with pytest.raises(KeyError):
-        carry_out(job)
-    assert carry_out(job) == [1, 2, 3, 4, 5] and result(job) == straight
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    MISFIT[how](attempt)
+    there = contents(attempt)
+    assert len(there) == 2
+    for _ in range(2):
+        with pytest.raises(UserError, match="nothing was deleted"):
+            carry_out(job)
+        assert contents(attempt) == there
+    carry_out(replace(job, restart=True), stop_after=2)
+    assert contents(attempt) > there
+    assert carry_out(job) == [3, 4, 5]  # which fits, so it need not be told again
+    assert result(job) == straight and not attempt.exists()
+    assert sorted(path.name for path in Store(job.root).run_dir(job.run_id).iterdir()) == sorted(
+        ["job.json", "manifest.json", "metrics.parquet", "run.json", "timing.parquet"]
+    )
+
+
+@pytest.mark.parametrize("change", [{"phase": 79}, {"learner": None}, {"trained": "{"}])
+def test_a_forged_checkpoint_gives_way_to_the_one_before_it_and_stays(
+    job: Job, straight: tuple[str, Any], change: dict[str, Any]
+) -> None:
+    carry_out(job, stop_after=3)
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    newest = checkpoint.newest_first(attempt)[0]
+    forge(newest, **change)
+    lines: list[str] = []
+    run.execute(
+        job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False
+    )
+    assert result(job) == straight
+    (line,) = lines
+    assert newest.name in line and "goes on from phase 2" in line and "set-aside-" in line
+
+
+def test_each_machine_goes_on_with_its_own_checkpoints(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One got to phase 3; another was told to start over, and was stopped after two; then the first has it again."""
+    carry_out(job, stop_after=3)
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "COMPATIBLE")
+        with pytest.raises(UserError, match=r"MKL_CBWR: None -> COMPATIBLE.*--restart"):
+            carry_out(job)
+        assert carry_out(replace(job, restart=True), stop_after=2) == [1, 2]
+        assert carry_out(job, stop_after=3) == [3]
+    there = contents(Path(job.root))
+    assert carry_out(job, stop_after=4) == [4]
+    assert contents(Path(job.root)) - there and len(there - contents(Path(job.root))) <= 1  # by a newer one
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "COMPATIBLE")
+        assert carry_out(job, stop_after=4) == [4]
+    assert carry_out(job) == [5] and result(job) == straight
+
+
+def test_a_resume_that_lacks_memory_deletes_nothing(
+    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out(job, stop_after=3)
+    there = contents(Path(job.root))
+    with monkeypatch.context() as patch:
+        for place in (checkpoint, "_content"), (Simulation, "load_state_dict"):
+
+            def lacking(*_: Any) -> None:
+                raise RuntimeError(
+                    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+                )
+
+            patch.setattr(*place, lacking)
+            for restart in (False, True):
+                with pytest.raises(RuntimeError, match="allocate memory"):
+                    carry_out(replace(job, restart=restart))
+            patch.undo()
+    assert contents(Path(job.root)) == there
+    assert carry_out(job) == [4, 5] and result(job) == straight
 
 
 def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
@@ -170,7 +261,9 @@ def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
         )
         run.execute(job, lambda message: None, lambda: False)
     assert not Store(job.root).is_done(job.run_id)
-    assert carry_out(job) == [1, 2, 3, 4, 5] and result(job) == straight
+    with pytest.raises(UserError, match=r"needs more than is left|was changed"):
+        carry_out(job)
+    assert carry_out(replace(job, restart=True)) == [1, 2, 3, 4, 5] and result(job) == straight
 
 
 def test_a_finished_attempt_is_published_and_not_trained(
@@ -221,17 +314,6 @@ def simulation(job: Job) -> Any:
     from staleharness.task import find_env, simulation_of
 
     return simulation_of(find_env("random-mdp-0")[1].settings.from_dict(job.spec))
-
-
-def test_a_run_is_not_continued_with_other_instructions(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setenv("MKL_CBWR", "COMPATIBLE")
-        carry_out(job, stop_after=3)
-    assert carry_out(job) == [1, 2, 3, 4, 5]
-    assert "was made with something else: MKL_CBWR: COMPATIBLE -> None" in caplog.text
-    assert "MKL_CBWR" not in Store(job.root).read_all()[0].record["fingerprint"]
 
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])

@@ -77,6 +77,9 @@ class Room:
     """Runs that share a GPU, with --device=cuda."""
     memory: Annotated[str | None, value("SIZE", "what stored runs took")] = None
     """Main memory that each run may take, e.g. 2G; fewer run at a time where memory is the limit."""
+    restart: Annotated[bool, SWITCH] = False
+    """Start a run over where none of its checkpoints can be used here (made with another library or processor). They
+    stay beside it. Without this flag such a run is refused."""
     slurm: Annotated[str, value("OPTIONS")] = ""
     """With --runner=slurm, options for sbatch, e.g. '--partition=gpu --time=4:00:00'."""
 

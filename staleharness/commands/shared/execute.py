@@ -37,7 +37,7 @@ def runner_of(command: Room, planned: Plan, store: Store) -> Runner:
     return runner_for(planned, store, *room)
 
 
-def execute(command: Shown, planned: Plan, store: Store, runner: Runner) -> int:
+def execute(command: Shown, planned: Plan, store: Store, runner: Runner, restart: bool = False) -> int:
     """Run what is missing under a person's eyes, show what there is then, and return the exit code."""
 
     @contextlib.contextmanager
@@ -53,7 +53,7 @@ def execute(command: Shown, planned: Plan, store: Store, runner: Runner) -> int:
         finally:
             listener.close()
 
-    outcome, stored = carry_out(planned, store, runner, watch)
+    outcome, stored = carry_out(planned, store, runner, watch, restart)
     return show(command, planned, store, stored, outcome)
 
 

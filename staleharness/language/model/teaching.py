@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...base.machine import cpu_model, installed
 from ...base.streams import stream
-from ...errors import Interrupted
+from ...errors import Interrupted, UserError
 from ...simulator import checkpoint
 from ...simulator.adamw import AdamW
 from ...simulator.learning import clip_norm
@@ -51,7 +51,6 @@ def taught(
         with no_progress_bar():
             policy.model.save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
-        shutil.rmtree(under_way)
 
     determines = {
         "model": digest or source,
@@ -65,7 +64,9 @@ def taught(
         "cpu": cpu_model(),
     }
     key = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]
-    return made_once("taught", key, make)
+    folder = made_once("taught", key, make)
+    shutil.rmtree(folder.with_suffix(".checkpoints"), ignore_errors=True)  # the model is there, whole
+    return folder
 
 
 def teach(
@@ -124,7 +125,13 @@ def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
 
 def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
     """The steps that the newest intact checkpoint in `folder` has done, 0 without one; what it holds is restored."""
-    if (state := checkpoint.load_newest(folder)) is None:
+    try:
+        state = checkpoint.load_newest(folder)
+    except checkpoint.Unusable as problem:
+        raise UserError(
+            f"a checkpoint in {folder} {problem}; move it away to begin the warm start anew"
+        ) from problem
+    if state is None:
         return 0
     with torch.no_grad():
         for name, p in policy.parameters.items():

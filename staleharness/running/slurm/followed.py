@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..job import Job
-from ..runner import PREPARING, Progress
+from ..runner import NOTE, PREPARING, Progress
 from .array import Array
 from .commands import State
 
@@ -114,7 +114,7 @@ class Followed:
             message = json.loads(line)
             if "event" in message:
                 self.word = message
-            elif "phase" in message or PREPARING in message:
+            elif "phase" in message or PREPARING in message or NOTE in message:
                 self.phase = max(self.phase, message.get("phase", 0))
                 yield Progress(self.job.run_id, message)
 

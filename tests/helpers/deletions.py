@@ -1,0 +1,123 @@
+"""Watch what a process deletes or replaces below a folder, and judge whether work is lost by it.
+
+Python announces each such call before it happens (`sys.addaudithook`), so nothing of the harness is replaced. Loaded
+as a plugin file (`$STALEHARNESS_PLUGINS`) it watches workers too: `$WATCHED_FOLDER` says what, `$DELETIONS` where to
+write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# What attempts hold beside work: who works, how it ended, what it was made with, and what a worker prints.
+OF_NO_WORTH = {"lease.json", "failure.json", "manifest.json", "fingerprint.json", "job.json", ".lock"}
+_watch: list[tuple[Path, Path]] = []
+
+
+def watch(folder: Path, log: Path) -> None:
+    """Append a line {path, event, lost} to `log` for each file below `folder` that this process deletes or replaces
+    from now on. lost: why that loses work, or empty."""
+    if not _watch:
+        sys.addaudithook(_hook)
+    _watch[:] = [(folder.resolve(), log)]
+
+
+def stop() -> None:
+    _watch[:] = [(Path("/nowhere"), Path("/dev/null"))]
+
+
+def events(log: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
+
+
+def _hook(event: str, given: tuple[Any, ...]) -> None:
+    if event == "os.remove" and given[1] == -1:
+        _note(event, _path(given[0]), None)
+    elif event == "os.rename":
+        source, target = _path(given[0]), _path(given[1])
+        if target.is_file():
+            _note(event, target, source)
+    elif event == "shutil.rmtree":
+        folder = _path(given[0])
+        for path in sorted(folder.rglob("*")) if folder.is_dir() and not folder.is_symlink() else []:
+            if path.is_file() and not path.is_symlink():
+                _note(event, path, None)
+    elif (
+        event == "open"
+        and isinstance(given[2], int)
+        and given[2] & os.O_TRUNC
+        and isinstance(given[0], (str, bytes))
+    ):
+        path = _path(given[0])
+        if path.is_file() and path.stat().st_size:
+            _note(event, path, None)
+
+
+def _path(text: Any) -> Path:
+    return Path(os.path.abspath(os.fsdecode(text)))
+
+
+def _note(event: str, path: Path, source: Path | None) -> None:
+    """Write the event down, before it happens. source: of a rename, what takes the place."""
+    folder, log = _watch[0]
+    if path.is_relative_to(folder) and path.name[0] != ".":  # hidden files are torn ones, and locks
+        line = json.dumps(
+            {"event": event, "path": str(path.relative_to(folder)), "lost": _lost(path, source)}
+        )
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.write(handle, line.encode() + b"\n")
+        os.close(handle)
+
+
+def _lost(path: Path, source: Path | None) -> str:
+    """Why work is lost when the file goes, or nothing."""
+    if source is not None and source.name.startswith(f".{path.name}."):
+        return ""  # a newer content of the same file, written whole
+    if "attempts" not in path.parts:
+        return "a file outside attempts"
+    attempt = _attempt(path)
+    root = attempt.parent.parent
+    if _finished(attempt, root) or path.name in OF_NO_WORTH:
+        return ""
+    if path.suffix == ".pt":
+        return "an intact checkpoint, the newest of its run" if _is_newest(path) else ""
+    there = sorted(p for p in path.parent.glob("checkpoint-*.pt") if _is_newest(p))
+    return f"{path.name}, on which {there[0].name} counts" if there and path.suffix == ".jsonl" else ""
+
+
+def _is_newest(path: Path) -> bool:
+    """Whether an intact checkpoint has no other as new of its run and fingerprint."""
+    attempt = _attempt(path)
+    others = (p for p in attempt.parent.rglob("checkpoint-*.pt") if attempt.name[:12] in str(p) and p != path)
+    newer = (p for p in others if p.name >= path.name and _made_with(p) == _made_with(path))
+    return _intact(path) and not any(map(_intact, newer))
+
+
+def _attempt(path: Path) -> Path:
+    return next(parent for parent in (path, *path.parents) if parent.parent.name == "attempts")
+
+
+def _finished(attempt: Path, root: Path) -> bool:
+    """Whether the run is published, or sealed and has only to be."""
+    return (root / "runs" / attempt.name[:12] / "manifest.json").is_file() or (
+        attempt / "manifest.json"
+    ).is_file()
+
+
+def _made_with(path: Path) -> bytes:
+    file = path.parent / "fingerprint.json"
+    return file.read_bytes() if file.is_file() else b""
+
+
+def _intact(path: Path) -> bool:
+    content = path.read_bytes()
+    return hashlib.sha256(content[32:]).digest() == content[:32]
+
+
+if "WATCHED_FOLDER" in os.environ:
+    watch(Path(os.environ["WATCHED_FOLDER"]), Path(os.environ["DELETIONS"]))

@@ -1,0 +1,208 @@
+"""Nothing that matches its digest is deleted, but by a newer checkpoint of its run: every deletion is watched."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import deletions
+import pytest
+from crash import EVERY, every_crash
+from known_plugins import TABULAR, known
+from places import HELPERS
+from sweeping import environment, relatives, wait_until
+from test_repaired import MISFIT, carry_out, contents, job_of
+
+from staleharness.errors import UserError
+from staleharness.simulator import checkpoint
+from staleharness.simulator.loop import Simulation
+from staleharness.store.attempts import holder_name
+from staleharness.store.store import Store
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """A line for each file below `tmp_path` that is deleted or replaced."""
+    log = tmp_path.with_suffix(".log")
+    with known(TABULAR):
+        deletions.watch(tmp_path, log)
+        yield log
+    deletions.stop()
+
+
+def losses(log: Path) -> list[str]:
+    return [f"{event['path']}: {event['lost']}" for event in deletions.events(log) if event["lost"]]
+
+
+def test_the_watch_sees_what_loses_work(tmp_path: Path, log: Path) -> None:
+    job = job_of(tmp_path / "out")
+    carry_out(job, stop_after=3)
+    place = Store(job.root).attempt_dir(job.run_id)
+    assert losses(log) == []
+    seen = [event["path"].rpartition("/")[2] for event in deletions.events(log)]
+    assert "checkpoint-00000001.pt" in seen  # by a newer one
+    (place / "checkpoint-00000003.pt").unlink()
+    (place / "timing.jsonl").write_text("")
+    shutil.rmtree(place)
+    assert [loss.rpartition("/")[2] for loss in losses(log)] == [
+        "checkpoint-00000003.pt: an intact checkpoint, the newest of its run",
+        "timing.jsonl: timing.jsonl, on which checkpoint-00000002.pt counts",
+        "checkpoint-00000002.pt: an intact checkpoint, the newest of its run",
+        "metrics.jsonl: metrics.jsonl, on which checkpoint-00000002.pt counts",
+        "timing.jsonl: timing.jsonl, on which checkpoint-00000002.pt counts",
+    ]
+
+
+@pytest.mark.parametrize("variable", [None, "MKL_CBWR"])
+def test_no_resume_under_another_fingerprint_loses_work(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    job = job_of(tmp_path / "out")
+    carry_out(job, stop_after=3)
+    for restart in (False, True, False):
+        with monkeypatch.context() as patch, contextlib.suppress(UserError):
+            if variable:
+                patch.setenv(variable, "COMPATIBLE")
+            carry_out(replace(job, restart=restart), stop_after=4)
+    carry_out(job)
+    assert losses(log) == [] and deletions.events(log)
+
+
+def lacking(*_: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    "place", [(checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")]
+)
+def test_no_resume_that_lacks_memory_loses_work(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]
+) -> None:
+    job = job_of(tmp_path / "out")
+    carry_out(job, stop_after=3)
+    there = contents(tmp_path)
+    for restart in (False, True):
+        with monkeypatch.context() as patch, pytest.raises(MemoryError):
+            patch.setattr(*place, lacking)
+            carry_out(replace(job, restart=restart))
+    assert losses(log) == [] and contents(tmp_path) == there
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "full disk"])
+@pytest.mark.parametrize("step", EVERY)
+@pytest.mark.parametrize("how", ["a phase beyond the end", "checkpoints of other instructions"])
+def test_no_restart_that_is_cut_off_loses_work(
+    tmp_path: Path, log: Path, how: str, step: int, refusal: int | None
+) -> None:
+    """A new start beside checkpoints, cut off at each of its dealings with the disk, then a second one."""
+    places = {}
+
+    def prepare(n: int) -> None:
+        job = job_of(tmp_path / str(n))
+        carry_out(job, stop_after=3)
+        MISFIT[how](Store(job.root).attempt_dir(job.run_id))
+        places[n] = (replace(job, restart=True), contents(tmp_path / str(n)))
+
+    def restart(n: int) -> None:
+        with contextlib.suppress(UserError):
+            carry_out(places[n][0], stop_after=1)
+
+    for n in every_crash(restart, prepare, at_most=300, step=7 * step if step > 1 else 1, refusal=refusal):
+        job, there = places[n]
+        assert contents(tmp_path / str(n)) >= there
+        carry_out(job, stop_after=2)
+        assert contents(tmp_path / str(n)) >= there
+        assert losses(log) == []
+        deletions.stop()
+        shutil.rmtree(job.root)
+        deletions.watch(tmp_path, log)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_no_worker_that_comes_late_loses_what_the_next_has_not_taken_yet(
+    tmp_path: Path, log: Path, where: str
+) -> None:
+    """Its task begins again in the same folder, while another machine has begun on the run."""
+    job = replace(job_of(tmp_path / "out"), holder=holder_name(1))
+    carry_out(job, stop_after=3)
+    there = contents(tmp_path)
+    later = replace(job, holder=holder_name(2))
+    Store(job.root, later.holder).open_attempt(job.run_id)
+    if where == "after":
+        carry_out(later, stop_after=4)
+    carry_out(job, stop_after=4)
+    assert losses(log) == [] and (where == "after" or contents(tmp_path) == there)
+    assert carry_out(later) == ([4, 5] if where == "before" else [5])
+
+
+def test_no_take_over_loses_checkpoints_of_another_fingerprint(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three machines, the second of which is of another kind and was told to start over."""
+    job = job_of(tmp_path / "out")
+    first, second, third = (replace(job, holder=holder_name(n)) for n in (1, 2, 3))
+    carry_out(first, stop_after=4)
+    shutil.copytree(Store(job.root, first.holder).attempt_dir(job.run_id), tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setenv("MKL_CBWR", "COMPATIBLE")
+        assert carry_out(replace(second, restart=True), stop_after=2) == [1, 2]
+    # what the second could not remove, as some file systems keep what somebody has open
+    shutil.move(tmp_path / "copy", Store(job.root, first.holder).attempt_dir(job.run_id))
+    there = contents(tmp_path)
+    assert carry_out(third) == [5]
+    assert losses(log) == [] and there
+
+
+# A command line that kills itself, and all of its workers, when a run is at its 30th phase.
+KILLED = """
+import os, signal
+from staleharness import cli
+from staleharness.commands.shared.display import PlainLines
+PlainLines.phase = lambda self, run, heard: heard["phase"] < 30 or os.killpg(0, signal.SIGKILL)
+cli.main()
+"""
+
+
+def test_no_command_of_a_sweep_loses_work(tmp_path: Path) -> None:
+    """Two sweeps in processes of their own, workers included: killed, refused, gone on with, reported, packed."""
+    out, log = tmp_path / "out", tmp_path.with_suffix(".log")
+    plugin = tmp_path / "watched_toy.py"
+    plugin.write_text((HELPERS / "toy_kind.py").read_text() + "\nimport deletions\n")
+    variables = environment(
+        PYTHONPATH=os.pathsep.join([environment()["PYTHONPATH"], str(HELPERS)]),
+        STALEHARNESS_PLUGINS=str(plugin),
+        STALEHARNESS_CHECKPOINT_SECONDS="0",
+        WATCHED_FOLDER=str(tmp_path),
+        DELETIONS=str(log),
+    )
+
+    def command(
+        *words: str, code: str = "from staleharness import cli; cli.main()", **more: str
+    ) -> tuple[int, str]:
+        whole = [sys.executable, "-c", code, *words]
+        done = subprocess.run(
+            whole, env=variables | more, capture_output=True, text=True, start_new_session=True
+        )
+        return done.returncode, done.stderr
+
+    sweep = f"sweep --env toy --algo spo --k 2 --seeds 2 --jobs 2 --out {out}".split()
+    code, errors = command(*sweep, code=KILLED)
+    assert code == -signal.SIGKILL, errors
+    wait_until(lambda: not relatives(out), 30)
+    there = contents(out)
+    assert there
+    code, errors = command(*sweep, MKL_CBWR="COMPATIBLE")
+    assert code == 2 and errors.count("\n") == 1 and "--restart" in errors and "MKL_CBWR" in errors
+    assert contents(out) == there
+    for words in (sweep, ["report", "--out", str(out)], ["pack", str(out), str(tmp_path / "bundle")]):
+        assert command(*words)[0] == 0
+    assert losses(log) == []
+    assert any(event["path"].endswith(".pt") for event in deletions.events(log)), "workers were not watched"
