@@ -4,7 +4,7 @@ pip-audit, in an environment that is thrown away, looks every pin of constraints
 and installs none of them. That needs pypi.org itself: an index that is mirrored holds no advisories, so this is no
 part of `.ci/run`, which has to work without a network.
 
-Exit codes: 0 nothing is known, 1 something is, 2 it could not be looked up.
+Exit codes: 0 nothing is known, 1 something is, 2 it could not be looked up, which one line says.
 """
 
 from __future__ import annotations
@@ -43,13 +43,22 @@ def judge(dependencies: list[dict[str, Any]]) -> tuple[int, list[str]]:
     return 0, [f"{known} of {len(dependencies)} pins looked up, no vulnerability is known{unknown}"]
 
 
+class LookupFailure(Exception):
+    """pip-audit could not be installed or gave no answer; the message is one line."""
+
+
+def last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no reason given"])[-1][:300]
+
+
 def look_up(folder: Path) -> list[dict[str, Any]]:
-    """What pip-audit says. Ends the program where it says nothing."""
+    """Entries of pip-audit, one per pin. Raises `LookupFailure`."""
     python = folder / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pip-audit>=2.9"]
-    if subprocess.run(pip).returncode:
-        sys.exit(2)
+    installation = subprocess.run(pip, capture_output=True, text=True)
+    if installation.returncode:
+        raise LookupFailure(f"pip-audit could not be installed: {last_line(installation.stderr)}")
     found: list[dict[str, Any]] = []
     for group in _without_repeats(pins()):
         wanted = folder / "pins.txt"
@@ -59,8 +68,7 @@ def look_up(folder: Path) -> list[dict[str, Any]]:
         try:
             found += json.loads(done.stdout)["dependencies"]
         except (ValueError, KeyError):
-            print(done.stderr.strip()[-300:] or "pip-audit said nothing", file=sys.stderr)
-            sys.exit(2)
+            raise LookupFailure(f"pip-audit gave no answer: {last_line(done.stderr)}") from None
     return found
 
 
@@ -78,7 +86,10 @@ def _without_repeats(lines: list[str]) -> list[list[str]]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        code, lines = judge(look_up(Path(folder)))
+        try:
+            code, lines = judge(look_up(Path(folder)))
+        except LookupFailure as error:
+            code, lines = 2, [str(error)]
     print("\n".join(lines), file=sys.stderr if code == 2 else sys.stdout)
     return code
 

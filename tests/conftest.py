@@ -8,6 +8,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from skip_record import SkipRecord
 
 # Before torch is loaded, and for every process that a test starts: tests share the cores, and tensors as small as
 # theirs do nothing but wait for a second thread.
@@ -22,6 +23,11 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and config.cache is not None:  # once, not in every worker of xdist
+        config.pluginmanager.register(SkipRecord(config.cache.mkdir("skipped") / "for_want_of_an_extra"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+from typing import Any
 
+import pytest
 from places import ROOT
 
 spec = importlib.util.spec_from_file_location("audit", ROOT / "constraints" / "audit.py")
@@ -32,3 +35,24 @@ def test_every_pin_is_looked_up_once_and_no_package_twice_at_a_time() -> None:
     assert groups == [["a==1", "b==1"], ["a==2"], ["a==3"]]
     assert sorted(pin for group in audit._without_repeats(audit.pins()) for pin in group) == audit.pins()
     assert any(pin.startswith("torch==") for pin in audit.pins())
+
+
+@pytest.mark.parametrize(
+    ("failing", "line"),
+    [
+        ("install", "pip-audit could not be installed: ERROR: No matching distribution"),
+        ("pip_audit", "pip-audit gave no answer: ERROR: No matching distribution"),
+    ],
+)
+def test_where_nothing_can_be_looked_up_one_line_says_why(
+    failing: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        errors = "WARNING: retrying\nERROR: No matching distribution\n" if failing in command else ""
+        if errors and not options.get("capture_output"):
+            print(errors)  # would be on the terminal
+        return subprocess.CompletedProcess(command, bool(errors), "", errors)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert audit.main() == 2
+    assert capsys.readouterr() == ("", f"{line}\n")

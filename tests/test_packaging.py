@@ -185,47 +185,6 @@ def test_clean_leaves_results_alone(tmp_path):
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["keep"]
 
 
-def install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "constraints" / "install.py"), *arguments]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
-
-
-def test_setup_leaves_a_folder_alone_that_is_no_environment(tmp_path):
-    precious = tmp_path / "precious.txt"
-    precious.touch()
-    for arguments in ([], ["--remove"]):
-        done = install("--venv", str(tmp_path), *arguments)
-        assert done.returncode == 2 and str(tmp_path) in done.stderr and done.stdout == ""
-    assert precious.exists()
-
-
-def test_setup_leaves_the_environment_of_another_checkout_alone(tmp_path):
-    theirs = tmp_path / "theirs"
-    (theirs / "bin").mkdir(parents=True)
-    (theirs / "pyvenv.cfg").touch()
-    (theirs / "staleharness-setup.json").write_text(json.dumps({"root": "/another/checkout"}))
-    link = tmp_path / "link"
-    link.symlink_to(theirs)
-    for venv in (theirs, link):
-        done = install("--venv", str(venv))
-        assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-        assert f"VENV={venv} is the environment of another checkout, /another/checkout" in done.stderr
-    assert (theirs / "bin").exists() and (theirs / "staleharness-setup.json").exists()
-
-
-def test_setup_says_which_pythons_will_do(tmp_path):
-    done = install("--venv", str(tmp_path / "v"), "--py", "/no/python2.4")
-    assert done.returncode == 2 and "3.11, 3.12 or 3.13" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_setup_names_the_package_that_debian_leaves_out(tmp_path):
-    fake = tmp_path / "python3.12"
-    fake.write_text("#!/bin/sh\necho 3.12\necho 'No module named ensurepip' >&2\nexit 1\n")
-    fake.chmod(0o755)
-    done = install("--venv", str(tmp_path / "v"), "--py", str(fake))
-    assert done.returncode == 2 and "sudo apt-get install python3.12-venv" in done.stderr
-
-
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_versions_that_move_results_are_pinned(python):
     assert pins(python).items() >= {("torch", "2.13.0"), ("mujoco", "3.17.0")}

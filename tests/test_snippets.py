@@ -117,3 +117,16 @@ def passed_on(words: list[str], scratch: Path) -> list[str]:
 def test_the_readme_is_one_screen() -> None:
     assert len(README.splitlines()) <= 100
     assert len(snippets()) >= 6 and len(commands()) >= 50
+
+
+def test_the_readme_begins_with_the_two_commands_that_ci_runs_before_anything_else() -> None:
+    first = re.findall(r"(?:^    make .*\n)+", README, re.MULTILINE)[0]
+    begin = [re.sub(r"\s*#.*", "", line).strip() for line in first.splitlines()]
+    assert begin == ["make sweep ENV=Hopper K=8", "make test"]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert not any(
+        command in script for command in begin if command != "make test"
+    )  # no copy that could differ
+    before = script[script.index("\ncommands=()") :]
+    assert "README.md" in script and before.index('step "$command" eval "$command"') < before.index("EXTRAS=")
+    assert "EXTRAS=" not in script[: script.index("\ncommands=()")]

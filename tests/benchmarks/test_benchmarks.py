@@ -8,8 +8,9 @@ from pathlib import Path
 import gpu
 import pytest
 import torch
+from needs import require_extra
 
-pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+require_extra("llm")
 
 
 def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(

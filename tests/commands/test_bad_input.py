@@ -110,7 +110,8 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 def test_cuda_without_a_gpu_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     monkeypatch.chdir(tmp_path)

@@ -10,14 +10,14 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from needs import require_extra
 
 from staleharness.base.plugins import builtin_folder
 from staleharness.language.problem import Problem
 from staleharness.language.word_tokens import word_tokenizer
 from staleharness.task import ENVS
 
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
+require_extra("llm")
 
 SOME = 600
 

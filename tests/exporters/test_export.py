@@ -18,20 +18,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import run_cli
+from needs import needs_extra
 from results_helper import write_run
 
 from staleharness.exporters import event_files, long_csv, series, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
 HOSTILE = "../../=up[\x1b]<b>"
-needs_tensorboard = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None,
-    reason="the extra tensorboard is not installed: event files are neither written nor read back",
-)
-needs_wandb = pytest.mark.skipif(
-    importlib.util.find_spec("wandb") is None,
-    reason="the extra wandb is not installed: only a stand-in with its calls was tried",
-)
 
 
 @pytest.fixture
@@ -145,7 +138,7 @@ def read_back(folder: Path) -> Any:
     return found.Reload()
 
 
-@needs_tensorboard
+@needs_extra("tensorboard")
 def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
     for run, path in zip(runs, event_files.write(runs, tmp_path), strict=True):
@@ -166,7 +159,7 @@ def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(result
         assert times[0] == pd.Timestamp("2026-11-20", tz="UTC").timestamp() + 2.0
 
 
-@needs_tensorboard
+@needs_extra("tensorboard")
 def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path, tmp_path: Path):
     from tensorboard.plugins.hparams import metadata
 
@@ -192,7 +185,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
     assert values["scale"] == "bool_value" and values["label"] == "string_value"
 
 
-@needs_tensorboard
+@needs_extra("tensorboard")
 def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(
     results: Path, tmp_path: Path
 ):
@@ -213,7 +206,7 @@ def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(
     assert {k: v[0] for k, v in files(tmp_path / "y").items()} == {k: v[0] for k, v in before.items()}
 
 
-@needs_tensorboard
+@needs_extra("tensorboard")
 def test_a_name_cannot_climb_out_of_the_folder(tmp_path: Path):
     run = write_run(tmp_path / "r", HOSTILE, 0, env="..", phases=2)
     (path,) = event_files.write([run], tmp_path / "to")
@@ -334,7 +327,7 @@ print(json.dumps(kept))
 """
 
 
-@needs_wandb
+@needs_extra("wandb")
 def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_path: Path):
     program = (
         "import sys; from pathlib import Path; from staleharness.exporters import wandb_runs\n"

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from needs import hint
 from tiny_model import write_model
 
-pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+pytest.importorskip("transformers", reason=hint("llm"))
 
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from gsm8k_rows import real_rows
+from needs import hint
 from places import GSM8K
 
 from staleharness.errors import UserError
@@ -226,7 +227,7 @@ def test_without_the_hubs_library_the_line_says_what_to_do(monkeypatch: pytest.M
 def test_the_real_library_offline_ends_in_the_same_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    constants = pytest.importorskip("huggingface_hub.constants", reason="the extra llm is not installed")
+    constants = pytest.importorskip("huggingface_hub.constants", reason=hint("llm"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"neither in the hub's cache nor can it be fetched .* give DATA="):

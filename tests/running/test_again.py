@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,15 +146,17 @@ def test_other_failures_are_for_the_next_call(runs: tuple[PlannedRun, ...]) -> N
         assert not tries.gets(ended)
 
 
+# A memory that holds one run. Whoever has it keeps it until another run was refused: REFUSED, a named pipe that the
+# test holds open, can be read from then on, as nobody empties it.
 MEMORY = """
-import os, sys, time
+import os, select, sys
 from pathlib import Path
 
 sys.path.append({helpers!r})
 from staleharness.task import ENVS
 from toy_kind import Toy, ToySimulation
 
-TAKEN = Path({taken!r})
+TAKEN, REFUSED = Path({taken!r}), os.open({refused!r}, os.O_RDWR)
 
 
 @ENVS.register("hungry")
@@ -170,20 +173,32 @@ class HungrySimulation(ToySimulation):
         try:
             os.mkdir(TAKEN)
         except FileExistsError:
+            os.write(REFUSED, b"x")
             raise MemoryError("the memory is somebody else's") from None
-        time.sleep(0.02)
         try:
+            assert select.select([REFUSED], [], [], 300.0)[0], "no other run was started"
             return super().collect(phase)
         finally:
             TAKEN.rmdir()
 """
 
 
+@pytest.fixture
+def refused(tmp_path: Path) -> Iterator[Path]:
+    """A named pipe that stays open, with whatever is written to it."""
+    path = tmp_path / "refused"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR)
+    yield path
+    os.close(pipe)
+
+
 def test_real_workers_that_run_out_of_memory_beside_each_other_all_get_through(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, refused: Path
 ) -> None:
     plugin = tmp_path / "hungry.py"
-    plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=str(tmp_path / "taken")))
+    taken = str(tmp_path / "taken")
+    plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=taken, refused=str(refused)))
     store = Store(tmp_path / "out")
     store.open_for_writing()
     with known(plugin):

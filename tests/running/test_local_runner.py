@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from known_plugins import known
+from needs import require_extra
 from places import HELPERS
 from sweeping import Silent
 
@@ -26,7 +27,7 @@ def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
     assert named and importlib.util.find_spec(local.WORKER) is not None
     for module in (*named, local.GRADIENT):
         if module.startswith("staleharness.language"):
-            pytest.importorskip("transformers")
+            require_extra("llm")
         importlib.import_module(module)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from killing import QUICKLY, files, records, swept
 from known_plugins import known
+from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
@@ -30,7 +31,7 @@ from staleharness.store.store import Store
 from staleharness.store.study import ask
 
 os.environ[ray_cluster.LOOPBACK] = "0"  # before Ray is imported
-ray = pytest.importorskip("ray", reason="needs the extra ray")
+ray = pytest.importorskip("ray", reason=hint("ray"))
 
 STUBBORN = HELPERS / "stubborn_toy.py"
 SMALL = {"object_store_memory": 80_000_000, "include_dashboard": False}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from needs import hint
 
 from staleharness.base.files import digest
 from staleharness.errors import UserError
@@ -20,7 +21,7 @@ from staleharness.language.model.loading import load
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import located, model_digest
 
-gguf = pytest.importorskip("gguf")
+gguf = pytest.importorskip("gguf", reason=hint("llm"))
 
 WORDS = ["<pad>", "<eos>", *"abcdefgh", "ab"]
 WIDTH, INNER, HEADS = 32, 64, 4

