@@ -14,11 +14,10 @@ stays as it was drawn.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.files import user_path, write_bytes
+from ..base.files import check_replaceable, user_path, write_bytes
 from ..base.invocation import invocation
 from ..errors import UserError
 from .gallery_texts import INDEX_TITLE, drawn_sections, html, index, markdown, picture_file, section
@@ -47,7 +46,7 @@ def make(
 
     name = figures[0].paper
     page, folder = out / f"{name}.md", out / name
-    check_replaceable(page, paper.title)
+    check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
     written, inline, sheets = [], {}, {}
     for s in shown:
         e = s.figure.entry
@@ -95,7 +94,7 @@ def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -
     paper, figures = read_paper(name)
     names = [f.name for f in chosen(figures, wanted)]
     folder = user_path(out)
-    check_replaceable(folder / "README.md", INDEX_TITLE)
+    check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
     shown = show(figures, user_path(bundles), scale)
     found = [s for s in shown if s.figure.name in names]
     if all(s.state == "no bundle" for s in found):
@@ -105,13 +104,3 @@ def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -
     make(paper, figures, shown, names, folder)
     write_bytes(folder / "README.md", index(folder).encode())
     return found, folder / f"{name}.md"
-
-
-def check_replaceable(page: Path, title: str) -> None:
-    """Raise `UserError` where a file is in the place of a page and is not an earlier one of the same title."""
-    if os.path.lexists(page):
-        text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
-        if not text.startswith(f"# {title}\n"):
-            raise UserError(
-                f"{page} is no page of this gallery (# {title}); give another OUT or move it away"
-            )

@@ -15,7 +15,6 @@ from .report import PAGE
 from .shown import DRAFT, Shown
 from .verdict_texts import said_lines, standing, standing_on, test_rows
 
-
 INDEX_TITLE = "Gallery"
 TABLE_MARK = "<!-- "  # stands before a table on a page
 
