@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,10 @@ def plan(
     from .running.plan import plan as resolve
     from .store.study import ask
 
+    _refuse_empty(
+        env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
+        device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
+    )  # fmt: skip
     load_plugins(plugin)
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
     if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
@@ -117,7 +122,7 @@ def sweep(
     runner: str = "local",
     runs_per_gpu: int | None = None,
     memory: str | None = None,
-    slurm: str = "",
+    slurm: str | None = None,
     restart: bool = False,
     progress: Told | None = None,
 ) -> Results:
@@ -146,13 +151,20 @@ def sweep(
 
     if threading.current_thread() is not threading.main_thread():
         raise UserError("a sweep is started from the main thread, which is the one that hears Ctrl-C")
+    _check_folder("out", out)
+    _refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
+    for name, text in (("runner", runner), ("slurm", slurm or "")):
+        if not isinstance(text, str):
+            raise UserError(f"{name}={shortened(repr(text))} is not a text")
+    if progress is not None and not callable(progress):
+        raise UserError(f"progress={shortened(repr(progress))} is not a function of one event")
     planned = plan(
         env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
         device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
     )  # fmt: skip
     store = Store(out)
     store.check()
-    place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm)
+    place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
     listener = _Passed(progress)
     outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
@@ -201,6 +213,7 @@ def load(folder: str | Path = "results") -> Results:
     """The finished runs of a results folder or of a published bundle. Raises `UserError` where there is none."""
     from .statistics.results import load as read
 
+    _check_folder("folder", folder)
     return read(folder)
 
 
@@ -236,8 +249,9 @@ def load_plugins(plugin: Paths | None) -> None:
 
     if plugin is None:
         return
+    _refuse_empty(plugin=plugin)
     if isinstance(plugin, str):
-        whole = plugin and user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
+        whole = user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
         plugin = [plugin] if whole else split_list(plugin)
     for path in plugin if isinstance(plugin, Iterable) else [plugin]:
         add_user_path(str(path))
@@ -247,6 +261,22 @@ def _results(stored: list[StoredRun]) -> Results:
     from .statistics.results import Results
 
     return Results.of(stored)
+
+
+def _refuse_empty(**arguments: Any) -> None:
+    """Raise `UserError` for an empty text, which means neither the default nor all nor none."""
+    from .base.parsing import is_empty
+
+    for name, value in arguments.items():
+        if isinstance(value, str) and is_empty(value):
+            raise UserError(f"{name}={value!r} is empty; give a value, or leave it out for the default")
+
+
+def _check_folder(name: str, value: Any) -> None:
+    """Raise `UserError` where this is not the path of a folder."""
+    _refuse_empty(**{name: value})
+    if not isinstance(value, (str, PathLike)):
+        raise UserError(f"{name}={shortened(repr(value))} is not a folder; give a path, such as 'results'")
 
 
 def _text(value: Any) -> str | None:

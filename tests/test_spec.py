@@ -52,9 +52,21 @@ def test_an_algorithm_is_read_back_from_its_own_label(name: str, options: dict[s
     }
 
 
-@given(st.lists(names, max_size=5), st.sampled_from([",", " ", ", ", "\n", " ,,"]))
+@given(st.lists(names, max_size=5), st.sampled_from([",", " ", ", ", "\n", " ,\t"]))
 def test_a_list_is_split_at_commas_and_white_space(parts: list[str], separator: str) -> None:
     assert split_list(separator.join(parts)) == parts
+
+
+@pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a, ,b", " , "])
+def test_a_comma_with_nothing_beside_it_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="empty entry"):
+        split_list(text)
+    with pytest.raises(UserError, match="empty entry"):
+        parse_assignments(text.replace("a", "x=1").replace("b", "y=2"), "SET")
+
+
+def test_white_space_alone_is_an_empty_list() -> None:
+    assert split_list("") == split_list(" \n") == []
 
 
 def test_brackets_hold_a_list_together() -> None:

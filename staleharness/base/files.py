@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import fnmatch
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -44,6 +45,18 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     with whole(path) as stream:
         stream.write(data)
+
+
+def check_replaceable(path: Path, head: str, kind: str) -> None:
+    """Raise `UserError` where something is in the place of a file to be written and is not an earlier version of it:
+    a file that begins with `head`. kind: of file, for the message."""
+    if not os.path.lexists(path):
+        return
+    with path.open("rb") if path.is_file() else io.BytesIO() as stream:
+        if stream.read(len(head.encode())) != head.encode():
+            raise UserError(
+                f"{path} is not {kind} and would be replaced; give another folder or move it away"
+            )
 
 
 @contextlib.contextmanager

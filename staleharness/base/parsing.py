@@ -86,19 +86,32 @@ def shown(value: Any) -> str:
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts."""
-    parts, depth = [""], 0
+    """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts; white space alone
+    has none. Raises `UserError` for a bracket without its pair, and where nothing stands before or after a comma."""
+    entries: list[list[str]] = [[""]]  # between commas, each split at white space
+    depth = 0
     for character in text:
         depth += (character == "[") - (character == "]")
         if depth < 0:
             break
-        if depth == 0 and (character == "," or character.isspace()):
-            parts.append("")
+        if depth == 0 and character == ",":
+            entries.append([""])
+        elif depth == 0 and character.isspace():
+            entries[-1].append("")
         else:
-            parts[-1] += character
+            entries[-1][-1] += character
     if depth != 0:
-        raise UserError(f"{text!r} has a bracket without its pair; write name[option=value,...]")
-    return [part for part in parts if part]
+        raise UserError(f"{shortened(text)!r} has a bracket without its pair; write name[option=value,...]")
+    if len(entries) > 1 and not all(map(any, entries)):
+        raise UserError(
+            f"{shortened(text)!r} has an empty entry: take out the comma that has nothing before or after it"
+        )
+    return [part for entry in entries for part in entry if part]
+
+
+def is_empty(text: str) -> bool:
+    """Whether nothing was given: white space and commas alone, as of a shell variable that is not set."""
+    return not text.replace(",", " ").strip()
 
 
 def whole_number(text: str, what: str) -> int:

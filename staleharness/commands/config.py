@@ -58,7 +58,7 @@ def settings(what: str, out: str) -> dict[str, Any]:
             raise UserError(
                 f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"
             )
-        if len(found) > 1 or not what:
+        if len(found) > 1:
             raise UserError(
                 f"the ids of {plural(len(found), 'run')} in {out} begin with {what!r}; give more of the id"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
@@ -22,8 +23,8 @@ class Command:
     """Which runs: those at the small scale, or at the paper's own."""
     bundles: Annotated[str, value("FOLDER", "results/reference")] = "results/reference"
     """Where the results lie, one folder per study."""
-    out: Annotated[str, value("FOLDER", "docs/gallery")] = "docs/gallery"
-    """Folder for pictures and pages."""
+    out: Annotated[str | None, value("FOLDER", "docs/gallery; docs/gallery_paper")] = None
+    """Folder for pictures and pages; each scale has its own."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 
@@ -31,11 +32,15 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.published import published
     from ..pages.gallery import publish
+    from ..store.bundle import bundle_path
+    from ..store.study import check_scale_name
 
+    check_scale_name(command.scale)
+    out = command.out or str(bundle_path(Path("docs"), "gallery", command.scale))
     bundles = published(command.bundles)
     if not bundles.is_dir():
         raise UserError(f"BUNDLES={command.bundles} is not a folder; give one that holds a folder per study")
-    shown, page = publish(command.paper, command.fig, command.scale, str(bundles), command.out)
+    shown, page = publish(command.paper, command.fig, command.scale, str(bundles), out)
     if command.json:
         states = {s.figure.name: s.state for s in shown}
         content = {"paper": command.paper, "scale": command.scale, "figures": states, "page": str(page)}

@@ -7,13 +7,12 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from .shared.arguments import SWITCH, Room, Shown, value
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..running.plan import Plan, PlannedRun
     from ..store.store import Store
 
@@ -103,10 +102,11 @@ def handle(command: Command) -> int:
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
-    pictures = make(paper, name, entries, [f.name for f in wanted], folder_below(out, "figures"))
+    folder = folder_below(out, bundle_path(Path(), "figures", command.scale).name)
+    pictures = make(paper, figures, entries, [f.name for f in wanted], folder)
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}
-        print(json.dumps({"paper": name, "figures": states, "folder": str(out / "figures")}))
+        print(json.dumps({"paper": name, "figures": states, "folder": str(folder)}))
     else:
         print("\n".join(f"figure: {path}" for path in pictures))
     return code

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.files import whole, write_bytes
+from ..base.files import check_replaceable, whole, write_bytes
 from ..base.text import rows_to_csv
 from ..pages.contents import run_records
 from ..store.cells import cell_of
@@ -21,9 +21,12 @@ COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "me
 
 @EXPORTERS.register("csv", "{folder}/metrics.csv, {folder}/runs.csv")
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
-    """Write both files. Lines are sorted by run id, metric and phase; what a phase does not have has no line."""
+    """Write both files. Lines are sorted by run id, metric and phase; what a phase does not have has no line. Raises
+    `UserError` where other files have their names."""
     runs = list(runs)
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
+    check_replaceable(metrics, ",".join(COLUMNS), "an export")
+    check_replaceable(table, "run,", "an export")
     with whole(metrics) as stream:
         stream.write(rows_to_csv((), COLUMNS).encode())
         for run in runs:

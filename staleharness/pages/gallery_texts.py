@@ -15,28 +15,42 @@ from .report import PAGE
 from .shown import DRAFT, Shown
 from .verdict_texts import said_lines, standing, standing_on, test_rows
 
+INDEX_TITLE = "Gallery"
+TABLE_MARK = "<!-- "  # stands before a table on a page
 
-def markdown(paper: Paper, name: str, shown: Sequence[Shown], sheets: Mapping[str, Sheet]) -> str:
-    """The page of a paper; `sheets` holds the figures of it that are tables, by name. A table is preceded by what it
-    was made from, as a picture carries it inside (`Shown.source`)."""
-    lines = [f"# {paper.title}", "", f"<{paper.link}>. {paper.about}" if paper.link else paper.about, ""]
-    lines += [
-        f"To redraw all figures from the committed runs, without torch: `{invocation('figures', paper=name)}`.",
-        "",
-    ]
-    for s in shown:
-        e = s.figure.entry
-        lines += [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
-        if s.figure.name in sheets:
-            lines += [f"<!-- {s.source} -->", "", sheets[s.figure.name].markdown(), ""]
-        elif s.state != "no bundle":
-            lines += [picture(s.figure.heading, s.figure.name, f"{name}/"), ""]
-        if e.claim:
-            lines += [f"**The {paper.source}:** {e.claim}", ""]
-        if e.asked:
-            lines += [f"**Why:** {e.asked}", ""]
-        lines += [*said_lines(s), facts_line(s), ""]
-    return "\n".join(lines).rstrip() + "\n"
+
+def markdown(paper: Paper, name: str, sections: Sequence[str]) -> str:
+    """The page of a paper, of its sections in order."""
+    about = f"<{paper.link}>. {paper.about}" if paper.link else paper.about
+    redraw = f"To redraw all figures from the committed runs, without torch: `{invocation('figures', paper=name)}`."
+    return "\n\n".join([f"# {paper.title}", about, redraw, *sections]) + "\n"
+
+
+def section(paper: Paper, s: Shown, sheets: Mapping[str, Sheet]) -> str:
+    """A figure on the page; `sheets` holds the figures that are tables, by name. A table is preceded by what it was
+    made from, as a picture carries it inside (`Shown.source`)."""
+    e, name = s.figure.entry, s.figure.name
+    lines = [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
+    if name in sheets:
+        lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]
+    elif s.state != "no bundle":
+        lines += [picture(s.figure.heading, name, f"{s.figure.paper}/"), ""]
+    if e.claim:
+        lines += [f"**The {paper.source}:** {e.claim}", ""]
+    if e.asked:
+        lines += [f"**Why:** {e.asked}", ""]
+    return "\n".join([*lines, *said_lines(s), facts_line(s)]).rstrip()
+
+
+def drawn_sections(page: Path) -> dict[str, str]:
+    """Heading -> section of the figures that a page of a paper shows, as a picture or a table; none without a page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    found = {part.partition("\n")[0]: f"## {part}".rstrip() for part in text.split("\n## ")[1:]}
+    return {heading: part for heading, part in found.items() if _shows(part)}
+
+
+def _shows(part: str) -> bool:
+    return "<picture>" in part or TABLE_MARK in part
 
 
 def picture_file(name: str, form: str, kind: str = "png") -> str:
@@ -62,7 +76,7 @@ def facts_line(s: Shown) -> str:
 def index(out: Path) -> str:
     """The list of papers and of how each figure stands, from the pages that there are."""
     lines = [
-        "# Gallery",
+        f"# {INDEX_TITLE}",
         "",
         "Figures of papers, redrawn from runs of this harness. Each figure states the runs and tests behind it.",
         "",
@@ -79,12 +93,10 @@ def index(out: Path) -> str:
         )
         lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
-            picture = out / name / f"{f.name}.png"
             said = said_of.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
             word = "draft" if DRAFT in said else "yes"
-            place = f"{name}/{f.name}.png" if picture.is_file() else f"{name}.md#{anchor(f.heading)}"
-            there = picture.is_file() or "<!-- " in said
-            cell = f"[{word}]({place})" if there else "no bundle yet"
+            place = f"{name}.md#{anchor(f.heading)}" if TABLE_MARK in said else f"{name}/{f.name}.png"
+            cell = f"[{word}]({place})" if _shows(said) else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {standing_on(said)} |")
         lines.append("")
     own = sorted(out.glob("*/README.md"))  # studies with a page of their own making

@@ -99,9 +99,9 @@ def write(
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
     written = {*lists, *contents, "data.zip"}
-    for path in [path for path in out_dir.iterdir() if path.name in set(before["files"]) - written]:
-        if path.is_file() or path.is_symlink():
-            path.unlink()
+    for name in before["files"].keys() - written:
+        if _intact(out_dir / name, before["files"][name]):  # as this report wrote it, and nobody since
+            (out_dir / name).unlink()
     write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in written}})
     return index
 

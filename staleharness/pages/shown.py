@@ -44,6 +44,7 @@ class Shown:
     table: Table | None
     evidence_of: Callable[[str], Evidence]  # the runs of a study by name; of its own, all of them, by ""
     beside: Mapping[str, Results] = field(default_factory=dict)  # of the other studies that its drawing shows
+    scale: str = "small"  # of the runs
 
     @functools.cached_property
     def reading(self) -> Reading:
@@ -89,11 +90,15 @@ class Shown:
 
     @property
     def redraw(self) -> str:
-        return invocation("figures", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
+        return self._command("figures")
 
     @property
     def rerun(self) -> str:
-        return invocation("reproduce", paper=self.figure.paper, fig=self.figure.number or self.figure.name)
+        return self._command("reproduce")
+
+    def _command(self, verb: str) -> str:
+        fig = self.figure.number or self.figure.name
+        return invocation(verb, paper=self.figure.paper, fig=fig, **at_scale(self.scale))
 
     @property
     def source(self) -> str:
@@ -137,6 +142,11 @@ class Shown:
         if self.bundle.strangers:
             text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."
         return text if self.bundle.complete else f"{DRAFT}. {text}"
+
+
+def at_scale(scale: str) -> dict[str, str]:
+    """The values of `invocation` that ask for a scale."""
+    return {} if scale == "small" else {"scale": scale}
 
 
 def _shared(bundle: Bundle) -> str:
@@ -229,5 +239,5 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
         there = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
         beside = {name: other(name, e.score, e.normalise).results for name in there}
-        out.append(Shown(f, bundle, results, table, evidence, beside))
+        out.append(Shown(f, bundle, results, table, evidence, beside, scale))
     return out

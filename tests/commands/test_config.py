@@ -31,7 +31,7 @@ def test_the_settings_of_stored_runs(call: Call) -> None:
     found = json.loads(text)
     assert found and all(a != b for a, b in found.values())
     for what, said in (
-        ("", "; give more of the id"),
+        ("", "config: ID|FILE.toml='' is empty; give ID|FILE.toml"),
         ("zzz", "begins with 'zzz'; `staleharness status` lists the ids"),
     ):
         code, text, errors = call("config", what, "--out", BUNDLE)

@@ -122,6 +122,22 @@ def test_exporting_again_gives_the_same_bytes_and_filters_choose(
     assert Store(results).check() is None  # exports do not make the folder anybody else's
 
 
+@pytest.mark.parametrize("name", ["metrics.csv", "runs.csv"])
+def test_a_file_that_is_no_export_is_not_replaced(
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+):
+    to = tmp_path / "thesis"
+    to.mkdir()
+    (to / name).write_text("step,loss\n0,1.0\n")
+    code, out, err = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), "--to", str(to))
+    assert (code, out) == (2, "") and f"{name} is not an export and would be replaced" in err
+    assert {path.name: path.read_text() for path in to.iterdir()} == {name: "step,loss\n0,1.0\n"}
+
+
 def test_a_hostile_name_is_no_formula(tmp_path: Path):
     run = write_run(tmp_path / "r", "=1+1", 0, phases=2)
     for path in long_csv.write([run], tmp_path):

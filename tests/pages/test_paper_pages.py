@@ -34,7 +34,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     (shown,) = gallery.show(figures, tmp_path, reps=50)
     assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.tested] == ["yes", "no"]
     assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [40, 40] more; 4 of 4."
-    gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
+    gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.md").read_text()
     assert (
         "**Verdict:** partly." in page
@@ -51,7 +51,7 @@ def test_a_page_calls_the_source_of_its_claims_what_it_is(shelf: Path, tmp_path:
         with (shelf / "p" / "paper.toml").open("a") as stream:
             stream.write(written)
         paper, figures = read_paper("p", shelf)
-        gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+        gallery.make(paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
         assert f"**The {source}:** C." in (tmp_path / "out" / "p.md").read_text()
         assert f"<dt>The {source}</dt><dd>C.</dd>" in (tmp_path / "out" / "p.html").read_text()
 
@@ -82,7 +82,7 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
         _ = shown.reading
 
 
-def test_a_table_stands_in_the_page_and_leaves_no_picture(shelf: Path, tmp_path: Path) -> None:
+def test_a_table_stands_in_the_page_and_an_earlier_picture_is_left_alone(shelf: Path, tmp_path: Path) -> None:
     figure = shelf / "p" / "fig2.toml"
     figure.write_text(figure.read_text().replace("aggregate_scores", "risk_table"))
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
@@ -92,8 +92,8 @@ def test_a_table_stands_in_the_page_and_leaves_no_picture(shelf: Path, tmp_path:
         file.write_bytes(b"of a time when it was drawn")
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.show(figures, tmp_path, reps=50)
-    written = gallery.make(paper, "p", [shown], ["fig2"], tmp_path / "out")
-    assert {path.name for path in written} == {"p.md", "p.html"} and not any(file.exists() for file in stale)
+    written = gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
+    assert {path.name for path in written} == {"p.md", "p.html"} and all(file.exists() for file in stale)
     text = (tmp_path / "out" / "p.md").read_text()
     assert (
         f"<!-- {shown.source} -->" in text
@@ -112,7 +112,7 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     (shelf / "s.toml").write_text(f'env = "A"\nalgorithm = ["{hostile}"]\nseeds = 1\n')
     write_run(tmp_path / "s", hostile, 0, env="A", capacity=1)
     paper, figures = read_paper("p", shelf)
-    gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+    gallery.make(paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "<script" not in page and page.count("&lt;script&gt;") >= 3
 
@@ -136,7 +136,9 @@ def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_look
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2, phases=4)
     paper, figures = read_paper("p", shelf)
-    written = gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+    written = gallery.make(
+        paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
+    )
     page = (tmp_path / "out" / "p.html").read_text()
     assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
     names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "p.md", "p.html")
@@ -147,5 +149,7 @@ def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) ->
         assert said in text, said
     assert "DRAFT" not in (tmp_path / "out" / "p" / "fig2.svg").read_text()
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written}
-    again = gallery.make(paper, "p", gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again")
+    again = gallery.make(
+        paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again"
+    )
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in again} == digests

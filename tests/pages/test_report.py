@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from results_helper import write_grid, write_run
 
+from staleharness.base.files import digest
 from staleharness.figures import canvas, drawings
 from staleharness.pages import contents, inline, report
 from staleharness.statistics import aggregate as stats
@@ -206,13 +207,15 @@ set(sys.modules)))
 def test_a_sweep_of_which_nothing_finished_has_a_report_and_no_figures_of_an_earlier_one(tmp_path: Path):
     folder = tmp_path / "x"
     folder.mkdir()
-    for name in ("lag_histogram.png", "mine.txt"):
+    for name in ("lag_histogram.png", "edited.png", "mine.txt"):
         (folder / name).write_text(name)
-    (folder / "report.json").write_text(json.dumps({"key": "earlier", "files": {"lag_histogram.png": "0"}}))
+    files = {"lag_histogram.png": digest(folder / "lag_histogram.png"), "edited.png": "0" * 64}
+    (folder / "report.json").write_text(json.dumps({"key": "earlier", "files": files}))
     wanted = [{"label": "spo", "env": "Hopper-v5", "capacity": 8, "seed": 2, "problem": "Diverged"}]
     path = report.write(folder, Results.of([]), stats.table([], wanted), [FAILURE], "command", "title")
     assert "1 of 1 run missing: spo seed 2 (Diverged)" in Page(path.read_text()).text
-    assert not (folder / "lag_histogram.png").exists() and (folder / "mine.txt").exists()
+    assert not (folder / "lag_histogram.png").exists()
+    assert (folder / "edited.png").read_text() == "edited.png" and (folder / "mine.txt").exists()
 
 
 def test_curves_and_runs_are_exported_in_full(written: Path):

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from ... import commands
+from ...base.parsing import is_empty
 from ...errors import UserError, nearest
 
 # how help lists them; others follow by name
@@ -91,7 +92,8 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
                 raise UserError(
                     f"{verb.name}: {word!r} belongs to no option; write lists with commas, like --k=1,8"
                 )
-            given[free.pop(0)] = word
+            name = free.pop(0)
+            given[name] = _filled(verb, name, word)
             continue
         if flag not in known:
             raise UserError(f"{verb.name} has no option {flag}; {nearest(flag, [*known, '--help'])}")
@@ -109,7 +111,7 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
                 return None
             if value.partition("=")[0] in ("--", *known):
                 raise UserError(f"{verb.name}: {flag} needs a value")
-        given[name] = value
+        given[name] = _filled(verb, name, value)
         if name in free:
             free.remove(name)
     if free:
@@ -118,3 +120,16 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
         needed = " and ".join(shown_as(verb.command)[name].metavar for name in free)
         raise UserError(f"{verb.name} needs {needed}, see {verb.name} --help")
     return given
+
+
+def _filled(verb: Verb, name: str, value: str) -> str:
+    """The value of an option or place. Raises `UserError` where it is empty, which means neither all nor none."""
+    if is_empty(value):
+        from .help import shown_as
+
+        place = next(f.default is MISSING for f in fields(verb.command) if f.name == name)
+        metavar = shown_as(verb.command)[name].metavar
+        option = f"{metavar}={value!r}" if place else f"{flag_of(name)}={value!r}"
+        remedy = "" if place else ", or leave it out"
+        raise UserError(f"{verb.name}: {option} is empty; give {metavar}{remedy}")
+    return value

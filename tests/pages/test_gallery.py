@@ -1,0 +1,123 @@
+"""Drawing into a folder that holds something: nothing is lost that was not drawn again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import run_cli
+from results_helper import write_grid
+
+from staleharness.pages import gallery
+from staleharness.pages.papers import read_paper
+
+Figures = Callable[..., tuple[int, str, str]]
+
+SECOND = 'title = "U"\nquestion = "How?"\nstudy = "t"\ndraw = "{}"\nclaim = "D."\n'
+
+
+@pytest.fixture
+def figures(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Figures:
+    """The command `figures` for a paper with two figures of two studies, both with results in `both/`, the first one
+    in `one/` and none in `none/`."""
+    (shelf / "p" / "fig3.toml").write_text(SECOND.format("aggregate_scores"))
+    (shelf / "t.toml").write_text((shelf / "s.toml").read_text())
+    for module in ("pages.papers", "pages.gallery_texts"):
+        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("both/s", "both/t", "one/s"):
+        write_grid(tmp_path / folder, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    (tmp_path / "none").mkdir()
+
+    def run(*words: str) -> tuple[int, str, str]:
+        return run_cli(monkeypatch, capsys, "figures", "--paper", "p", *words)
+
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_where_no_figure_has_results_nothing_is_touched(figures: Figures, tmp_path: Path) -> None:
+    assert figures("--bundles", "both")[0] == 0
+    before = content(tmp_path)
+    assert "docs/gallery/p/fig3.png" in before
+    for words in (
+        ("--bundles", "both", "--scale", "paper"),
+        ("--bundles", "both", "--scale", "paper", "--out", "docs/gallery"),
+        ("--bundles", "none"),
+        ("--bundles", "none", "--out", "new"),
+        ("--bundles", "one", "--fig", "3"),
+    ):
+        code, out, err = figures(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert "results at SCALE=" in err and "make reproduce PAPER=p" in err
+        assert content(tmp_path) == before and not (tmp_path / "new").exists()
+    assert err.startswith("staleharness: PAPER=p: FIG=3 does not have results at SCALE=small in one;")
+
+
+@pytest.mark.parametrize("draw", ["aggregate_scores", "risk_table"])
+def test_a_figure_without_results_stays_as_it_was_drawn(
+    figures: Figures, shelf: Path, tmp_path: Path, draw: str
+) -> None:
+    (shelf / "p" / "fig3.toml").write_text(SECOND.format(draw))
+    assert figures("--bundles", "both", "--out", "out")[0] == 0
+    before = content(tmp_path / "out")
+    (shelf / "p" / "fig2.toml").write_text(
+        (shelf / "p" / "fig2.toml").read_text().replace('"Why?"', '"Wherefore?"')
+    )
+    code, out, _ = figures("--bundles", "one", "--out", "out")
+    assert code == 0 and "fig2: drawn\nfig3: no bundle yet: make reproduce PAPER=p FIG=3\n" in out
+    after = content(tmp_path / "out")
+    page, earlier = after.pop("p.md"), before.pop("p.md")
+    assert after == before
+    first, second = page.split(b"## Figure 3: ")
+    assert second == earlier.split(b"## Figure 3: ")[1] and b"*Wherefore?*" in first
+
+
+def test_a_new_folder_says_which_figures_are_missing(figures: Figures, tmp_path: Path) -> None:
+    assert figures("--bundles", "one", "--out", "out")[0] == 0
+    page = (tmp_path / "out" / "p.md").read_text()
+    assert "No bundle yet: `make reproduce PAPER=p FIG=3`" in page and "p/fig2.png" in page
+    assert (tmp_path / "out" / "p.html").is_file()
+
+
+def test_the_scale_of_the_paper_has_a_gallery_of_its_own(figures: Figures, tmp_path: Path) -> None:
+    assert figures("--bundles", "both")[0] == 0
+    before = content(tmp_path / "docs" / "gallery")
+    write_grid(tmp_path / "both/s_paper", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=7)
+    code, out, _ = figures("--bundles", "both", "--scale", "paper")
+    assert code == 0 and "fig3: no bundle yet: make reproduce PAPER=p FIG=3 SCALE=paper" in out
+    assert content(tmp_path / "docs" / "gallery") == before
+    assert "paper scale" in (tmp_path / "docs" / "gallery_paper" / "p.md").read_text().lower()
+
+
+@pytest.mark.parametrize("name", ["README.md", "p.md"])
+def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text("# My thesis\n")
+    code, _, err = figures("--bundles", "both", "--out", "mine")
+    assert (
+        code == 2
+        and f"mine/{name} is not a page of this gallery and would be replaced" in err
+        and err.count("\n") == 1
+    )
+    assert content(tmp_path / "mine") == {name: b"# My thesis\n"}
+
+
+@pytest.mark.usefixtures("figures")
+def test_drawing_one_figure_leaves_the_sections_of_the_others(shelf: Path, tmp_path: Path) -> None:
+    paper, known = read_paper("p", shelf)
+    first, second = known
+    for figure, headings in ((second, [second]), (first, [first, second])):
+        shown = gallery.show([figure], tmp_path / "both", reps=50)
+        written = gallery.make(paper, known, shown, [figure.name], tmp_path / "new")
+        page = (tmp_path / "new" / "p.md").read_text()
+        assert re.findall("\n## (.*)", page) == [f.heading for f in headings]
+        # one HTML file cannot hold a picture that was drawn before
+        assert (tmp_path / "new" / "p.html" in written) == (figure is second)
