@@ -15,6 +15,7 @@ from sweeping import staleharness
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.store.store import Store
+from staleharness.store.stored_run import seal
 
 NEVER = {
     "eval", "exec", "os.system", "os.popen", "pickle.load", "marshal.load", "marshal.loads", "shelve.open",
@@ -98,8 +99,8 @@ NAMES = [
     "/etc/escaped",
     "CON",
     "x" * 300,
-    "\x1b[31mred\x1b[0m",
 ]
+STEERS = "\x1b[31mred\x1b[0m"
 
 
 def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(
@@ -108,6 +109,10 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
     out, before = tmp_path / "work" / "results", {"work"}
     for name in NAMES:
         write_run(out, name, 0, phases=2, capacity=1)
+    forged = write_run(out, "red", 0, phases=2, capacity=1).path
+    record = json.loads((forged / "run.json").read_bytes())
+    (forged / "run.json").write_text(json.dumps(record | {"label": STEERS}))
+    seal(forged)
     for verb in ("status", "export", "pack"):
         words = {
             "export": ["csv", "--to", str(tmp_path / "work/csv")],
@@ -117,6 +122,7 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
         done = staleharness(verb, *words.get(verb, []), *place)
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout + done.stderr
+        assert f"run {forged.name} is damaged and does not count" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert {run.label for run in Store(tmp_path / "work" / "bundle").read_all()} == set(NAMES)
 
