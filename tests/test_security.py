@@ -21,6 +21,7 @@ NEVER = {
     "eval", "exec", "os.system", "os.popen", "pickle.load", "marshal.load", "marshal.loads", "shelve.open",
     "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "pd.read_pickle", "joblib.load", "dill.load",
 }  # fmt: skip
+LOADS = ("from_pretrained", "from_config")  # methods of transformers' classes
 PICKLES = {"staleharness/testing/lag_models.py"}  # its own, a moment old: whether a model survives being sent
 ASKS_THE_NETWORK = {
     "staleharness/running/ray_cluster.py",  # whether the cluster answers
@@ -46,12 +47,41 @@ def test_nothing_that_was_read_is_executed() -> None:
         assert name != "pickle.loads" or file in PICKLES, f"{file} calls {name}"
         for word, value in words.items():
             said = isinstance(value, ast.Constant) and value.value
-            assert word not in ("shell", "trust_remote_code") or said is False, f"{file}: {word}"
+            assert word != "shell" or said is False, f"{file}: {word}"
             assert word != "allow_pickle" or said is False, f"{file}: {word}"
         if name == "torch.load":
             value = words["weights_only"]
             assert isinstance(value, ast.Constant) and value.value is True, f"{file} loads what may execute"
     assert seen > 5000
+
+
+def trusting(file: str, tree: ast.AST) -> list[str]:
+    """Calls that have transformers load something and do not say `trust_remote_code=False`: without the word it asks on
+    the terminal, and runs the model's Python on `y`."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    loads = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr in LOADS]
+    refusal = [("trust_remote_code", "False")]
+    return [
+        f"{file}:{c.lineno}"
+        for c in loads
+        if [(k.arg, ast.unparse(k.value)) for k in c.keywords if k.arg == "trust_remote_code"] != refusal
+    ]
+
+
+def test_no_call_of_transformers_leaves_open_whether_a_models_code_is_run() -> None:
+    for code in (
+        "AutoConfig.from_pretrained(x)",
+        "t.AutoModel.from_config(c)",
+        "f(a.from_pretrained(**x))",
+        "a.from_pretrained(x, trust_remote_code=True)",
+        "a.from_pretrained(x, trust_remote_code=y)",
+    ):
+        assert trusting("x.py", ast.parse(code)), code
+    assert not trusting("x.py", ast.parse("a.from_pretrained(x, trust_remote_code=False)"))
+    files = [p for folder in ("staleharness", "algorithms", "envs") for p in (ROOT / folder).rglob("*.py")]
+    trees = {p.relative_to(ROOT).as_posix(): ast.parse(p.read_bytes()) for p in files}
+    assert sum("from_pretrained" in ast.unparse(tree) for tree in trees.values()) >= 2
+    assert [line for file, tree in trees.items() for line in trusting(file, tree)] == []
 
 
 def test_nothing_serves_the_network() -> None:

@@ -29,7 +29,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as a float, too
 Positive = Annotated[int, Meta(ge=1, le=2**53)]
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Number = Annotated[float, Meta(ge=-1e100, le=1e100)]  # neither NaN nor infinite, nor is its square
+Number = Annotated[float, Meta(ge=-1e40, le=1e40)]  # not NaN; all of float32, and its powers are finite, too
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Capacity = Annotated[int, Meta(ge=1, le=MOST_VERSIONS)]
 Phases = Annotated[int, Meta(ge=1, le=100_000_000)]
@@ -137,12 +137,17 @@ class Job(TypedDict):
     spec: dict[Name, Shallow]
 
 
-class Parts(TypedDict("Parts", {"run.json": Record, "job.json": Job})):  # names that are no identifiers
-    """All that is checked of a run, in one call: msgspec keeps what it knows of a class, and not of a `dict[...]`."""
-
-    spec: NotRequired[Spec]
-    others: dict[Name, Deep]  # entries of run.json that `Record` does not have
-    method: dict[Name, Shallow]  # and of its method
+# All that is checked of a run, in one call: msgspec keeps what it knows of such a class, and not of a `dict[...]`.
+Parts = TypedDict(
+    "Parts",
+    {
+        "spec": NotRequired[Spec],
+        "run.json": Record,
+        "others": dict[Name, Deep],  # entries of run.json that `Record` does not have
+        "method": dict[Name, Shallow],  # and of its method
+        "job.json": Job,
+    },
+)
 
 
 def parsed(text: str | bytes) -> Any:

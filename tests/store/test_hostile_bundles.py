@@ -105,7 +105,7 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
     "not a number": (changed("summary.lag_mean", float("nan")), "JSON is malformed"),
     "beyond a float": (
         changed("summary.lag_mean", 1e300),
-        "run.json.summary[...]: Expected `float` <= 1e+100",
+        "run.json.summary[...]: Expected `float` <= 1e+40",
     ),
     "no score by its task": (
         lambda rows: drop(rows, "scores", "sampled"),
