@@ -15,11 +15,13 @@ from sweeping import staleharness
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.store.store import Store
+from staleharness.store.stored_run import seal
 
 NEVER = {
     "eval", "exec", "os.system", "os.popen", "pickle.load", "marshal.load", "marshal.loads", "shelve.open",
     "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "pd.read_pickle", "joblib.load", "dill.load",
 }  # fmt: skip
+LOADS = ("from_pretrained", "from_config")  # methods of transformers' classes
 PICKLES = {"staleharness/testing/lag_models.py"}  # its own, a moment old: whether a model survives being sent
 ASKS_THE_NETWORK = {
     "staleharness/running/ray_cluster.py",  # whether the cluster answers
@@ -45,12 +47,41 @@ def test_nothing_that_was_read_is_executed() -> None:
         assert name != "pickle.loads" or file in PICKLES, f"{file} calls {name}"
         for word, value in words.items():
             said = isinstance(value, ast.Constant) and value.value
-            assert word not in ("shell", "trust_remote_code") or said is False, f"{file}: {word}"
+            assert word != "shell" or said is False, f"{file}: {word}"
             assert word != "allow_pickle" or said is False, f"{file}: {word}"
         if name == "torch.load":
             value = words["weights_only"]
             assert isinstance(value, ast.Constant) and value.value is True, f"{file} loads what may execute"
     assert seen > 5000
+
+
+def trusting(file: str, tree: ast.AST) -> list[str]:
+    """Calls that have transformers load something and do not say `trust_remote_code=False`: without the word it asks on
+    the terminal, and runs the model's Python on `y`."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    loads = [c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr in LOADS]
+    refusal = [("trust_remote_code", "False")]
+    return [
+        f"{file}:{c.lineno}"
+        for c in loads
+        if [(k.arg, ast.unparse(k.value)) for k in c.keywords if k.arg == "trust_remote_code"] != refusal
+    ]
+
+
+def test_no_call_of_transformers_leaves_open_whether_a_models_code_is_run() -> None:
+    for code in (
+        "AutoConfig.from_pretrained(x)",
+        "t.AutoModel.from_config(c)",
+        "f(a.from_pretrained(**x))",
+        "a.from_pretrained(x, trust_remote_code=True)",
+        "a.from_pretrained(x, trust_remote_code=y)",
+    ):
+        assert trusting("x.py", ast.parse(code)), code
+    assert not trusting("x.py", ast.parse("a.from_pretrained(x, trust_remote_code=False)"))
+    files = [p for folder in ("staleharness", "algorithms", "envs") for p in (ROOT / folder).rglob("*.py")]
+    trees = {p.relative_to(ROOT).as_posix(): ast.parse(p.read_bytes()) for p in files}
+    assert sum("from_pretrained" in ast.unparse(tree) for tree in trees.values()) >= 2
+    assert [line for file, tree in trees.items() for line in trusting(file, tree)] == []
 
 
 def test_nothing_serves_the_network() -> None:
@@ -98,8 +129,8 @@ NAMES = [
     "/etc/escaped",
     "CON",
     "x" * 300,
-    "\x1b[31mred\x1b[0m",
 ]
+STEERS = "\x1b[31mred\x1b[0m"
 
 
 def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(
@@ -108,6 +139,10 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
     out, before = tmp_path / "work" / "results", {"work"}
     for name in NAMES:
         write_run(out, name, 0, phases=2, capacity=1)
+    forged = write_run(out, "red", 0, phases=2, capacity=1).path
+    record = json.loads((forged / "run.json").read_bytes())
+    (forged / "run.json").write_text(json.dumps(record | {"label": STEERS}))
+    seal(forged)
     for verb in ("status", "export", "pack"):
         words = {
             "export": ["csv", "--to", str(tmp_path / "work/csv")],
@@ -117,6 +152,7 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
         done = staleharness(verb, *words.get(verb, []), *place)
         assert done.returncode == 0, done.stderr
         assert "\x1b" not in done.stdout + done.stderr
+        assert f"run {forged.name} is damaged and does not count" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert {run.label for run in Store(tmp_path / "work" / "bundle").read_all()} == set(NAMES)
 

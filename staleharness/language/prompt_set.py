@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, shortened
 from .model.causal_lm import CausalLM
 from .problem import Problem
 from .prompts import PromptFormat, render
@@ -36,11 +36,14 @@ def prompt_set(
 ) -> PromptSet:
     """The prompts of `problems`, behind the worked examples `shots`; as one turn of a chat where the run asks for it.
 
-    Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped."""
+    Raises `UserError` where prompts are longer than `prompt_tokens` and may not be dropped, or empty."""
     texts = [render(form, problem.question, shots) for problem in problems]
     if spec.chat_template:
         texts = [_as_chat(policy.tokenizer, text, spec) for text in texts]
     tokens = policy.tokens(texts, special=not spec.chat_template)  # a template has written them already
+    if not all(tokens):
+        maker = "chat template" if spec.chat_template else "tokenizer"
+        raise UserError(f"the {maker} of MODEL={spec.model} makes a prompt of no tokens")
     fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
     if not all(fits):
         longest = max(map(len, tokens))
@@ -70,18 +73,16 @@ def _as_chat(tokenizer: Any, text: str, spec: LanguageSpec) -> str:
 
 def _rendered(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec) -> str:
     """Turns of a conversation as text, up to the model's next turn where it is the model's."""
-    from jinja2 import TemplateError
-
     if tokenizer.chat_template is None:
         raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
     asked = turns[-1]["role"] == "user"
     try:
         return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=asked))
-    except TemplateError as error:
+    except Exception as error:  # of the template, which is a program of whoever made the model, in a sandbox
         why = " ".join(str(error).split())
         what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
-            f"the chat template of MODEL={spec.model} takes {what}: {why}; SET=chat_template=false"
+            f"the chat template of MODEL={spec.model} takes {what}: {shortened(why, 160)}; SET=chat_template=false"
         ) from error
 
 

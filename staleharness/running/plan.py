@@ -15,13 +15,13 @@ from ..base.plugins import source_hash
 from ..errors import UserError
 from ..lag import file_hash, identity, read_lag
 from ..spec import RunSpec
+from ..store.record import MOST_VERSIONS
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
 from .devices import check_device
 from .names import folder_name, hyper, label, no_duplicates, title
 
 MOST_RUNS = 100_000  # of one grid
-MOST_VERSIONS = 1_000_000  # in the buffer: more phases than any run has
 
 
 @dataclass(frozen=True)

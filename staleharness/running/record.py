@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import whole, write_json
 from ..base.machine import peak_memory
+from ..errors import UserError, shortened
 from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
-from ..store.record import FORMAT
+from ..store.record import FORMAT, MOST_TEXT, parsed, wrong_with
 from ..store.stored_run import PARTS
 from ..task import Task
 from .attempt import json_line
@@ -35,7 +36,8 @@ def conclude(
     scores: Scores,
     made_with: dict[str, Any],
 ) -> None:
-    """Write the tables and `run.json` from what the logs say, earlier sittings included."""
+    """Write the tables and `run.json` from what the logs say, earlier sittings included. Raises `UserError` for a
+    record that readers of results would refuse."""
     import pandas as pd
 
     spec = simulation.spec
@@ -55,7 +57,7 @@ def conclude(
         "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
-        "warnings": list(simulation.warnings),
+        "warnings": [shortened(line, MOST_TEXT) for line in simulation.warnings],
         "fingerprint": made_with,
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),
@@ -73,6 +75,10 @@ def conclude(
         "checkpoint_bytes": checkpoint.size(attempt),
         "date": datetime.date.today().isoformat(),
     }
+    text = json.dumps(record, allow_nan=False)
+    job_text = (attempt / "job.json").read_bytes()
+    if wrong := wrong_with(parsed(text), job.run_id, parsed(job_text)):
+        raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {wrong}")
     write_json(attempt / "run.json", record)
 
 

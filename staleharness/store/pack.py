@@ -13,7 +13,7 @@ from .. import __version__
 from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_bytes, write_json
 from ..errors import UserError
 from .bundle import read_bundle
-from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_runs, read_table
+from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_ids, read_table
 from .store import FORMAT, MARKER, Store
 from .stored_run import StoredRun, seal
 from .study import Question, read_study
@@ -88,7 +88,7 @@ def _check_target(source: Path, target: Path, runs: set[str]) -> None:
     if target.is_dir() and any(target.iterdir()):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
-        if lost := {run for run, *_ in read_runs(target)} - runs:
+        if lost := read_ids(target) - runs:
             raise UserError(
                 f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
                 "unpack it first, or give another folder"
@@ -127,17 +127,16 @@ def unpack(source: str, to: str) -> str:
     root, store = user_path(source), Store(to)
     if not is_packed(root):
         raise UserError(f"{source} is not a bundle; `staleharness pack` makes one")
-    counted = {run.id for run in Store(source).read_all()}
-    runs = [run for run in read_runs(root) if run[0] in counted]
+    runs = Store(source).read_all()
     store.open_for_writing()
     new = 0
     with store.locked():
-        there = {run.id for run in store.read_all(run[0] for run in runs)}
-        for run_id, record, job, _ in runs:
-            if run_id in there:
+        there = {run.id for run in store.read_all(run.id for run in runs)}
+        for run in runs:
+            if run.id in there:
                 continue
-            store.put_damaged_aside(run_id)
-            store.take(run_id, functools.partial(_write_run, root, record, job))
+            store.put_damaged_aside(run.id)
+            store.take(run.id, functools.partial(_write_run, root, run.record, run.job()))
             new += 1
     return f"unpacked {new} of {len(runs)} runs into {store.root}"
 

@@ -14,14 +14,13 @@ import functools
 import itertools
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import digest, parse_json, read_json
-from ..errors import UserError, shortened
-from .record import is_id, parsed, wrong_with
+from ..base.files import digest, read_json
+from ..errors import UserError
+from .record import FORMAT, is_id, note_damaged, parsed, wrong_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,25 +105,59 @@ def numbers(table: Any) -> dict[str, NDArray[np.float64]]:
 
 
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
-    """(id, run.json, job.json, digest of the run's own manifest), sorted by id. Raises `UserError`."""
+    """Yield (id, run.json, job.json, digest of its own manifest) of each run that counts, sorted by id. A damaged run
+    is named in one line and left out. Raises `UserError` where the bundle as a whole cannot be read."""
     check(root)
     try:
-        rows = arrow_table(root / RUNS).select(["id", "record", "job", "seal"]).to_pylist()
-        runs = [(str(r["id"]), parsed(r["record"]), parse_json(r["job"]), str(r["seal"])) for r in rows]
+        rows = arrow_table(root / RUNS, ["id", "record", "job", "seal"]).to_pylist()
+        rows.sort(key=_id_of)
+        places = {file: _places(arrow_table(root / file, ["run"])) for file in FILES if file != RUNS}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
-    seen: set[str] = set()
-    for run_id, record, job, _ in runs:
-        # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
-        wrong = "that is not a run id" if not is_id(run_id) else wrong_with(record, run_id)
-        if run_id in seen:
-            wrong = "it is there twice"
-        if wrong is None and not isinstance(job, dict):
-            wrong = "its job.json is not a record"
-        if wrong is not None:
-            raise UserError(f"the packed results in {root} are damaged: run {shortened(run_id)!r}: {wrong}")
-        seen.add(run_id)
-    yield from runs
+    for run_id, (row, *others) in itertools.groupby(rows, _id_of):
+        record, job, wrong = (None, None, "it is there twice") if others else _read_row(run_id, row)
+        for file, place in () if wrong or record.get("format") != FORMAT else places.items():
+            if place.get(run_id, (0, 0))[1] != record["phases"]:
+                wrong = wrong or f"{file} does not hold its {record['phases']} phases in one piece"
+        if wrong is None:
+            yield run_id, record, job, str(row["seal"])
+        else:
+            note_damaged(run_id, wrong)
+
+
+def _id_of(row: Mapping[str, Any]) -> str:
+    return str(row["id"])
+
+
+def _read_row(run_id: str, row: Mapping[str, Any]) -> tuple[Any, Any, str | None]:
+    """Record and job in a row of the table of runs, and what is wrong with them."""
+    # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
+    if not is_id(run_id):
+        return None, None, "its name is not a run id"
+    try:
+        record, job = parsed(row["record"]), parsed(row["job"])
+    except (ValueError, TypeError) as error:
+        return None, None, f"{type(error).__name__}: {error}"
+    return record, job, wrong_with(record, run_id, job)
+
+
+def read_ids(root: Path) -> set[str]:
+    """The names of all runs in a bundle, of damaged ones, too. Raises `UserError`."""
+    check(root)
+    return set(map(str, arrow_table(root / RUNS, ["id"])["id"].to_pylist()))
+
+
+def read_job(root: Path, run_id: str) -> dict[str, Any]:
+    """The job of a run that counts."""
+    path = root / RUNS
+    return dict(parsed(_jobs(path, path.stat().st_mtime_ns)[run_id]))
+
+
+@functools.lru_cache(maxsize=1)
+def _jobs(path: Path, _: int) -> dict[str, str]:
+    """Run id -> job.json."""
+    rows = arrow_table(path, ["id", "job"])
+    return dict(zip(map(str, rows["id"].to_pylist()), rows["job"].to_pylist(), strict=True))
 
 
 def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
@@ -149,6 +182,17 @@ def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None
 def _by_run(path: Path, _: int) -> tuple[Any, dict[str, tuple[int, int]]]:
     """A table, and where each run's rows are in it: (first, number)."""
     whole = arrow_table(path).combine_chunks()
-    counts = Counter(map(str, whole["run"].to_pylist()))
-    starts = itertools.accumulate(counts.values(), initial=0)
-    return whole, {run: (start, count) for start, (run, count) in zip(starts, counts.items(), strict=False)}
+    return whole, _places(whole)
+
+
+def _places(table: Any) -> dict[str, tuple[int, int]]:
+    """Run id -> (first, number) of its rows in a table with a column `run`; (0, 0) where they are not in one piece."""
+    from pyarrow import compute
+
+    stretches = compute.run_end_encode(table["run"].combine_chunks())
+    places: dict[str, tuple[int, int]] = {}
+    start = 0
+    for run, end in zip(map(str, stretches.values.to_pylist()), stretches.run_ends.to_pylist(), strict=True):
+        places[run] = (0, 0) if run in places else (start, end - start)
+        start = end
+    return places

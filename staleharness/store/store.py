@@ -33,7 +33,7 @@ from .exclusive import MARKER, sole_sweep
 from .lease import Lease
 from .log import log_tail, shorten_log
 from .packed import is_packed, read_runs
-from .record import FORMAT, is_id
+from .record import FORMAT, is_id, note_damaged
 from .stored_run import StoredRun, read_intact, seal
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
@@ -165,7 +165,7 @@ class Store:
             return None
         found = read_intact(path) if is_id(run_id) else "its name is not a run id"
         if isinstance(found, str):
-            NOTES.warning("run %s is damaged and does not count (%s)", run_id, found)
+            note_damaged(run_id, found)
             return None
         return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
-from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_runs, read_table, trace_in
+from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_job, read_table, trace_in
 from .record import parsed, wrong_with
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class StoredRun:
     def job(self) -> dict[str, Any]:
         """What was asked (`job.json`)."""
         if is_packed(root := self.path.parent.parent):
-            return next(job for run_id, _, job, _ in read_runs(root) if run_id == self.id)
+            return read_job(root, self.id)
         return dict(read_json(self.path / "job.json"))
 
 
@@ -161,7 +161,7 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
         record = parsed(contents["run.json"])
-        wrong = wrong_with(record, run_id or path.name)
+        wrong = wrong_with(record, run_id or path.name, parsed(contents["job.json"]))
         return wrong or StoredRun(path, record, hashlib.sha256(sealed).hexdigest())
     except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"

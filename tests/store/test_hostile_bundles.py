@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -58,38 +59,117 @@ def called(name: Any, consistent: bool = True) -> Callable[[Rows], object]:
     return change
 
 
+def drop(rows: Rows, entry: str, name: str) -> None:
+    record = json.loads(rows[0]["record"])
+    del record[entry][name]
+    rows[0]["record"] = json.dumps(record)
+
+
 def recorded(**content: Any) -> Callable[[Rows], object]:
     return lambda rows: rows[0].update(record=json.dumps(json.loads(rows[0]["record"]) | content))
 
 
+def changed(path: str, value: Any = None) -> Callable[[Rows], object]:
+    """The entry at a dotted path of the record set to a value."""
+
+    def change(rows: Rows) -> None:
+        record = json.loads(rows[0]["record"])
+        *parents, last = path.split(".")
+        functools.reduce(lambda content, name: content[name], parents, record)[last] = value
+        rows[0]["record"] = json.dumps(record)
+
+    return change
+
+
 FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
-    "a way out": (called("../../escaped"), "that is not a run id"),
-    "an absolute path": (called("/tmp/escaped"), "that is not a run id"),
-    "a NUL": (called("a\0b"), "that is not a run id"),
-    "long": (called("a" * 300), "that is not a run id"),
-    "nothing": (called(""), "that is not a run id"),
+    "a way out": (called("../../escaped"), "its name is not a run id"),
+    "an absolute path": (called("/tmp/escaped"), "its name is not a run id"),
+    "a NUL": (called("a\0b"), "its name is not a run id"),
+    "long": (called("a" * 300), "its name is not a run id"),
+    "nothing": (called(""), "its name is not a run id"),
     "another run's name": (called("0123456789ab", consistent=False), "its record is that of run"),
     "one run twice": (lambda rows: rows.append(rows[0]), "it is there twice"),
-    "no spec": (recorded(spec=None), "no proper spec"),
-    "settings of before in words": (recorded(before="warmth"), "no proper before"),
-    "a score in words": (recorded(scores={"sampled": "high"}), "no proper mean"),
-    "a broken record": (lambda rows: rows[0].update(record="{"), "JSONDecodeError"),
+    "no spec": (changed("spec"), "spec: Expected `object`, got `null`"),
+    "settings of before in words": (changed("before", "warmth"), "run.json.before: Expected `object`"),
+    "a score in words": (changed("scores", {"sampled": "high"}), "run.json.scores[...]: Expected `object`"),
+    "an extra score": (
+        changed("scores.x", {"mean": 1.0, "returns": [1.0]}),
+        "run.json.scores[...]: Object missing required field `std`",
+    ),
+    "a huge capacity": (changed("spec.capacity", 10**30), "spec.capacity: Expected `int` <= 1000000"),
+    "no task": (changed("task", {}), "run.json.task: Object missing required field `kind`"),
+    "an unknown task": (changed("task", {"kind": "../x"}), "run.json.task: Object missing required field"),
+    "a list of hyper-parameters": (changed("spec.hyper", [1]), "spec.hyper: Expected `object`, got `array`"),
+    "a long name": (changed("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 1000"),
+    "a lag in words": (changed("lag_histogram", {"x": 1}), "run.json.lag_histogram: Expected `int`"),
+    "not a number": (changed("summary.lag_mean", float("nan")), "JSON is malformed"),
+    "beyond a float": (
+        changed("summary.lag_mean", 1e300),
+        "run.json.summary[...]: Expected `float` <= 1e+40",
+    ),
+    "no score by its task": (
+        lambda rows: drop(rows, "scores", "sampled"),
+        "missing required field `sampled`",
+    ),
+    "more phases than rows": (
+        changed("phases", 3),
+        "metrics.parquet does not hold its 3 phases in one piece",
+    ),
+    "half a surrogate pair": (changed("label", "\ud800"), "DecodeError"),
+    "a control character": (changed("label", "\x1b[31mred"), "has a control character in it"),
+    "nested deeply": (
+        lambda rows: rows[0].update(record='{"x":' * 9_999 + "1" + "}" * 9_999),
+        "it is nested too deeply",
+    ),
+    "an unknown entry, nested": (changed("more", {"a": {"b": {"c": [1]}}}), "others[...][...]"),
+    "a broken record": (lambda rows: rows[0].update(record="{"), "DecodeError"),
     "a record that is a list": (lambda rows: rows[0].update(record="[]"), "run.json is not a record"),
-    "a job that is a number": (lambda rows: rows[0].update(job="3"), "its job.json is not a record"),
-    "no column of names": (lambda rows: [row.pop("id") for row in rows], "KeyError"),
+    "a job that is a number": (
+        lambda rows: rows[0].update(job="3"),
+        "job.json: Expected `object`, got `int`",
+    ),
+    "a job without a spec": (lambda rows: rows[0].update(job='{"label": "x"}'), "job.json: Object missing"),
 }
 
 
 @pytest.mark.parametrize("how", FORGED)
-def test_a_forged_run_is_one_line_and_nothing_is_written(bundle: Path, tmp_path: Path, how: str) -> None:
-    change, said = FORGED[how]
+def test_a_forged_run_is_one_line_and_the_others_count(
+    bundle: Path, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, problem = FORGED[how]
+    good = Store(bundle).read_all()[1].id
     forge(bundle, change)
-    before = sorted(tmp_path.rglob("*"))
-    for use in (lambda: unpack(str(bundle), str(tmp_path / "out")), lambda: Store(bundle).read_all()):
-        with pytest.raises(UserError, match=said) as error:
-            use()
-        assert "\n" not in str(error.value) and len(str(error.value)) < 1000
-    assert sorted(tmp_path.rglob("*")) == before
+    before = set(tmp_path.rglob("*"))
+    assert [run.id for run in Store(bundle).read_all()] == [good]
+    (line,) = caplog.messages
+    assert problem in line and "\n" not in line and line.isprintable() and len(line) < 500
+    assert set(tmp_path.rglob("*")) == before
+    unpack(str(bundle), str(tmp_path / "out"))
+    assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] == [good]
+    assert [path.name for path in tmp_path.iterdir() if path not in before] == ["out"]
+
+
+def test_a_damaged_run_of_a_bundle_is_not_lost_to_the_next_one(bundle: Path, tmp_path: Path) -> None:
+    forge(bundle, changed("phases", 3))
+    (lost, *_) = sorted(path.name for path in (tmp_path / "results" / "runs").iterdir())
+    shutil.rmtree(tmp_path / "results" / "runs" / lost)
+    with pytest.raises(UserError, match="holds 1 runs"):
+        pack(str(tmp_path / "results"), str(bundle), None)
+
+
+def test_rows_of_a_run_in_several_places_are_not_read_as_those_of_others(
+    bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    forge(bundle, lambda rows: rows.append(rows.pop(0)), "metrics.parquet")
+    assert len(Store(bundle).read_all()) == 1
+    assert "metrics.parquet does not hold its 2 phases in one piece" in caplog.text
+
+
+def test_a_table_without_names_of_runs_is_one_line(bundle: Path) -> None:
+    forge(bundle, lambda rows: [row.pop("id") for row in rows])
+    with pytest.raises(UserError, match=r"damaged: runs.parquet: KeyError") as error:
+        Store(bundle).read_all()
+    assert "\n" not in str(error.value)
 
 
 def test_a_bundle_of_another_format_is_said(
@@ -100,16 +180,18 @@ def test_a_bundle_of_another_format_is_said(
     assert unpack(str(bundle), str(tmp_path / "out")).startswith("unpacked 1 of 1 runs")
 
 
-def test_a_run_without_its_rows_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    lost = Store(bundle).read_all()[1].id
+def test_a_run_without_its_rows_is_one_line(
+    bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, lost = (run.id for run in Store(bundle).read_all())
     forge(
         bundle,
         lambda rows: rows.__setitem__(slice(None), [r for r in rows if r["run"] != lost]),
         "metrics.parquet",
     )
-    with pytest.raises(UserError, match=f"metrics.parquet has nothing of run {lost}"):
-        unpack(str(bundle), str(tmp_path / "out"))
-    assert [run.id for run in Store(tmp_path / "out").read_all()] != [lost]
+    unpack(str(bundle), str(tmp_path / "out"))
+    assert [run.id for run in Store(tmp_path / "out").read_all()] == [good]
+    assert f"run {lost} is damaged and does not count (metrics.parquet does not hold its 2" in caplog.text
 
 
 def test_a_table_that_is_none_is_one_line(bundle: Path) -> None:

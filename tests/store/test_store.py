@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from crash import every_crash
 
 from staleharness.base import files
+from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
 from staleharness.store.attempts import CHECKPOINTS
 from staleharness.store.exclusive import HERE
@@ -28,10 +30,11 @@ RUN = "0123456789ab"
 def record(metrics: str) -> dict[str, object]:
     """What readers count on, and nothing else."""
     return {
-        "format": FORMAT, "id": RUN, "label": "spo", "task": {}, "fingerprint": {}, "summary": {}, "lag_histogram": {},
+        "format": FORMAT, "id": RUN, "label": "spo", "task": ControlTask.facts(), "fingerprint": {}, "summary": {},
         "spec": {"env": "Hopper-v5", "algorithm": "spo", "capacity": 1, "seed": 0}, "seconds": {"total": 1},
-        "scores": {"sampled": {"mean": 1.0, "returns": [1.0]}}, "phases": 1, "steps": 1, "date": "2026-11-20",
-        "metrics_sha256": metrics,
+        "scores": {"sampled": {"mean": 1.0, "std": 0.0, "returns": [1.0], "lengths": [1]}}, "lag_histogram": {},
+        "phases": 1, "steps": 1, "gradient_steps": 1, "evaluation_steps": 1, "date": "2026-11-20",
+        "metrics_sha256": hashlib.sha256(metrics.encode()).hexdigest(),
     }  # fmt: skip
 
 
@@ -45,7 +48,7 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
         "run.json": json.dumps(record(metrics)),
         "metrics.jsonl": metrics,
         "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
-        "job.json": "{}", "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
+        "job.json": '{"label": "spo", "spec": {}}', "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
         "checkpoint-00000003.pt": "state", "failure.json": "{}", "MUJOCO_LOG.TXT": "a warning",
     }.items():  # fmt: skip
         (attempt / name).write_text(text)
@@ -160,7 +163,8 @@ def test_a_sealed_record_that_no_reader_could_read_does_not_count_and_is_said(
     (store.attempt_dir(RUN) / "run.json").write_text(json.dumps(record("") | {entry: value}))
     store.publish(RUN)
     assert store.read_all() == []
-    assert f"run {RUN} is damaged and does not count (its record has no proper" in caplog.text
+    assert f"run {RUN} is damaged and does not count (" in caplog.text
+    assert entry in caplog.text.partition(" (")[2]
 
 
 def test_a_run_counts_under_its_own_name_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,8 @@ from .gguf_file import gguf_of, header
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 SHARE = 0.8  # of a machine's memory that policy versions may take
 LONGEST_HEADER = 100_000_000  # bytes; safetensors' own limit
 NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that LoRA leaves alone, by name
@@ -43,7 +45,7 @@ def check_model(spec: LanguageSpec) -> None:
         raise UserError(
             f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded"
         )
-    shapes_in(folder)  # likewise
+    _check_sizes(spec.model, config, shapes_in(folder))
 
 
 def check_fits(spec: LanguageSpec) -> None:
@@ -107,6 +109,28 @@ def check_memory(spec: LanguageSpec, numbers: int, whole: int) -> None:
         f"K={spec.capacity} versions of {size / 1e9:.2g} GB each need {spec.capacity * size / 1e9:.3g} GB of memory, "
         f"and this machine has {whole / 1e9:.3g} GB; {fits}{instead}"
     )
+
+
+def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str, Sequence[int]]]) -> None:
+    """Raise `UserError` where the sizes in a model's config.json are none, or not those of its weights."""
+    for name in SIZES:
+        size = config.get(name, 1)
+        if type(size) is not int or size < 1:
+            raise UserError(
+                f"MODEL={model} has a config.json whose {name} is {shortened(repr(size))}, not a size"
+            )
+    layers = {found[1] for name, _ in shapes if (found := LAYER.search(name))}
+    if layers and config.get("num_hidden_layers", len(layers)) != len(layers):
+        raise UserError(
+            f"MODEL={model} has weights of {len(layers)} layers, where its config.json makes "
+            f"num_hidden_layers={config['num_hidden_layers']}"
+        )
+    for name, shape in shapes:
+        width = config.get("hidden_size")
+        if width and name.endswith("embed_tokens.weight") and list(shape[1:]) != [width]:
+            raise UserError(
+                f"MODEL={model} has {name} of shape {list(shape)}, where its config.json makes hidden_size={width}"
+            )
 
 
 def _check_hub(name: str) -> None:

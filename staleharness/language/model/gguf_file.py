@@ -86,19 +86,19 @@ def _convert(model: str, file: Path, folder: Path) -> None:
     from .loading import missing
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    causal = transformers.AutoModelForCausalLM
     try:
         with no_progress_bar():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-            read, found = transformers.AutoModelForCausalLM.from_pretrained(
-                **source, dtype=torch.float32, output_loading_info=True
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
+            read, found = causal.from_pretrained(
+                **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
             )
             if lacking := missing(found):  # it would go on with weights drawn at random
                 raise ValueError(f"it lacks {lacking}")
             # transformers does not save a model that it has just dequantised: its weights go into a plain one
             with torch.device("meta"):
-                plain = transformers.AutoModelForCausalLM.from_config(
-                    transformers.AutoConfig.from_pretrained(**source)
-                )
+                config = transformers.AutoConfig.from_pretrained(**source, trust_remote_code=False)
+                plain = causal.from_config(config, trust_remote_code=False)
             plain.load_state_dict(read.state_dict(), assign=True)
             plain.tie_weights()
             plain.save_pretrained(folder)

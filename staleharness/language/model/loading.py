@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ from typing import Any
 import torch
 
 from ...base.files import read_json
-from ...errors import UserError, missing_extra
+from ...base.machine import memory
+from ...errors import UserError, missing_extra, shortened
 from ..spec import LanguageSpec
 from .checkpoint_files import is_causal
 
@@ -24,39 +28,39 @@ def load(source: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise missing_extra("a language model", "llm") from error
     transformers.utils.logging.disable_progress_bar()
-    there = Path(source).is_dir()
-    try:
-        config = transformers.AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        what = (
-            "has no usable config.json"
-            if there
-            else "is neither a folder nor a model that can be had from the hub"
-        )
-        raise UserError(f"MODEL={source} {what}: {_line(error)}") from error
+    unusable = (
+        "has no usable config.json"
+        if Path(source).is_dir()
+        else "is neither a folder nor a model that can be had from the hub"
+    )
+    with one_line(f"MODEL={source} {unusable}"):
+        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     named = config.architectures or []
     if not is_causal(named):
         raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
-    try:
-        tokenizer = _tokenizer_class(source).from_pretrained(source)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"MODEL={source} has no tokenizer that transformers can load: {_line(error)}"
-        ) from error
-    return tokenizer, _model(source)
+    with one_line(f"MODEL={source} has no tokenizer that transformers can load"):
+        tokenizer = _tokenizer_class(source).from_pretrained(source, trust_remote_code=False)
+    return tokenizer, _model(source, config)
 
 
-def _model(source: str) -> Any:
+def _model(source: str, config: Any) -> Any:
     """With every weight from its files, and finite: what these lack, transformers would draw at random and go on."""
     import transformers
-    from safetensors import SafetensorError
 
-    try:
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+    with one_line(f"MODEL={source} cannot be loaded"), torch.device("meta"):
+        shape = transformers.AutoModelForCausalLM.from_config(
+            copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
         )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"MODEL={source} cannot be loaded: {_line(error)}") from error
+    if (size := 4 * sum(w.numel() for w in shape.parameters())) > (room := memory()):
+        raise UserError(
+            f"MODEL={source} has a config.json that asks for {size / 1e9:,.0f} GB, and this machine has "
+            f"{room / 1e9:,.0f} GB"
+        )
+    with one_line(f"MODEL={source} cannot be loaded"):
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+        )  # fmt: skip
     if lacking := missing(found):
         raise UserError(f"MODEL={source} lacks {lacking}, which its config.json asks for")
     if other := sorted(found["mismatched_keys"]):
@@ -69,6 +73,17 @@ def _model(source: str) -> Any:
             f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again"
         )
     return model
+
+
+@contextlib.contextmanager
+def one_line(problem: str) -> Iterator[None]:
+    """Turn whatever the files of a foreign model bring about in a library that reads them into a `UserError`: the
+    problem, and the beginning of the library's words."""
+    try:
+        yield
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{problem}: {shortened(words, 160)}") from error
 
 
 def missing(found: dict[str, Any]) -> str:
@@ -117,7 +132,3 @@ def behind_a_text(tokenizer: Any) -> int:
     """Special tokens that a tokenizer puts behind every text, as with `add_eos_token`."""
     added = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
     return len(list(takewhile(bool, reversed(added))))
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

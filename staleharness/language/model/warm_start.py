@@ -105,7 +105,10 @@ def initial(config: Any, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: put it back
         torch.manual_seed(integer(seed, "warm-start"))
         # a copy: the model writes into its configuration, and the caller's is what the folder is named by
-        return AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32).train()
+        model = AutoModelForCausalLM.from_config(
+            copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
+        )
+        return model.train()
 
 
 def encode(examples: Sequence[Example], tokenizer: Any) -> dict[str, Tensor]:

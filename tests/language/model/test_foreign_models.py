@@ -1,0 +1,115 @@
+"""Folders of models that are damaged, or made to do harm: one line each, and nothing of theirs is executed."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.checkpoint_files import check_model
+from staleharness.language.model.loading import load
+from staleharness.language.problem import Problem
+from staleharness.language.prompt_set import prompt_set
+from staleharness.language.prompts import find_prompt
+from staleharness.language.spec import LanguageSpec
+
+HARM = "from pathlib import Path\nPath({!r}).touch()\nclass Config: ...\nclass Model: ...\nclass Words: ...\n"
+
+
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may break."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+def rewrite(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def line_of(call: Callable[[], object]) -> str:
+    """The one line that a call is refused with."""
+    with pytest.raises(UserError) as caught:
+        call()
+    line = str(caught.value)
+    assert "\n" not in line and len(line) < 600
+    return line
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "of_nobody"])
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_the_python_of_a_models_folder_never_runs(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    file: str,
+) -> None:
+    touched = tmp_path / "touched"
+    (model / "harm.py").write_text(HARM.format(str(touched)))
+    names = {
+        "AutoConfig": "harm.Config",
+        "AutoModelForCausalLM": "harm.Model",
+        "AutoTokenizer": ["harm.Words", None],
+    }
+    rewrite(model / "config.json", model_type=kind, auto_map=names)
+    if file == "tokenizer_config.json":
+        rewrite(model / file, auto_map=names, tokenizer_class="OfNobody")
+    questions: list[str] = []
+
+    def agree(question: str = "") -> str:
+        questions.append(question)
+        return "y"
+
+    monkeypatch.setattr(builtins, "input", agree)
+    if kind == "of_nobody":
+        assert "has no usable config.json" in line_of(lambda: load(str(model)))
+    else:
+        try:
+            load(str(model))
+        except UserError as error:
+            assert "\n" not in str(error)
+    assert questions == [] and not touched.exists()
+
+
+DAMAGED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "layers": ({"num_hidden_layers": 7}, "weights of 2 layers", "config.json"),
+    "a width in words": ({"hidden_size": "x"}, "whose hidden_size is 'x'", "config.json"),
+    "a width of millions": ({"hidden_size": 10**7}, "makes hidden_size=10000000", "asks for"),
+    "no width": ({"hidden_size": 0}, "whose hidden_size is 0", ""),
+    "heads that do not divide": ({"num_attention_heads": 7}, "", ""),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, how: str) -> None:
+    changes, when_planned, when_loaded = DAMAGED[how]
+    rewrite(model / "config.json", **changes)
+    if when_planned:
+        assert when_planned in line_of(
+            lambda: check_model(LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=str(model)))
+        )
+    assert when_loaded in line_of(lambda: load(str(model)))
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for i in range(10**9) %}x{% endfor %}", "takes no single turn of a user"),
+        ("{{ messages.none.none }}", "takes no single turn of a user"),
+        ("{{ 1 // 0 }}", "takes no single turn of a user"),
+        ("", "makes a prompt of no tokens"),
+    ],
+)
+def test_a_chat_template_that_asks_nothing_is_one_line(tiny: Path, template: str, words: str) -> None:
+    spec = LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=str(tiny), chat_template=True)
+    policy = CausalLM(str(tiny), spec)
+    policy.tokenizer.chat_template = template
+    problems = [Problem("1 + 1?", "2", "two\n#### 2")]
+    assert words in line_of(lambda: prompt_set(problems, find_prompt("plain"), (), policy, spec, "train"))
