@@ -35,7 +35,7 @@ def start() -> Iterator[Start]:
     def start(
         toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any
     ) -> Fleet:
-        asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, **order}
+        asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, "length": LENGTH, **order}
         loads = [Load(fetch, 0.0)] * actors
         begun.append(
             Fleet(Order(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
@@ -191,7 +191,7 @@ from toy_actors import Toy, version
 from staleharness.asynchronous.actor import Load
 from staleharness.asynchronous.fleet import Fleet, Order
 from staleharness.asynchronous.recorder import Recorder
-fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9), Recorder(), version(0))
+fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9, length=5), Recorder(), version(0))
 fleet.take(0)
 print(*fleet.pids.values(), flush=True)
 time.sleep(600)
