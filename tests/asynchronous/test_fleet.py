@@ -175,7 +175,7 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
     fleet = start(Toy())
     fleet.take(0)
     until(lambda: fates(fleet).count("queued") == 6)
-    state = fleet.recorder.state_dict()
+    state = fleet.state_dict()
     resumed = Recorder()
     resumed.load_state_dict(state)
     assert sorted(e.fate for e in resumed.entries) == ["lost"] * 6 + ["trained"] * 3
