@@ -158,7 +158,5 @@ def serve(post: Post, channel: Connection) -> None:
         content, lengths = actor.make(group, nth, feed)
         feed.finish(lengths)
         total += Count(len(lengths), sum(lengths))
-        channel.send(
-            Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
-        )
+        channel.send(Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total))
         nth += 1

@@ -183,21 +183,38 @@ class Fleet:
         _tell(member, member.group)
 
     def _hire(self, place: int) -> None:
-        """Start a process with a number of its own."""
-        order, number = self.order, self.next_number
+        """Start a process with a number of its own. Raises `ActorsNotStarted`."""
+        member = self._start(self.next_number, place)
         self.next_number += 1
-        here, there = self.context.Pipe()
-        plugins = os.environ.get(PATH_VARIABLE, "")
-        load = order.loads[place]
-        tally = Tally(self.context, order.rows, -(-order.length // (load.fetch or order.length)))
-        post = Post(order.open, number, self.board, load, tally, torch.get_num_threads(), plugins)
-        process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
-        with nothing_of_main(), short_names():
-            _start(process)
-        there.close()
-        member = _Member(number, place, process, here, tally)
         self.members.append(member)
         self._next(member)
+
+    def _start(self, number: int, place: int) -> _Member:
+        """Processes are started by a server that is itself one: where it is killed meanwhile, another takes its place.
+        An actor that it may have started all the same finds its pipe closed, and ends."""
+        order, load = self.order, self.order.loads[place]
+        stretches = -(-order.length // (load.fetch or order.length))
+        plugins = os.environ.get(PATH_VARIABLE, "")
+        for _ in range(MOST_DEATHS + 1):
+            here, there = self.context.Pipe()
+            tally = Tally(self.context, order.rows, stretches)
+            post = Post(order.open, number, self.board, load, tally, torch.get_num_threads(), plugins)
+            process = self.context.Process(
+                target=work, args=(post, there), name=f"actor-{number}", daemon=True
+            )
+            try:
+                with nothing_of_main(), short_names():
+                    process.start()
+                return _Member(number, place, process, here, tally)
+            except (EOFError, ConnectionError):
+                here.close()
+                time.sleep(PAUSE)
+            finally:
+                there.close()
+        raise ActorsNotStarted(
+            f"the process that starts the actors was killed {MOST_DEATHS + 1} times in a row, perhaps for want of "
+            "memory; the same command goes on from the last checkpoint"
+        )
 
     def _listen(self) -> None:
         """Hear the actors until none is left."""
@@ -223,6 +240,8 @@ class Fleet:
             self.deaths = 0
             self.blocked.append((member, group, message))
             self._let_in()
+            if self.board.closed.value:  # since `close` told those that waited
+                _tell(member, None)
         elif message is EOFError:
             self._gone(member, group)
         else:
@@ -254,22 +273,6 @@ class Fleet:
             self.error = self.error or error
             self.board.closed.value = 1
             self.condition.notify()
-
-
-def _start(process: Any) -> None:
-    """Start a process. Its server is itself one: where that is killed meanwhile, another takes its place. Raises
-    `ActorsNotStarted` where they end as often as actors may."""
-    for _ in range(MOST_DEATHS + 1):
-        try:
-            process.start()
-        except (EOFError, ConnectionError):
-            time.sleep(PAUSE)
-        else:
-            return
-    raise ActorsNotStarted(
-        f"the process that starts the actors was ended from outside {MOST_DEATHS + 1} times in a row, perhaps for "
-        "want of memory; the same command goes on from the last checkpoint"
-    )
 
 
 def _versions(made: Made) -> NDArray[np.int64]:

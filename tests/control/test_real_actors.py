@@ -144,7 +144,9 @@ def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_
     _, rows = read_trace(str(path))
     assert rows.loc[rows["fate"] == "trained", "actor"].max() > 2
     lost = rows[rows["fate"] == "lost"]
-    assert len(lost) >= 3 and (lost["left_in"] == 2).all(), "what each of three actors held when the run stopped"
+    assert len(lost) >= 3 and (lost["left_in"] == 2).all(), (
+        "what each of three actors held when the run stopped"
+    )
     queued = lost["finished_in"].isin([0, 1]).sum()
     assert said[1]["sequences/queued"] == queued, "counted then as queued, and now as lost"
     for m in said:
