@@ -21,6 +21,10 @@ class OOM(RuntimeError):
     """The GPU's memory ran out; the message names the setting that takes less."""
 
 
+class ActorsNotStarted(RuntimeError):
+    """The server that starts the actors of a run was killed, again and again."""
+
+
 class Changed(RuntimeError):
     """The code that a run would be made with is no longer the code that its id was computed from."""
 

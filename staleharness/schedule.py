@@ -56,7 +56,8 @@ class Schedule:
     )
     # of a language model depend on what is computed together
     finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
-    left: Ints | None = None  # [n] at whose batch it had left the queue, trained on or dropped; NEVER
+    left: Ints | None = None  # [n] at whose batch it had left the queue, trained on, dropped or lost; NEVER
+    lost: Bools | None = None  # [n] with the actor that held it, or at a resume; None: no actor can be lost
 
     def __len__(self) -> int:
         return len(self.group)

@@ -38,7 +38,7 @@ COLUMNS = {
     "queued_at": "seconds, its group entered the queue; empty: it did not",
     "trained_at": "seconds, its step began; empty: it was not trained",
     "finished_in": "the phase whose step was the first to begin once its group was made; -1: none",
-    "left_in": "the phase at whose step its group had left the queue, trained or dropped; -1: it had not",
+    "left_in": "the phase at whose step its group had left the queue, trained or dropped, or was lost; -1: it had not",
 }
 LATER = ("finished_in", "left_in")  # traces of format 2 have no such columns; their times say it
 

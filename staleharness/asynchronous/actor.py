@@ -9,13 +9,15 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from ..base.plugins import PATH_VARIABLE
 from ..simulator.buffer import PolicyBuffer, Version
+from ..simulator.ledger import Count
 from .board import Board
+from .tally import Tally
 
 LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over
 
@@ -34,14 +36,19 @@ class Making(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """What an actor says of a group."""
+    """A finished group, as its actor hands it over."""
 
     versions: list[int]  # of each stretch
     starts: list[int]  # decisions made before it
     lengths: list[int]  # decisions of each row
     began: float  # by the clock that all processes of a machine share
-    made: float | None  # None: it was stopped
-    content: bytes = b""
+    made: float
+    content: bytes
+    total: Count  # that this actor has finished so far, by its own count
+
+    @property
+    def count(self) -> Count:
+        return Count(len(self.lengths), sum(self.lengths))
 
 
 @dataclass(frozen=True)
@@ -61,12 +68,15 @@ class Feed:
 
     board: Board
     load: Load
-    progress: Any  # shared: two numbers of each actor's group under way, which survive its process
-    place: int  # of this actor in `progress`: decisions made, and the version it began with
+    tally: Tally
+    group: int
     buffer: PolicyBuffer = field(default_factory=lambda: PolicyBuffer(2**62))
     versions: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
+
+    def __post_init__(self) -> None:
+        self.tally.begin(self.group, self.began)
 
     def step(self, t: int) -> int | None:
         """To be called before decision t, once those before it have had their time: the version that acts from here on,
@@ -74,7 +84,7 @@ class Feed:
 
         Raises `Stopped`.
         """
-        self.progress[2 * self.place] = t
+        self.tally.reach([t] * self.tally.rows)
         self.last(t)
         if t and not (self.load.fetch and t % self.load.fetch == 0):
             return None
@@ -95,32 +105,30 @@ class Feed:
     def _take(self, t: int, version: Version) -> int | None:
         if self.versions and version.phase == self.versions[-1]:
             return None
-        if not self.versions:
-            self.progress[2 * self.place + 1] = version.phase
+        self.tally.add_stretch(version.phase, t)
         self.buffer.push(version)
         self.versions.append(version.phase)
         self.starts.append(t)
         return version.phase
 
-    def said(self, lengths: list[int], made: float | None, content: bytes = b"") -> Made:
-        """What there is to be said of the group once its rows have so many decisions."""
-        return Made(self.versions, self.starts, lengths, self.began, made, content)
+    def finish(self, lengths: list[int]) -> None:
+        """Note the decisions that rows have in the end, and wait until they have had their time. Raises `Stopped`."""
+        self.tally.reach(lengths)
+        self.last(max(lengths))
 
 
 @dataclass(frozen=True)
 class Post:
     """What a process is started with; all of it can be sent to a new process.
 
-    open: makes the actor, in its own process. rows: of a group. threads, plugins: as where the learner runs.
+    open: makes the actor, in its own process. threads, plugins: as where the learner runs.
     """
 
     open: Callable[[int], Making]
     number: int
-    place: int
     board: Board
     load: Load
-    progress: Any
-    rows: int
+    tally: Tally
     threads: int
     plugins: str
 
@@ -134,20 +142,21 @@ def work(post: Post, channel: Connection) -> None:
     torch.set_deterministic_debug_mode("error")
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)
     try:
-        actor = post.open(post.number)
-        nth = 0
-        while (group := channel.recv()) is not None:
-            feed = Feed(post.board, post.load, post.progress, post.place)
-            try:
-                content, lengths = actor.make(group, nth, feed)
-                feed.last(max(lengths))
-            except Stopped:
-                done = post.progress[2 * post.place]
-                channel.send(feed.said([done] * post.rows, None) if feed.versions else None)
-                return
-            channel.send(feed.said(lengths, time.monotonic(), content))
-            nth += 1
-    except (EOFError, OSError):  # the learner is gone
+        serve(post, channel)
+    except (Stopped, EOFError, OSError):  # the run is over, or the learner is gone
         return
     except BaseException as error:
         channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+
+
+def serve(post: Post, channel: Connection) -> None:
+    """Make groups, and hand them over. Raises `Stopped`, and whatever goes wrong in the actor."""
+    actor, total = post.open(post.number), Count()
+    nth = 0
+    while (group := channel.recv()) is not None:
+        feed = Feed(post.board, post.load, post.tally, group)
+        content, lengths = actor.make(group, nth, feed)
+        feed.finish(lengths)
+        total += Count(len(lengths), sum(lengths))
+        channel.send(Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total))
+        nth += 1

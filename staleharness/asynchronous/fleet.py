@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -24,15 +26,18 @@ from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
 from ..base.processes import nothing_of_main, short_names
+from ..errors import ActorsNotStarted
 from ..simulator.ages import added
 from ..simulator.buffer import Version
 from ..simulator.ledger import Count, Flow
 from .actor import Load, Made, Making, Post, work
 from .board import Board
 from .recorder import Recorder
+from .tally import Tally
 
 MOST_DEATHS = 3  # in a row, with no group handed over in between
 PATIENCE = 20.0  # seconds that actors have to end
+PAUSE = 0.5  # seconds until the system knows that the server of processes is gone
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Order:
     rows: int  # of a group
     room: int  # groups that the queue holds
     most_lag: int  # of a group that may be trained on, in phases; older ones are dropped
+    length: int  # decisions of the longest row
     preload: Sequence[str] = ()  # modules that actors need
 
 
@@ -54,6 +60,8 @@ class _Member:
     place: int
     process: Any
     channel: Connection
+    tally: Tally
+    total: Count = field(default_factory=Count)  # that it has finished, by its own count
     nth: int = -1
     group: int = -1  # that it is making
 
@@ -67,13 +75,12 @@ class Fleet:
         self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *order.preload])
         self.board = Board(self.context, newest)
         self.board.publish(newest)
-        self.progress: Any = self.context.RawArray("q", 2 * len(order.loads))
         self.phase = newest.phase  # whose batch is the next
         self.queue: deque[tuple[int, Made]] = deque()
         self.blocked: deque[tuple[_Member, int, Made]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None
         self.deaths = 0
-        self.finished, self.dropped = Count(), Count()  # since the learner took its last batch
+        self.dropped = Count()  # since the learner took its last batch
         self.dropped_lags: list[int] = []
         self.members: list[_Member] = []
         self.condition = threading.Condition()
@@ -116,13 +123,20 @@ class Fleet:
         return [made.content for _, made in taken], flow
 
     def _flow(self) -> Flow:
-        """What was finished, dropped and left waiting since the last time."""
+        """What was generated, dropped, lost and left waiting since the last time."""
         waiting = Count()
         for made in (*(made for _, made in self.queue), *(made for _, _, made in self.blocked)):
-            waiting += _count(made)
-        flow = Flow(self.finished, self.dropped, waiting, dropped_lags=self.dropped_lags)
-        self.finished, self.dropped, self.dropped_lags = Count(), Count(), []
+            waiting += made.count
+        generated, lost = self.recorder.take_counts()
+        flow = Flow(generated, self.dropped, waiting, lost=lost, dropped_lags=self.dropped_lags)
+        self.dropped, self.dropped_lags = Count(), []
         return flow
+
+    def state_dict(self) -> dict[str, Any]:
+        """The record as it stands, with what actors are in the middle of."""
+        with self.condition:
+            progress = {m.group: m.tally.read(m.group) for m in self.members if m.group >= 0}
+            return self.recorder.state_dict({group: p for group, p in progress.items() if p is not None})
 
     def close(self) -> None:
         """End all actors; what they were making goes down in the record as far as it got."""
@@ -132,7 +146,8 @@ class Fleet:
                 _tell(member, None)
         self.thread.join(PATIENCE)
         for member in self.members:
-            member.process.kill()
+            with contextlib.suppress(ProcessLookupError):  # `Process.kill` spares it where its server is gone
+                os.kill(member.process.pid, signal.SIGKILL)
         self.thread.join()
 
     def _drop_stale(self, phase: int) -> bool:
@@ -142,7 +157,7 @@ class Fleet:
             self.queue.remove(item)
             entry = self.recorder.entries[item[0]]
             entry.fate, entry.left_in = "dropped_stale", phase
-            self.dropped += _count(item[1])
+            self.dropped += item[1].count
             self.dropped_lags = added(self.dropped_lags, np.bincount(phase - _versions(item[1])).tolist())
         return bool(old)
 
@@ -165,26 +180,41 @@ class Fleet:
             return
         member.nth += 1
         member.group = self.recorder.begin(member.number, member.nth)
-        self.progress[2 * member.place : 2 * member.place + 2] = [0, -1]
         _tell(member, member.group)
 
     def _hire(self, place: int) -> None:
-        """Start a process with a number of its own."""
-        order, number = self.order, self.next_number
+        """Start a process with a number of its own. Raises `ActorsNotStarted`."""
+        member = self._start(self.next_number, place)
         self.next_number += 1
-        here, there = self.context.Pipe()
-        plugins = os.environ.get(PATH_VARIABLE, "")
-        post = Post(
-            order.open, number, place, self.board, order.loads[place], self.progress, order.rows,
-            torch.get_num_threads(), plugins,
-        )  # fmt: skip
-        process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
-        with nothing_of_main(), short_names():
-            process.start()
-        there.close()
-        member = _Member(number, place, process, here)
         self.members.append(member)
         self._next(member)
+
+    def _start(self, number: int, place: int) -> _Member:
+        """Processes are started by a server that is itself one: where it is killed meanwhile, another takes its place.
+        An actor that it may have started all the same finds its pipe closed, and ends."""
+        order, load = self.order, self.order.loads[place]
+        stretches = -(-order.length // (load.fetch or order.length))
+        plugins = os.environ.get(PATH_VARIABLE, "")
+        for _ in range(MOST_DEATHS + 1):
+            here, there = self.context.Pipe()
+            tally = Tally(self.context, order.rows, stretches)
+            post = Post(order.open, number, self.board, load, tally, torch.get_num_threads(), plugins)
+            process = self.context.Process(
+                target=work, args=(post, there), name=f"actor-{number}", daemon=True
+            )
+            try:
+                with nothing_of_main(), short_names():
+                    process.start()
+                return _Member(number, place, process, here, tally)
+            except (EOFError, ConnectionError):
+                here.close()
+                time.sleep(PAUSE)
+            finally:
+                there.close()
+        raise ActorsNotStarted(
+            f"the process that starts the actors was killed {MOST_DEATHS + 1} times in a row, perhaps for want of "
+            "memory; the same command goes on from the last checkpoint"
+        )
 
     def _listen(self) -> None:
         """Hear the actors until none is left."""
@@ -205,15 +235,16 @@ class Fleet:
         group, member.group = member.group, -1
         if isinstance(message, Made):
             self.recorder.made(group, message, self.phase)
-            if message.made is None:
-                return
+            self.recorder.generated += message.total - member.total
+            member.total = message.total
             self.deaths = 0
-            self.finished += _count(message)
             self.blocked.append((member, group, message))
             self._let_in()
+            if self.board.closed.value:  # since `close` told those that waited
+                _tell(member, None)
         elif message is EOFError:
             self._gone(member, group)
-        elif message is not None:
+        else:
             self._fail(RuntimeError(f"actor {member.number} failed: {message}"))
 
     def _gone(self, member: _Member, group: int) -> None:
@@ -221,11 +252,14 @@ class Fleet:
         self.members.remove(member)
         member.process.join()
         member.channel.close()
+        progress = member.tally.read(group) if group >= 0 else None
+        if progress is not None:
+            self.recorder.unfinished(group, progress)
         if self.board.closed.value or self.error is not None:
             return
-        done, version = self.progress[2 * member.place : 2 * member.place + 2]
-        if group >= 0 and version >= 0:
-            self.recorder.lost(group, version, [done] * self.order.rows)
+        if progress is not None:
+            self.recorder.generated += progress.count
+            self.recorder.lose(group, self.phase)
         self.deaths += 1
         if self.deaths > MOST_DEATHS:
             how = f"the last by exit code {member.process.exitcode}"
@@ -239,10 +273,6 @@ class Fleet:
             self.error = self.error or error
             self.board.closed.value = 1
             self.condition.notify()
-
-
-def _count(made: Made) -> Count:
-    return Count(len(made.lengths), sum(made.lengths))
 
 
 def _versions(made: Made) -> NDArray[np.int64]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from ..simulator.buffer import PolicyBuffer
-from ..simulator.ledger import Count, Flow
+from ..simulator.ledger import Flow
 from ..spec import RunSpec
 from .actor import Load, Making
 from .fleet import Fleet, Order
@@ -40,15 +38,15 @@ class Processes:
         assert demand is not None, "a kind of task with actors says what it asks of them"
         room = max(demand.groups, round(pace.queue * demand.groups))
         loads = [Load(pace.fetch, delay) for delay in pace.delays()]
-        self.order = Order(open, loads, demand.groups, demand.rows, room, spec.capacity - 1, preload)
+        self.order = Order(
+            open, loads, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload
+        )
         said = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
         self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
         self.training = pace.train  # seconds that a phase of training takes at least
         self.recorder = Recorder()
         self.fleet: Fleet | None = None
         self.taken = 0.0  # when the learner took its last batch
-        self.waiting = Count()  # finished, when the learner took its last batch
-        self.gone = Count()  # of a run that is resumed: what waited then
 
     def take(self, buffer: PolicyBuffer, phase: int) -> tuple[list[bytes], Flow]:
         """Announce the newest version, and wait for what this phase trains on."""
@@ -61,8 +59,6 @@ class Processes:
             self.recorder.published.append(self.recorder.now())
         groups, flow = self.fleet.take(phase)
         self.taken = self.recorder.now()
-        flow, self.gone = replace(flow, dropped=flow.dropped + self.gone), Count()
-        self.waiting = flow.queued
         return groups, flow
 
     def beside(self) -> dict[str, bytes]:
@@ -76,10 +72,7 @@ class Processes:
             self.fleet = None
 
     def state_dict(self) -> dict[str, Any]:
-        with contextlib.nullcontext() if self.fleet is None else self.fleet.condition:
-            recorded = self.recorder.state_dict()
-        return {"recorder": recorded, "waiting": vars(self.waiting).copy()}
+        return self.recorder.state_dict({}) if self.fleet is None else self.fleet.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.recorder.load_state_dict(state["recorder"])
-        self.gone = Count(**state["waiting"])
+        self.recorder.load_state_dict(state)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
+from ..simulator.ledger import Count
 from ..trace import written
 from .actor import Made
+from .tally import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,14 +37,12 @@ class Entry:
     queued_at: float | None = None
     trained_at: float | None = None
     finished_in: int = NEVER  # the phase whose batch was the first to be taken once it was handed over
-    left_in: int = NEVER  # at whose batch it had left the queue
+    left_in: int = NEVER  # at whose batch it had left the queue, or was lost
 
-    def lost(self, phase: int) -> Entry:
-        """Where whoever held it is gone before the batch of a phase is taken; nobody counted what was handed over since
-        the batch before."""
-        if 0 <= self.finished_in < phase:
-            return replace(self, fate="lost", left_in=phase)
-        return replace(self, fate="lost", finished_in=NEVER)
+    @property
+    def count(self) -> Count:
+        """Rows that were begun, and their decisions."""
+        return Count(len(self.lengths), sum(self.lengths))
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -69,9 +69,14 @@ class Entry:
 
 
 class Recorder:
-    """Groups are numbered in the order in which actors are told to make them."""
+    """Groups are numbered in the order in which actors are told to make them.
+
+    generated, lost: since the learner took its last batch. The first is what actors count of themselves, the second
+    what the record has of groups that nobody can train on any more.
+    """
 
     def __init__(self) -> None:
+        self.generated, self.lost = Count(), Count()
         self.entries: list[Entry] = []
         self.published: list[float] = []  # when each version from 1 on was announced
         self.zero = time.monotonic()  # when the run began
@@ -84,21 +89,35 @@ class Recorder:
         self.entries.append(Entry(actor, nth))
         return len(self.entries) - 1
 
-    def made(self, group: int, said: Made, phase: int) -> None:
-        """What the actor says of it before the batch of a phase is taken, also where it was stopped."""
+    def made(self, group: int, made: Made, phase: int) -> None:
+        """Write down a group that is handed over before the batch of a phase is taken."""
         entry = self.entries[group]
-        entry.versions, entry.starts, entry.lengths = said.versions, said.starts, said.lengths
-        entry.began_at = said.began - self.zero
-        entry.made_at = None if said.made is None else said.made - self.zero
-        if said.made is None:
-            entry.fate = "in_flight"
-        else:
-            entry.fate, entry.finished_in = "queued", phase
+        entry.versions, entry.starts, entry.lengths = made.versions, made.starts, made.lengths
+        entry.began_at, entry.made_at = made.began - self.zero, made.made - self.zero
+        entry.fate, entry.finished_in = "queued", phase
 
-    def lost(self, group: int, version: int, lengths: list[int]) -> None:
-        """Its actor died, this far into rows that began with a version."""
+    def unfinished(self, group: int, progress: Progress) -> None:
+        """Write down how far a group under way has come."""
+        self.entries[group] = self._as_far(group, progress)
+
+    def _as_far(self, group: int, progress: Progress) -> Entry:
+        versions, starts, lengths, began = progress
+        began_at = began - self.zero
+        return replace(
+            self.entries[group], versions=versions, starts=starts, lengths=lengths, began_at=began_at
+        )
+
+    def lose(self, group: int, phase: int) -> None:
+        """Write down that whoever held a group is gone before the batch of a phase is taken."""
         entry = self.entries[group]
-        entry.fate, entry.versions, entry.starts, entry.lengths = "lost", [version], [0], lengths
+        entry.fate, entry.left_in = "lost", phase
+        self.lost += entry.count
+
+    def take_counts(self) -> tuple[Count, Count]:
+        """(generated, lost) since it was called last."""
+        counts = self.generated, self.lost
+        self.generated, self.lost = Count(), Count()
+        return counts
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
@@ -116,14 +135,27 @@ class Recorder:
         times = [name for name in COLUMNS if name.endswith("_at")]
         return table.astype(dict.fromkeys(times, "float64")).round(dict.fromkeys(times, DIGITS))
 
-    def state_dict(self) -> dict[str, Any]:
-        entries = [dict(vars(entry)) for entry in self.entries]
-        return {"elapsed": self.now(), "entries": entries, "published": list(self.published)}
+    def state_dict(self, under_way: Mapping[int, Progress]) -> dict[str, Any]:
+        """Groups under way stand in it as far as they have come: whoever resumes has lost them."""
+        entries, generated = list(self.entries), self.generated
+        for group, progress in under_way.items():
+            entries[group] = self._as_far(group, progress)
+            generated += progress.count
+        return {
+            "elapsed": self.now(),
+            "entries": [dict(vars(entry)) for entry in entries],
+            "published": list(self.published),
+            "generated": dict(vars(generated)),
+            "lost": dict(vars(self.lost)),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What was under way or queued is lost: the processes that held it are gone."""
         self.zero = time.monotonic() - state["elapsed"]
         self.published = list(state["published"])
-        found = [Entry(**entry) for entry in state["entries"]]
-        phase = max((entry.phase for entry in found), default=NEVER) + 1  # that comes next
-        self.entries = [e.lost(phase) if e.fate in ("in_flight", "queued") else e for e in found]
+        self.entries = [Entry(**entry) for entry in state["entries"]]
+        self.generated, self.lost = Count(**state["generated"]), Count(**state["lost"])
+        phase = max((entry.phase for entry in self.entries), default=NEVER) + 1  # that comes next
+        for group, entry in enumerate(self.entries):
+            if entry.fate in ("in_flight", "queued"):
+                self.lose(group, phase)

@@ -81,6 +81,7 @@ class Trace(LagModel):
             apart=(header.get("fetch") or demand.length) if header["source"] == "actors" else 0,
             finished=finished,
             left=left,
+            lost=(rows["fate"] == "lost").to_numpy() if header["source"] == "actors" else None,
         )
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import NEVER, Ints, Schedule
+from ..schedule import NEVER, Bools, Ints, Schedule
 from .ledger import Count, Flow
 
 
@@ -21,13 +21,16 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
     lengths = schedule.lengths if lengths is None else lengths
     finished = schedule.finished != NEVER
     waits = (schedule.left == NEVER) | (schedule.left > phase)
-    gone = finished & (schedule.left == phase) & (schedule.phase == NEVER)
+    lost = _lost(schedule) & (schedule.left == phase)
+    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER) & ~lost)
+    generated = np.flatnonzero((schedule.finished == phase) | (lost & ~finished))
     counted = _count(lengths, schedule.trained_in(phase))
     return Flow(
-        generated=_count(lengths, np.flatnonzero(schedule.finished == phase)) + trained - counted,
-        dropped=_count(lengths, np.flatnonzero(gone)),
+        generated=_count(lengths, generated) + trained - counted,
+        dropped=_count(lengths, dropped),
         queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
-        dropped_lags=np.bincount(phase - _versions(schedule, np.flatnonzero(gone), lengths)).tolist(),
+        lost=None if schedule.lost is None else _count(lengths, np.flatnonzero(lost)),
+        dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )
 
 
@@ -35,8 +38,13 @@ def dropped_groups(schedule: Schedule, phase: int) -> int:
     """Groups that left the queue since the batch before, and were not trained on."""
     if schedule.left is None:
         return 0
-    gone = (schedule.left == phase) & (schedule.phase == NEVER)
+    gone = (schedule.left == phase) & (schedule.phase == NEVER) & ~_lost(schedule)
     return len(np.unique(schedule.group[gone]))
+
+
+def _lost(schedule: Schedule) -> Bools:
+    """[n], the rows that were lost with their actor, or at a resume."""
+    return np.zeros(len(schedule), np.bool_) if schedule.lost is None else schedule.lost
 
 
 def _count(lengths: Ints, rows: Ints) -> Count:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 UNITS = ("sequences", "decisions")
-FATES = ("trained", "dropped", "masked", "queued")  # generated is their sum
+FATES = ("trained", "dropped", "masked", "queued", "lost")  # generated is their sum
 ENTRIES = ("generated", *FATES, "reused")
+OPTIONAL = ("lost",)  # only of runs with actors that can be lost
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Flow:
         default_factory=Count
     )  # made, and not yet trained on: all there are, not those of the phase
     reused: Count = field(default_factory=Count)  # handed to the learner once more
+    lost: Count | None = None  # with the actor that held it, or at a resume; None: no actor can be lost
     dropped_lags: Sequence[
         int
     ] = ()  # dropped decisions by their lag in phases, where they were due in this phase
@@ -55,13 +57,13 @@ class Ledger:
     """Totals since the run began."""
 
     def __init__(self) -> None:
-        self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES}
+        self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES if entry not in OPTIONAL}
 
     def enter(self, phase: int, flow: Flow, handed: Count, trained: Count) -> dict[str, int]:
         """The totals after a phase in which the learner was `handed` so much and `trained` on so much of it. What is
         trained on again counts as reused, and once as trained.
 
-        Raises `RuntimeError` where generated is not trained + dropped + masked + queued.
+        Raises `RuntimeError` where generated is not trained + dropped + masked + queued + lost.
         """
         flows = {
             "generated": flow.generated,
@@ -70,16 +72,20 @@ class Ledger:
             "trained": trained - flow.reused,
             "reused": flow.reused,
         }
+        if flow.lost is not None:
+            flows["lost"] = flow.lost
         for unit in UNITS:
             for entry, count in flows.items():
-                self.totals[f"{unit}/{entry}"] += getattr(count, unit)
+                name = f"{unit}/{entry}"
+                self.totals[name] = self.totals.get(name, 0) + getattr(count, unit)
             self.totals[f"{unit}/queued"] = getattr(flow.queued, unit)
             self._close(phase, unit)
         return dict(self.totals)
 
     def _close(self, phase: int, unit: str) -> None:
-        said = {entry: self.totals[f"{unit}/{entry}"] for entry in ENTRIES}
-        if said["generated"] != sum(said[fate] for fate in FATES) or min(said.values()) < 0:
+        names = {entry: f"{unit}/{entry}" for entry in ENTRIES}
+        said = {entry: self.totals[name] for entry, name in names.items() if name in self.totals}
+        if said["generated"] != sum(said.get(fate, 0) for fate in FATES) or min(said.values()) < 0:
             words = ", ".join(f"{entry} {count}" for entry, count in said.items())
             raise RuntimeError(
                 f"the ledger of {unit} does not close after phase {phase}: {words}; please report it"

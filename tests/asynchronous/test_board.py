@@ -5,10 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import time
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
+import pytest
 import torch
 from toy_actors import version
 
+from staleharness.asynchronous import board as boards
 from staleharness.asynchronous.board import Board
 
 LARGE = 300_000  # numbers: long enough to copy that a writer comes in between
@@ -71,3 +74,35 @@ def test_a_version_is_read_as_it_was_published() -> None:
     kept = board.newest()
     board.publish(version(9)), board.publish(version(10))
     assert float(kept.tensors["weights"][0]) == 7.0, "a copy does not change under its reader's hands"
+
+
+class Halting:
+    """A tensor at which a writer stops for ever."""
+
+    def detach(self) -> None:
+        raise InterruptedError
+
+
+def test_a_place_that_is_written_anew_while_it_is_copied_is_no_version_whatever_its_checksum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader begins with the newest version; before it has copied that, the one after it is announced, and the one
+    after that is half written into the same place. Checksums here are all alike, so only the count tells."""
+    monkeypatch.setattr(boards, "zlib", SimpleNamespace(crc32=lambda content: 0))
+    board = Board(multiprocessing.get_context("forkserver"), version(0))
+    board.publish(version(0))
+    content, busy = board._content, [False]
+
+    def overtaken(place: int) -> memoryview:
+        if not busy[0]:
+            busy[0] = True
+            board.publish(version(1))
+            half = version(2)
+            half.tensors["flag"] = Halting()  # type: ignore[assignment]
+            with pytest.raises(InterruptedError):
+                board.publish(half)
+        return content(place)
+
+    monkeypatch.setattr(board, "_content", overtaken)
+    found = board.newest()
+    assert found.phase == 1 and set(found.tensors["weights"].tolist()) == {1.0}

@@ -17,12 +17,14 @@ import pytest
 from places import HELPERS, ROOT
 from toy_actors import LENGTH, Toy, version
 
-from staleharness.asynchronous.actor import Load
-from staleharness.asynchronous.fleet import Fleet, Order
+from staleharness.asynchronous import fleet as fleets
+from staleharness.asynchronous.actor import Load, Made
+from staleharness.asynchronous.fleet import MOST_DEATHS, Fleet, Order
 from staleharness.asynchronous.recorder import Recorder
-from staleharness.errors import UserError
+from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
+from staleharness.simulator.ledger import Count, Ledger
 
 PATIENCE = 60.0
 Start = Callable[..., Fleet]
@@ -35,7 +37,7 @@ def start() -> Iterator[Start]:
     def start(
         toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any
     ) -> Fleet:
-        asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, **order}
+        asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, "length": LENGTH, **order}
         loads = [Load(fetch, 0.0)] * actors
         begun.append(
             Fleet(Order(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
@@ -175,7 +177,7 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
     fleet = start(Toy())
     fleet.take(0)
     until(lambda: fates(fleet).count("queued") == 6)
-    state = fleet.recorder.state_dict()
+    state = fleet.state_dict()
     resumed = Recorder()
     resumed.load_state_dict(state)
     assert sorted(e.fate for e in resumed.entries) == ["lost"] * 6 + ["trained"] * 3
@@ -185,13 +187,129 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
     assert resumed.now() >= state["elapsed"] > 0
 
 
+GROUP = Count(2, 2 * LENGTH - 2)  # what `Toy` makes at a time
+
+
+def entered(ledger: Ledger, fleet: Fleet, phase: int) -> dict[str, int]:
+    """The decisions' accounts after another batch."""
+    contents, flow = fleet.take(phase)
+    handed = sum([GROUP] * len(contents), Count())
+    said = ledger.enter(phase, flow, handed, handed)
+    return {name.partition("/")[2]: n for name, n in said.items() if name.startswith("decisions/")}
+
+
+def test_the_row_of_a_killed_actor_has_every_version_that_it_fetched_and_counts_as_lost(start: Start) -> None:
+    """The actor waits before each decision until it has another version, and dies before its fourth."""
+    fleet = start(Toy(end="killed", seconds=0.0), actors=1, fetch=1, groups=1, room=1)
+    (member,) = fleet.members
+    for phase in range(1, 4):
+        until(lambda phase=phase: (found := member.tally.read(0)) and len(found.versions) == phase)
+        fleet.board.publish(version(phase))
+    until(lambda: fates(fleet)[0] == "lost")
+    entry = fleet.recorder.entries[0]
+    assert (entry.versions, entry.starts, entry.lengths) == ([0, 1, 2, 3], [0, 1, 2, 3], [3, 3])
+    assert (
+        entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
+    )
+    lines = [(line["versions"], line["ends"]) for line in entry.lines]
+    assert lines == [([0, 1, 2], [1, 2, 3])] * 2
+    said = entered(Ledger(), fleet, 0)
+    assert said["lost"] == 6 and said["generated"] == 6 + GROUP.decisions + said["queued"]
+
+
+def test_what_a_fleet_loses_sight_of_is_found_when_the_ledger_is_closed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Actors count for themselves: a message that nobody heard is missing among what became of their groups."""
+    hear = Fleet._heard
+
+    def mishear(self: Fleet, member: fleets._Member, message: Any) -> None:
+        if isinstance(message, Made) and member.group == 1:
+            self._next(member)
+        else:
+            hear(self, member, message)
+
+    monkeypatch.setattr(Fleet, "_heard", mishear)
+    fleet = start(Toy(), actors=1)
+    until(lambda: fates(fleet).count("queued") == 5)  # four in the queue, one waits, one is nowhere
+    with pytest.raises(RuntimeError, match="ledger of sequences does not close after phase 0: generated 12"):
+        entered(Ledger(), fleet, 0)
+
+
+def test_what_a_resumed_run_no_longer_has_is_lost_in_the_phase_that_comes_next(start: Start) -> None:
+    """Some of it was counted as queued before the stop, the rest was finished since then."""
+    ledger, fleet = Ledger(), start(Toy(), groups=2)
+    until(lambda: fates(fleet).count("queued") == 6)
+    first = entered(ledger, fleet, 0)
+    assert (first["generated"], first["trained"], first["lost"]) == (48, 16, 0) and first["queued"] == 32
+    until(lambda: fates(fleet).count("queued") == 6)  # two more than were counted
+    resumed = Recorder()
+    resumed.load_state_dict(fleet.state_dict())
+    assert resumed.lost == Count(12, 48) and resumed.generated == Count(4, 16)
+    then = entered(ledger, start(Toy(), groups=2, recorder=resumed), 1)
+    assert (then["lost"], then["trained"], then["dropped"]) == (48, 32, 0)
+    assert then["generated"] == 80 + then["queued"]
+    lost = [e for e in resumed.entries if e.fate == "lost"]
+    assert sorted((e.finished_in, e.left_in) for e in lost) == [(0, 1)] * 4 + [(1, 1)] * 2
+
+
+def test_a_group_under_way_at_a_checkpoint_is_lost_as_far_as_it_had_come(start: Start) -> None:
+    fleet = start(Toy(end="killed"), actors=1, fetch=1)  # waits for a version before its second decision
+    (member,) = fleet.members
+    until(lambda: (found := member.tally.read(0)) is not None and found.lengths == [1, 1])
+    resumed = Recorder()
+    resumed.load_state_dict(fleet.state_dict())
+    assert resumed.generated == resumed.lost == Count(2, 2)
+    assert [(e.fate, e.versions, e.lengths) for e in resumed.entries] == [("lost", [0], [1, 1])]
+    assert fates(fleet) == ["in_flight"] and not fleet.recorder.entries[0].versions, "it goes on itself"
+
+
+def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> None:
+    fleet = start(Toy())
+    until(lambda: fates(fleet).count("queued") == 6)
+    here, there = fleet.context.Pipe()
+    late = fleets._Member(9, 0, None, here, fleet.members[0].tally, group=fleet.recorder.begin(9, 0))
+    fleet.board.closed.value = 1
+    with fleet.condition:
+        fleet._heard(late, Made([0], [0], [5, 3], 0.0, 1.0, b"", GROUP))
+    assert there.poll(0) and there.recv() is None
+
+
+@pytest.mark.parametrize("kills", [1, MOST_DEATHS + 1])
+def test_the_server_of_processes_may_be_killed_while_it_starts_an_actor(
+    start: Start, kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it did start one, which is the worst moment: of that nobody knows."""
+    from multiprocessing import forkserver
+
+    read, left = forkserver.read_signed, [kills]
+
+    def broken(handle: int) -> int:
+        number: int = read(handle)
+        if left[0]:
+            left[0] -= 1
+            raise EOFError("unexpected EOF")
+        return number
+
+    monkeypatch.setattr(forkserver, "read_signed", broken)
+    monkeypatch.setattr(fleets, "PAUSE", 0.0)
+    if kills == 1:
+        fleet = start(Toy())
+        assert {number for *_, number in taken(fleet, 0)} <= set(fleet.pids.values())
+        assert len(fleet.pids) == 2
+        return
+    with pytest.raises(ActorsNotStarted, match="was killed 4 times in a row") as caught:
+        start(Toy())
+    assert "\n" not in str(caught.value) and "goes on from the last checkpoint" in str(caught.value)
+
+
 ORPHANS = """
 import time
 from toy_actors import Toy, version
 from staleharness.asynchronous.actor import Load
 from staleharness.asynchronous.fleet import Fleet, Order
 from staleharness.asynchronous.recorder import Recorder
-fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9), Recorder(), version(0))
+fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9, length=5), Recorder(), version(0))
 fleet.take(0)
 print(*fleet.pids.values(), flush=True)
 time.sleep(600)

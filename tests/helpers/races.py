@@ -1,11 +1,68 @@
-"""Runs with processes: one of them is killed, and what such a run and its replay have in common."""
+"""Runs with processes: some of them are killed, and what such a run and its replay have in common."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from staleharness.asynchronous.actor import Feed, Making
+
+
+def learner_digest(simulation: Any) -> str:
+    """Hash of all that a learner of control holds."""
+    parts = [simulation.policy.flat, simulation.moments.mean, simulation.moments.variance]
+    parts += [*simulation.learner.optimizer.mean, *simulation.learner.optimizer.square]
+    parts.append(simulation.reward_scale.moments.variance)
+    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in parts)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Mortal:
+    """Opens actors of which some SIGKILL themselves: `ends` has (nth group, decision before which), by their number. A
+    decision that no row has: once the group is made, and before it is handed over."""
+
+    open: Callable[[int], Making]
+    ends: Mapping[int, tuple[int, int]]
+
+    def __call__(self, number: int) -> Making:
+        actor = self.open(number)
+        return MortalActor(actor, *self.ends[number]) if number in self.ends else actor
+
+
+@dataclass
+class MortalActor:
+    actor: Making
+    nth: int
+    decision: int
+
+    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+        if nth == self.nth:
+            feed = MortalFeed(feed.board, feed.load, feed.tally, group, decision=self.decision)
+        made = self.actor.make(group, nth, feed)
+        if nth == self.nth:
+            feed.finish(made[1])
+            end_here()
+        return made
+
+
+@dataclass
+class MortalFeed(Feed):
+    decision: int = 0
+
+    def step(self, t: int) -> int | None:
+        version = super().step(t)
+        if t == self.decision:
+            end_here()
+        return version
+
+
+def end_here() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_one(processes: Any) -> None:

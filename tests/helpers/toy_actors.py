@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -29,17 +30,22 @@ class Toy:
     """Rows of `LENGTH` decisions; says what it was asked and which weights it had. It may end in several ways."""
 
     seconds: float = 0.0  # of a decision
-    end: str = ""  # "raise", "exit", "never opens"
+    end: str = ""  # "raise", "exit", "never opens", "killed" (number 0 alone, in its first group)
+    number: int = -1
 
     def __call__(self, number: int) -> Toy:
         if self.end == "never opens":
             os._exit(3)
-        return self
+        return replace(self, number=number)
 
     def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
         acted = []
         for t in range(LENGTH):
+            if self.end == "killed" and self.number == 0:
+                self._wait(t, feed)
             feed.step(t)
+            if self.end == "killed" and self.number == 0 and t == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
             acted.append(float(feed.buffer.newest.tensors["weights"][0]))
             time.sleep(self.seconds)
         if self.end == "raise" and nth == 2:
@@ -47,3 +53,10 @@ class Toy:
         if self.end == "exit" and nth == 2:
             os._exit(1)
         return pickle.dumps((group, nth, acted, os.getpid())), [LENGTH, LENGTH - 2]
+
+    def _wait(self, t: int, feed: Feed) -> None:
+        """For version t, before decision t; meanwhile t decisions are made."""
+        feed.tally.reach([t] * feed.tally.rows)
+        while feed.board.newest_phase < t:
+            feed.last(t)
+            time.sleep(0.001)

@@ -1,0 +1,95 @@
+"""Actors that are killed at moments drawn at random, and runs that are resumed: every trace replays its run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from races import Mortal, but_assigned, learner_digest
+
+from staleharness.control.spec import ControlSpec
+from staleharness.task import simulation_of
+from staleharness.trace import read_trace
+
+PHASES, ROWS, LENGTH, ACTORS = 5, 4, 24, 3
+SMALL = ControlSpec(
+    env="Pendulum-v1", algorithm="ppo_clip", capacity=8, lag=f"async[actors={ACTORS},queue=1.5,fetch=6,delay=0.002]",
+    steps=PHASES * ROWS * LENGTH, num_envs=ROWS, num_steps=LENGTH, epochs=1, minibatches=2, evaluations=1,
+    evaluation_episodes=1, final_episodes=1, anneal_learning_rate=False,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def mortal(draw: random.Random) -> Any:
+    """A run some of whose actors end themselves: in their first group or the second, anywhere in it."""
+    simulation: Any = simulation_of(SMALL)
+    numbers = draw.sample(range(ACTORS + 2), draw.randint(1, 2))
+    ends = {number: (draw.randrange(2), draw.randint(0, LENGTH)) for number in numbers}
+    order = simulation.actors.order
+    preload = [*order.preload, "races"]
+    simulation.actors.order = replace(order, open=Mortal(order.open, ends), preload=preload)
+    return simulation
+
+
+def kill(fleet: Any, place: int) -> None:
+    """Kill whoever works at a place, and wait until another does."""
+    with fleet.condition:
+        (member,) = (m for m in fleet.members if m.place == place)
+        os.kill(member.process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60.0
+    while member.number in fleet.pids or len(fleet.pids) < ACTORS:
+        assert time.monotonic() < deadline, "nobody took its place"
+        time.sleep(0.01)
+
+
+def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Hash of the learner and metrics after each phase of a run that actors are killed in, by themselves and from
+    outside; two of three runs stop after a phase and go on from a checkpoint."""
+    draw = random.Random(seed)
+    stop, killed, place = draw.randint(1, PHASES - 1), draw.randint(1, PHASES - 2), draw.randrange(ACTORS)
+    simulation, hashes, metrics = mortal(draw), [], []
+    while simulation.phase < PHASES:
+        metrics.append(simulation.advance().metrics)
+        hashes.append(learner_digest(simulation))
+        if simulation.phase == killed:
+            kill(simulation.actors.fleet, place)
+        if simulation.phase == stop and seed % 3:
+            state = simulation.state_dict()
+            simulation.close()
+            simulation = mortal(draw)
+            simulation.load_state_dict(state)
+    to.write_bytes(simulation.beside()["trace.parquet"])
+    assert max(entry.actor for entry in simulation.actors.recorder.entries) >= ACTORS, "nobody was killed"
+    simulation.close()
+    return hashes, metrics
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.faults) for s in range(2, 20))])
+def test_the_replay_is_the_run_whoever_was_killed_and_when(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    hashes, metrics = faulty(seed, path)
+    replay: Any = simulation_of(replace(SMALL, lag=f"trace:{path}"))
+    again = [(record.metrics, learner_digest(replay)) for record in replay]
+    replay.close()
+    assert [found for _, found in again] == hashes and len(set(hashes)) == PHASES
+    assert but_assigned([m for m, _ in again]) == but_assigned(metrics), "accounts and all"
+    _, rows = read_trace(str(path))
+    last, lost = metrics[-1], rows[(rows["fate"] == "lost") & rows["left_in"].isin(range(PHASES))]
+    assert (last["sequences/lost"], last["decisions/lost"]) == (len(lost), lost["ends"].map(max).sum())
+    for unit in ("sequences", "decisions"):
+        fates = ("trained", "dropped", "masked", "queued", "lost")
+        assert last[f"{unit}/generated"] == sum(last[f"{unit}/{fate}"] for fate in fates)
