@@ -24,7 +24,7 @@ def integer(seed: int, name: str, *indices: int) -> int:
 
 
 def seed_global_generators(seed: int, stage: str, *indices: int) -> None:
-    """Seed Python's, NumPy's and torch's global generators (torch's on GPUs, too) from the stream of a stage of the run.
+    """Seed the global generators of Python, NumPy and torch (on GPUs, too) from the stream of a stage of the run.
 
     The harness draws from none of them; a plugin, or a library that it calls, may. Each stage (collecting in a phase,
     learning in it, an evaluation ...) begins with the same generators whether or not the run was interrupted before,

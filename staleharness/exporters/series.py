@@ -21,7 +21,7 @@ class Phases:
     phase: NDArray[np.int64]
     steps: NDArray[np.int64]  # in the unit of the spec
     seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
-    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; `seconds/...`, memory of timing.parquet
+    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; `seconds/...`, memory of the other
     lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
 
 

@@ -5,8 +5,8 @@ that the second half, if it has 20 phases or more. It is cut into ten parts, eac
 steadily where
 
 - eight of the nine changes from one part to the next are upwards, the last among them,
-- and the line through the medians (Theil and Sen's, the median of all pairwise slopes) rises by more than 100 MB, and by
-  more than a tenth of the first median, over the half.
+- and the line through the medians (Theil and Sen's, the median of all pairwise slopes) rises over the half by more than
+  100 MB, and by more than a tenth of the first median.
 
 One jump, a level that swings, and what grows and stops are none of that.
 """
@@ -24,8 +24,8 @@ UPWARDS = 8  # of the changes between parts
 MEGABYTES, SHARE = 100.0, 0.1  # of growth over the half, at least
 FRESH = 0.8  # of the memory before: a fall below that is a new process, which went on from a checkpoint
 GROWS = (
-    "memory grew steadily, by about {:.1g} MB a phase (memory_mb in timing.parquet); something is kept that is no longer "
-    "needed, as a rule by a plugin"
+    "memory grew steadily, by about {:.1g} MB a phase (memory_mb in timing.parquet): something, perhaps an "
+    "environment, holds on to what it no longer needs"
 )
 
 
