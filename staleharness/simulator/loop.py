@@ -123,8 +123,8 @@ class Simulation(ABC, Generic[Data]):
         untrained = self._scores() if phase == 0 else None
         clock = time.perf_counter()
         begun = self.gradient_steps
-        self.buffer.push(self.policy.snapshot(phase, begun))
         seed_global_generators(spec.seed, "collect", phase)
+        self.buffer.push(self.policy.snapshot(phase, begun))
         collected = self.collect(phase)
         if not bool(collected.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
