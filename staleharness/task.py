@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .base.plugins import Registry, source_file
+from .base.streams import seed_global_generators
 from .errors import UserError, nearest, shortened
 from .lag import parse_lag, schedule_of
 from .spec import RunSpec
@@ -166,5 +167,8 @@ def find_env(env: str) -> tuple[str, type[Task]]:
 
 
 def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
-    """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`."""
-    return find_env(spec.env)[1].simulation(spec, folder)
+    """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`. Seeds the
+    global generators before plugins are constructed."""
+    family = find_env(spec.env)[1]
+    seed_global_generators(spec.seed, "construct")
+    return family.simulation(spec, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import multiprocessing
 import os
 import platform
 import resource
@@ -78,6 +79,24 @@ def peak_memory() -> int:
     """Bytes of main memory that this process has taken at most."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident_memory() -> int | None:
+    """Bytes of main memory that this process and the processes it has started take now; None where the machine does not
+    say. What they share is counted for each."""
+    try:
+        own = _resident("self")
+    except OSError:
+        return None
+    for child in multiprocessing.active_children():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            own += _resident(str(child.pid))
+    return own
+
+
+def _resident(process: str) -> int:
+    pages = Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ..errors import UserError
 
+HASHING = ("PYTHONHASHSEED", "0")  # of every worker: with another, sets of strings are in another order
 LONGEST = (
     60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
 )
@@ -27,6 +28,21 @@ def nothing_of_main() -> Iterator[None]:
         yield
     finally:
         module.__spec__ = before
+
+
+@contextlib.contextmanager
+def fixed_hashing() -> Iterator[None]:
+    """Start Python programs that hash strings alike. The caller's own hashing was settled when it started."""
+    name, value = HASHING
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 @contextlib.contextmanager

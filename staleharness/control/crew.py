@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, Schedule
 from ..simulator.buffer import PolicyBuffer
@@ -49,13 +50,16 @@ class Actor:
 
     def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy | None, number: int) -> None:
         each = spec.envs_per_actor
-        self.discount = spec.discount
+        self.seed, self.number, self.discount = spec.seed, number, spec.discount
+        seed_global_generators(spec.seed, "construct actor", number)
         env = task.make(spec.env, each, spec.threads)
         self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * each)
         self.carry = torch.zeros(each, dtype=torch.float64)
 
     def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> Group:
-        """The group that it makes as its `nth`; to be called with 0, 1, 2 ..."""
+        """The group that it makes as its `nth`; to be called with 0, 1, 2 ... The global generators are a function of
+        actor and `nth`: a replay in one process has those of processes."""
+        seed_global_generators(self.seed, "act", self.number, nth)
         rollout, episodes = self.collector.make(buffer, nth, versions)
         done = (rollout.terminated | rollout.truncated).cpu()
         returns, self.carry = discounted_returns(rollout.reward.cpu(), done, self.carry, self.discount)

@@ -137,7 +137,7 @@ class ControlLearner(Learner[ControlData, Part]):
             "entropy": now.entropy.expand(len(flat)).mean(),
             "clipped": clipped,
         }
-        return Gradient(decisions, answer, pull, log)
+        return Gradient(decisions, answer, log)
 
     def _own_value_loss(
         self, part: Part, now: Evaluation, target: Tensor, mask: Tensor

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..store.cells import cell_of, flat
-from ..store.stored_run import PARTS, StoredRun
+from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
 
@@ -21,7 +21,7 @@ class Phases:
     phase: NDArray[np.int64]
     steps: NDArray[np.int64]  # in the unit of the spec
     seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
-    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet, and `seconds/...` of timing.parquet
+    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; `seconds/...`, memory of the other
     lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
 
 
@@ -31,7 +31,10 @@ def phases(run: StoredRun) -> Phases:
     names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
     scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
     spent = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
-    scalars |= {f"seconds/{name}": spent[name].to_numpy(np.float64) for name in sorted(spent.columns)}
+    scalars |= {
+        name if name == MEMORY else SECONDS + name: spent[name].to_numpy(np.float64)
+        for name in sorted(spent.columns)
+    }
     return Phases(
         metrics["phase"].to_numpy(np.int64),
         metrics["steps"].to_numpy(np.int64),

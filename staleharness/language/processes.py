@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..asynchronous.processes import Pace, Processes
+from ..base.streams import seed_global_generators
 from ..batch import Completions
 from ..simulator.buffer import PolicyBuffer, Version
 from ..task import find_env
@@ -48,10 +49,12 @@ class LanguageActor:
         task = find_env(spec.env)[1]()
         assert isinstance(task, LanguageTask)
         self.spec, self.number = spec, number
+        seed_global_generators(spec.seed, "construct actor", number)
         self.sampler = set_up(spec, task).sampler
 
     def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
         spec, sampler = self.spec, self.sampler
+        seed_global_generators(spec.seed, "act", self.number, nth)
         length = spec.completion_tokens
         stretch = min(feed.load.fetch or length, length)
         stretches = Stretches(feed, stretch)

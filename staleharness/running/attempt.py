@@ -282,7 +282,7 @@ class Logs:
     files: dict[str, BinaryIO]
     digests: dict[str, Any]  # sha256 of each, as far as it is written
 
-    def write(self, metrics: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+    def write(self, metrics: Mapping[str, Any], seconds: Mapping[str, Any]) -> None:
         """Write a phase down. Raises `Diverged` where a number of it is not finite."""
         for (name, file), content in zip(self.files.items(), (metrics, seconds), strict=True):
             line = json_line(content)

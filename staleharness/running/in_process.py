@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import threading
 from collections.abc import Iterator
+
+import numpy as np
 
 from ..simulator.phase import PhaseRecord
 from ..spec import RunSpec
 from ..task import simulation_of
 
+TURN = threading.RLock()  # held by whoever has changed the settings of the process
+
 
 def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
-    """What each phase of the run leaves behind. Nothing is written."""
-    with _arithmetic(spec):
+    """Records of the run's phases. Nothing is written. Runs in several threads take turns, a phase at a time: what a
+    phase depends on belongs to the process."""
+    with _as_in_a_worker(spec):
         simulation = simulation_of(spec)
         records = iter(simulation)
     try:
         while True:
-            with _arithmetic(spec):
+            with _as_in_a_worker(spec):
                 record = next(records, None)
             if record is None:
                 return
@@ -28,18 +35,35 @@ def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
 
 
 @contextlib.contextmanager
-def _arithmetic(spec: RunSpec) -> Iterator[None]:
-    """torch as a worker sets it, since bits depend on it; the caller's own settings come back afterwards."""
+def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
+    """torch as a worker sets it, since bits depend on it. The caller's own settings, and the states of its global
+    random generators, come back afterwards."""
     import torch
 
-    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
-    torch.set_num_threads(spec.threads)
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # the same as use_deterministic_algorithms, without loading a compiler
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(mode)
-        torch.set_num_threads(threads)
+    with TURN, _global_generators_restored():
+        threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
+        torch.set_num_threads(spec.threads)
+        torch.set_deterministic_debug_mode(
+            "error"
+        )  # the same as use_deterministic_algorithms, without loading a compiler
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
+            torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _global_generators_restored() -> Iterator[None]:
+    """Put the states of Python's, NumPy's and torch's global generators back at the end."""
+    import torch
+
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(gpus):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import whole, write_json
 from ..base.machine import peak_memory
+from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
 from ..store.record import FORMAT, MOST_TEXT, parsed, wrong_with
-from ..store.stored_run import PARTS
+from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
 from .attempt import json_line
+from .growth import warnings_of
 from .job import Job
 
 if TYPE_CHECKING:
@@ -48,7 +50,10 @@ def conclude(
             table.to_parquet(stream, index=False)
     numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
-    seconds = {key: sum(t[key] for t in times) for key in times[0]}
+    seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
+    leaks = warnings_of([t.get(MEMORY) for t in times], spec.capacity)
+    for line in leaks:
+        NOTES.warning("warning: %s", line)
     record = {
         "format": FORMAT,
         "id": job.run_id,
@@ -57,7 +62,7 @@ def conclude(
         "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
-        "warnings": [shortened(line, MOST_TEXT) for line in simulation.warnings],
+        "warnings": [shortened(line, MOST_TEXT) for line in [*simulation.warnings, *leaks]],
         "fingerprint": made_with,
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),

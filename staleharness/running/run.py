@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import forget_torn, write_bytes, write_json
+from ..base.machine import resident_memory
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
@@ -18,10 +19,11 @@ from ..simulator.loop import Simulation
 from ..simulator.phase import PhaseRecord, Scores
 from ..store.attempts import CHECKPOINTS, FINGERPRINT, OURS
 from ..store.store import Store
-from ..store.stored_run import PARTS
+from ..store.stored_run import MEMORY, PARTS
 from ..task import find_env, simulation_of
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
+from .growth import in_megabytes
 from .job import Job
 from .record import conclude
 from .runner import NOTE
@@ -99,7 +101,7 @@ def _phases(
     for record in simulation:
         _check(record)
         scores = record.scores or scores
-        logs.write(record.metrics, record.seconds)
+        logs.write(record.metrics, {**record.seconds, MEMORY: in_megabytes(resident_memory())})
         progress(_progress(simulation, record.metrics))
         if simulation.phase == last:
             break

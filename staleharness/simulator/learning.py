@@ -31,7 +31,6 @@ class Gradient(NamedTuple):
 
     decisions: Decisions
     answer: PolicyLoss
-    pull: Tensor  # ∂L/∂log π of each decision, in their shape
     log: Log  # what the kind says of this step
 
 

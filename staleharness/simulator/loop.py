@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
+from ..base.streams import seed_global_generators
 from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task
@@ -51,8 +52,9 @@ class Collected(NamedTuple, Generic[Data]):
 class Simulation(ABC, Generic[Data]):
     """One run, phase by phase. Iterating yields a `PhaseRecord` per phase until the budget is spent.
 
-    Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase. A kind
-    sets `policy` and `learner`, and answers `collect` and `evaluate`.
+    Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase, and the
+    global generators, from which plugins may draw, are seeded anew at each of its stages. A kind sets `policy` and
+    `learner`, and answers `collect` and `evaluate`.
 
     stateful: attributes beside learner and buffer whose state goes from phase to phase.
     counts: what evaluations count beside scores (`Scores.counts`).
@@ -105,7 +107,7 @@ class Simulation(ABC, Generic[Data]):
         self.before_evaluation()
         metrics, seconds = self.trained
         spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
-        scores = self.evaluate() if phase in spec.evaluation_phases() else None
+        scores = self._scores() if phase in spec.evaluation_phases() else None
         self.evaluation_steps += scores.steps if scores else 0
         metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.ways}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
@@ -118,14 +120,16 @@ class Simulation(ABC, Generic[Data]):
         assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
         began = time.perf_counter()
-        untrained = self.evaluate() if phase == 0 else None
+        untrained = self._scores() if phase == 0 else None
         clock = time.perf_counter()
         begun = self.gradient_steps
+        seed_global_generators(spec.seed, "collect", phase)
         self.buffer.push(self.policy.snapshot(phase, begun))
         collected = self.collect(phase)
         if not bool(collected.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
         acted = time.perf_counter()
+        seed_global_generators(spec.seed, "learn", phase)
         metrics, learning = self.learner.train(collected.data, phase)
         metrics |= self.between_phases(collected.data)
         self.phase += 1
@@ -142,6 +146,11 @@ class Simulation(ABC, Generic[Data]):
             **learning,
         }
         return metrics, seconds
+
+    def _scores(self) -> Scores:
+        """Evaluate after `self.phase` phases, with global generators that are a function of that."""
+        seed_global_generators(self.spec.seed, "evaluate", self.phase)
+        return self.evaluate()
 
     @abstractmethod
     def collect(self, phase: int) -> Collected[Data]:

@@ -4,7 +4,7 @@
 <root>/runs/<id>/             one finished run; appears by one rename and never changes again
     run.json                  resolved spec, method, warnings, fingerprint, scores, staleness summary, seconds
     metrics.parquet           one row per phase; deterministic columns only
-    timing.parquet            seconds per phase (collect, learn, evaluate): not deterministic
+    timing.parquet            seconds per phase (collect, learn, evaluate), resident memory: not deterministic
     job.json, log.txt         what was asked, and what the run printed
     manifest.json             sha256 of each file above but the log
 <root>/attempts/<id>/         a run under way, or failed: its logs, checkpoints, failure.json; where machines share the

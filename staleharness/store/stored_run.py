@@ -22,6 +22,7 @@ RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what 
 TRACE = "trace.parquet"  # and for this, where actors were processes
 
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
+MEMORY = "memory_mb"  # the column of timing.parquet that is no time: resident memory after a phase [MB]
 EVALUATED = "eval_"  # before the name of a score: the column of its evaluations
 PARTS = (
     "collect",
@@ -107,7 +108,7 @@ class StoredRun:
         return self.table("metrics")
 
     def timing(self) -> pd.DataFrame:
-        """Seconds per phase (`timing.parquet`), read anew."""
+        """Seconds per phase, and resident memory after it (`timing.parquet`), read anew."""
         return self.table("timing")
 
     def table(self, name: str) -> pd.DataFrame:

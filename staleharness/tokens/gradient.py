@@ -63,7 +63,7 @@ def gradient(
             at += len(p.token)
     timer("train", begin)
     log = of_step(decisions, answer, pull, entropy.detach(), batch.weights, algorithm.proximal)
-    return Gradient(decisions, answer, pull, log)
+    return Gradient(decisions, answer, log)
 
 
 def _backward(logp: Tensor, entropy: Tensor | None, pull: Tensor, entropy_pull: Tensor) -> None:

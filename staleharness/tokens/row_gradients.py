@@ -123,4 +123,4 @@ def gradient_by_rows(
     answer = loss_of(algorithm, decisions)
     timer("train", begin)
     log = of_step(decisions, answer, pull * advantage, entropy, weights, algorithm.proximal)
-    return Gradient(decisions, answer, pull * advantage, log | {"second_moment_ratio": ratio})
+    return Gradient(decisions, answer, log | {"second_moment_ratio": ratio})

@@ -291,6 +291,14 @@ def test_m2po_drops_the_largest_until_the_rest_is_within_budget() -> None:
         assert row("m2po", ratio, tau=tau) == [pytest.approx(expected)]
 
 
+def test_m2po_keeps_what_uses_up_its_budget_exactly() -> None:
+    """log r = ½ in binary fractions: M₂ = ¼ is tau, and tau may be reached."""
+    d = decisions([[1.0, 1.0]], 1.0, target_logp=[[-0.5, -0.5]])
+    d = with_gradient(replace(d, behaviour_logp=torch.full_like(d.behaviour_logp, -1.0)))
+    assert pull("m2po", d, tau=0.25).tolist() == [pytest.approx([math.exp(0.5)] * 2)]
+    assert pull("m2po", d, tau=0.2499).tolist() == [[0.0, 0.0]]
+
+
 def test_m2pos_release_caps_at_a_value_of_the_data() -> None:
     """Capped at 0.2: (0.01 + 0.04 + 0.04)/3 = 0.03 < 0.04; at 0.3 it is 0.0467. So the clip is at e^±0.2."""
     ratio = [[math.exp(x) for x in (0.1, 0.2, 0.3, -5.0)]]
@@ -330,6 +338,14 @@ def test_dppo_looks_at_probabilities_where_ppo_looks_at_ratios() -> None:
     assert pull("ppo_clip", d).tolist() == [[0.0, 0.0]]
     back = replace(d, advantage=-d.advantage)
     assert pull("dppo", with_gradient(back, closed_form=False)).tolist() == [pytest.approx([-2.0, -2.0])]
+
+
+@pytest.mark.parametrize("divergence", ["tv", "kl"])
+def test_dppo_tells_unlikely_tokens_apart(divergence: str) -> None:
+    """π = 1e-4 from μ = 5e-4: |π − μ| = 4e-4, and KL = μ log 5 − (μ − π) = 4.05e-4 to first order."""
+    d = decisions([[0.2]], -1.0, target_logp=[[math.log(1e-4)]], closed_form=False)
+    assert pull("dppo", d, divergence=divergence, delta=3.9e-4).tolist() == [[0.0]]
+    assert pull("dppo", d, divergence=divergence, delta=4.1e-4).tolist() == [pytest.approx([-0.2])]
 
 
 def test_p3o_holds_back_as_the_effective_sample_size_falls() -> None:

@@ -390,6 +390,17 @@ def test_truly_ppo_pulls_back_what_has_left_its_region() -> None:
     torch.testing.assert_close(gradient_coefficients(tr, d), silent)
 
 
+@pytest.mark.parametrize("rule", ["truly", "tr"])
+def test_truly_ppo_lets_a_step_that_has_not_helped_go_on(rule: str) -> None:
+    """A = 0 gains nothing by any ratio, rA = A, and r = 1 has gained nothing yet, however large K is."""
+    method = ALGORITHMS["truly_ppo"](rule=rule, delta=0.03)
+    d = decisions([[1.3, 1.0]], [[0.0, 2.0]])
+    anywhere = replace(d, analytic_kl=lambda anchor: 0.05 + d.target_logp - d.target_logp.detach())
+    torch.testing.assert_close(
+        gradient_coefficients(method, anywhere), torch.tensor([[0.0, 2.0]], dtype=torch.float64)
+    )
+
+
 def test_ppo_rb_turns_its_slope_outside_the_clip() -> None:
     """Wang et al. 2019, eq. 7: beyond 1 ± ε the slope of r is −α, and the objective has no step there."""
     method = ALGORITHMS["truly_ppo"](rule="rollback", alpha=0.3, clip=0.2)

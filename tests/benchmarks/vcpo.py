@@ -76,9 +76,8 @@ class Plain(TokenLearner):
             after(row)
         decisions = batch.decisions(logp, advantage)
         answer, entropy = self.algorithm.policy_loss(decisions), torch.zeros_like(batch.mask)
-        return Gradient(
-            decisions, answer, pull, of_step(decisions, answer, pull, entropy, batch.weights, "behaviour")
-        )
+        log = of_step(decisions, answer, pull, entropy, batch.weights, "behaviour")
+        return Gradient(decisions, answer, log)
 
 
 class Double(Plain):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from known_plugins import known
+from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
 
 from staleharness.control.spec import ControlSpec
@@ -66,6 +68,14 @@ def test_the_replay_is_the_run_bit_for_bit_though_an_actor_was_killed(run: Any) 
     assert trained["actor"].nunique() >= 3
     assert sum(sum(m["lag_histogram"][1:]) for m in metrics) > 0, "nothing was stale, so nothing was shown"
     assert (trained["versions"].map(len) > 1).any(), "no weights changed inside a row"
+
+
+def test_plugins_that_draw_from_global_generators_are_replayed_too(tmp_path: Path) -> None:
+    with known(HELPERS / "drawing_plugin.py"):
+        spec = replace(SMALL, env="Noisy-v0", algorithm="draws", steps=3 * 4 * 50)
+        hashes, metrics = recorded(spec, tmp_path / "trace.parquet")
+        again, said = replayed(spec, tmp_path / "trace.parquet")
+    assert again == hashes and but_assigned(said) == but_assigned(metrics)
 
 
 def test_the_ledger_of_a_race_closes_and_is_that_of_its_trace(run: Any) -> None:

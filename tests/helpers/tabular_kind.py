@@ -167,7 +167,7 @@ class TabularLearner(Learner[Episodes, Targets]):
         (loss - spec.entropy_coef * entropy).backward()
         pull = decisions.target_logp.grad
         clipped = objectives.masked_mean(((pull == 0) & (advantage != 0)).double(), self.mask)
-        return Gradient(decisions, answer, pull, {"policy_loss": loss.detach(), "clipped": clipped})
+        return Gradient(decisions, answer, {"policy_loss": loss.detach(), "clipped": clipped})
 
     def _trajectories(self) -> Trajectories:
         import torch

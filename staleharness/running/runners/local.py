@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.machine import memory, memory_kills
 from ...base.notes import NOTES
-from ...base.processes import short_names
+from ...base.processes import fixed_hashing, short_names
 from ..devices import GPUS, check_device_here, usable_cores, usable_gpus
 from ..job import Job
 from ..runner import OUT_OF_MEMORY, Demand, Ended, Event, Progress
@@ -55,7 +55,7 @@ class LocalPool:
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
         try:
-            with short_names():
+            with short_names(), fixed_hashing():
                 forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
         finally:
             for name, handler in before.items():

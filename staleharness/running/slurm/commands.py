@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...base.processes import HASHING
+
 PATIENCE = 60.0  # seconds for an answer
 KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")  # the others are those of a job that we may be inside of
 FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt", "exit_code", "Reason", "NodeList")
@@ -72,7 +74,7 @@ def submit(
 ) -> str:
     """Submit an array of `count` tasks, each to execute `command`; returns its id."""
     # Deaf to the warning until it is understood: a program that is still starting would die of it.
-    script = f"#!/bin/sh\ntrap '' USR1\nexec {shlex.join(command)}\n"
+    script = f"#!/bin/sh\ntrap '' USR1\nexport {'='.join(HASHING)}\nexec {shlex.join(command)}\n"
     array = f"--array=0-{count - 1}%{at_a_time}"
     words = ("--parsable", "--requeue", "--nodes=1", "--ntasks=1", "--export=ALL", "--open-mode=append")
     said = call("sbatch", *words, array, f"--job-name={name}", f"--output={output}", *options, stdin=script)

@@ -1,0 +1,46 @@
+"""An actor of language in its own process: what a plugin draws there is a function of the actor and of its group."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from staleharness.language import processes
+from staleharness.language.processes import LanguageActor
+from staleharness.language.spec import LanguageSpec
+
+
+class Drawn(Exception):
+    """A number was drawn."""
+
+
+def _draws(spec: LanguageSpec, number: int, nth: int) -> tuple[float, float]:
+    """What a plugin draws where the actor is constructed, and in its `nth` group."""
+    feed: Any = SimpleNamespace(load=SimpleNamespace(fetch=0))
+    actor: Any = LanguageActor(spec, number)
+    with pytest.raises(Drawn) as caught:
+        actor.make(0, nth, feed)
+    return actor.sampler.number, caught.value.args[0]
+
+
+def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group(
+    spec: Callable[..., LanguageSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def problem(group: int) -> None:
+        raise Drawn(random.random())
+
+    def set_up(spec: LanguageSpec, task: Any) -> Any:
+        return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))
+
+    monkeypatch.setattr(processes, "set_up", set_up)
+    before = random.getstate()
+    first, again = _draws(spec(), 0, 0), _draws(spec(), 0, 0)
+    other, later = _draws(spec(), 1, 0), _draws(spec(), 0, 1)
+    random.setstate(before)
+    assert first == again
+    assert not set(first) & set(other)
+    assert later[0] == first[0] and later[1] != first[1]

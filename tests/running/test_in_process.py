@@ -1,0 +1,151 @@
+"""Runs in the caller's own process leave it as it was: settings of torch and global generators, threads or not."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from known_plugins import known
+from places import HELPERS
+
+import staleharness as sh
+from staleharness.chain.spec import ChainSpec
+from staleharness.running import in_process
+
+ASKED: dict[str, Any] = {
+    "env": "Noisy-v0",
+    "algo": "draws",
+    "k": 2,
+    "steps": 256,
+    "num_envs": 2,
+    "num_steps": 32,
+}
+ASKED |= {"epochs": 1, "minibatches": 2, "evaluations": 2, "evaluation_episodes": 1, "final_episodes": 1}
+
+
+def _settings() -> tuple[int, int]:
+    return torch.get_deterministic_debug_mode(), torch.get_num_threads()
+
+
+def _generators() -> tuple[Any, ...]:
+    numpy = np.random.get_state(legacy=False)  # noqa: NPY002 (looked at, not used)
+    return random.getstate(), str(numpy), torch.get_rng_state().tolist()
+
+
+@pytest.fixture
+def plugin() -> Iterator[None]:
+    with known(HELPERS / "drawing_plugin.py"):
+        yield
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_caller_s_generators_are_as_they_were_after_every_phase() -> None:
+    before = _generators()
+    simulation = sh.simulate(**ASKED)
+    for _ in simulation:
+        assert _generators() == before
+    assert _generators() == before
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_run_does_not_depend_on_the_caller_s_generators() -> None:
+    before = _generators()
+    first = [(phase.metrics, phase.scores) for phase in sh.simulate(**ASKED)]
+    random.random()
+    np.random.random()  # noqa: NPY002 (the caller's draw)
+    torch.rand(())
+    again = []
+    for phase in sh.simulate(**ASKED):
+        again.append((phase.metrics, phase.scores))
+        random.random()
+    assert again == first and len({str(scores) for _, scores in first}) > 1
+    random.setstate(before[0])
+
+
+class Turnstile:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self, waiting: threading.Event) -> None:
+        self.lock, self.waiting = threading.RLock(), waiting
+
+    def __enter__(self) -> None:
+        if not self.lock.acquire(blocking=False):
+            self.waiting.set()
+            self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+class Overlapping:
+    """Two simulations of one phase. The first stays inside until the second is inside, too, or waits to be; the second
+    until the first has left."""
+
+    def __init__(self) -> None:
+        self.inside, self.arrived, self.left = (threading.Event() for _ in range(3))
+
+    def of(self, spec: ChainSpec) -> Iterator[int]:
+        class Simulation:
+            def __iter__(inner) -> Iterator[int]:
+                yield self.phase(spec.seed)
+
+            def close(inner) -> None: ...
+
+        return Simulation()  # type: ignore[return-value]
+
+    def phase(self, seed: int) -> int:
+        if seed == 0:
+            self.inside.set()
+            assert self.arrived.wait(60)
+        else:
+            self.arrived.set()
+            assert self.left.wait(60)
+        return torch.get_num_threads()
+
+
+def test_runs_in_threads_leave_the_settings_of_the_process_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both, threads = Overlapping(), {0: 2, 1: 3}
+    monkeypatch.setattr(in_process, "simulation_of", both.of)
+    monkeypatch.setattr(in_process, "TURN", Turnstile(both.arrived), raising=False)
+    before, found = _settings(), {}
+
+    def run(seed: int) -> None:
+        records: Any = in_process.phases(
+            ChainSpec(env="bit-chain", algorithm="spo", seed=seed, threads=threads[seed])
+        )
+        found[seed] = next(records)
+        if seed == 0:
+            both.left.set()
+        records.close()
+
+    first, second = (threading.Thread(target=run, args=(seed,)) for seed in threads)
+    first.start()
+    assert both.inside.wait(60)
+    second.start()
+    first.join(60)
+    second.join(60)
+    assert found == threads  # each had its own
+    assert _settings() == before
+
+
+def test_three_real_runs_in_threads_have_the_numbers_of_one() -> None:
+    asked: dict[str, Any] = {"env": "bit-chain", "algo": "seq_is", "steps": 8, "horizon": 4, "batch": 8}
+    alone = [phase.metrics for phase in sh.simulate(**asked)]
+    before = _settings(), _generators()
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append([phase.metrics for phase in sh.simulate(**asked)]))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == [alone] * 3 and (_settings(), _generators()) == before

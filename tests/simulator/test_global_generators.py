@@ -1,0 +1,77 @@
+"""A plugin that draws from a global generator: its run is a function of its spec, interrupted or not."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from places import HELPERS
+from sweeping import environment
+from tiny_model import write_model
+
+from staleharness.base.streams import seed_global_generators
+
+Digests = dict[str, tuple[str, str]]  # of a run, and of one that went on from a checkpoint
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digests, Digests]:
+    """The same runs in two processes that have nothing in common."""
+    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+    model = tmp_path_factory.mktemp("tiny")
+    write_model(model)
+    words = [sys.executable, str(HELPERS / "digests.py"), str(model)]
+    env = environment(OMP_NUM_THREADS="1")
+    processes = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, second = (json.loads(process.communicate(timeout=300)[0]) for process in processes)
+    return first, second
+
+
+@pytest.mark.parametrize("source", ["python", "numpy", "torch"])
+@pytest.mark.parametrize("kind", ["control", "tokens", "chain"])
+def test_a_run_is_a_function_of_its_spec(twice: tuple[Digests, Digests], kind: str, source: str) -> None:
+    first, second = (digests[f"{kind} {source}"][0] for digests in twice)
+    assert first == second
+
+
+@pytest.mark.parametrize("source", ["python", "numpy", "torch"])
+@pytest.mark.parametrize("kind", ["control", "tokens", "chain"])
+def test_a_run_that_goes_on_equals_one_that_was_never_stopped(
+    twice: tuple[Digests, Digests], kind: str, source: str
+) -> None:
+    straight, resumed = twice[0][f"{kind} {source}"]
+    assert straight == resumed
+
+
+def test_each_generator_counts(twice: tuple[Digests, Digests]) -> None:
+    digests = [straight for straight, _ in twice[0].values()]
+    assert len(set(digests)) == len(digests) == 9
+
+
+def _drawn(seed: int, stage: str, *indices: int) -> tuple[float, float, float]:
+    seed_global_generators(seed, stage, *indices)
+    return random.random(), float(np.random.random()), float(torch.rand(()))  # noqa: NPY002
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """The global generators of the tests' process, afterwards as they were."""
+    python, numpy, with_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(with_torch)
+
+
+def test_the_generators_are_functions_of_seed_stage_and_phase(restored: None) -> None:
+    drawn = _drawn(1, "learn", 3)
+    assert drawn == _drawn(1, "learn", 3)
+    for other in (_drawn(2, "learn", 3), _drawn(1, "collect", 3), _drawn(1, "learn", 4)):
+        assert not set(drawn) & set(other)
+    assert len(set(drawn)) == 3
