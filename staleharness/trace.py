@@ -6,19 +6,23 @@ under the key `staleharness.trace` of the file's metadata.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .base.files import parse_json, user_path
 from .errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 KEY = b"staleharness.trace"
 FORMAT = 3
@@ -61,20 +65,79 @@ def written(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
 def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     """(header, rows) of a trace, checked. Raises `UserError` for a file that is none, has holes, or versions from the
     future."""
+    with _readable(path):
+        file = _open(path)
+        header = _header(file, path)
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+    _check_columns(table, header, path)
+    rows = table.to_pandas(use_threads=False)
+    if header.get("format") == 2:
+        rows = rows.assign(**_by_times(rows))
+    check(rows, path)
+    return header, rows
+
+
+def stream_trace(path: str, size: int = 2**14) -> tuple[dict[str, Any], Iterator[pd.DataFrame]]:
+    """(header, rows in pieces of `size`), checked as those of `read_trace` are, each when it is read. Those of format 2
+    lack the columns `LATER`."""
+    with _readable(path):
+        file = _open(path)
+        header = _header(file, path)
+    return header, _pieces(file, header, path, size)
+
+
+def _pieces(file: pq.ParquetFile, header: Mapping[str, Any], path: str, size: int) -> Iterator[pd.DataFrame]:
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+
+    phases = np.empty(0, int)
+    batches = file.iter_batches(size, use_threads=False)
+    _check_columns(file.schema_arrow.empty_table(), header, path)
+    while True:
+        with _readable(path):
+            if (batch := next(batches, None)) is None:
+                break
+            batch.validate(full=True)
+        table = pa.Table.from_batches([batch])
+        _check_columns(table, header, path)
+        rows = table.to_pandas(use_threads=False)
+        _check_rows(rows, path)
+        phases = np.union1d(phases, rows["phase"])
+        yield rows
+    _check_phases(phases, path)
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raise `UserError` where what is done inside finds that a file is no trace."""
+    import pyarrow as pa
 
     try:
-        table = pq.ParquetFile(user_path(path)).read(use_threads=False)
-        table.validate(full=True)
-        found = parse_json((table.schema.metadata or {})[KEY])
+        yield
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
         raise UserError(f"{shortened(path)} is not a trace: {_why_not(path, error)}") from error
+
+
+def _open(path: str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(user_path(path), buffer_size=2**20)
+
+
+def _header(file: pq.ParquetFile, path: str) -> dict[str, Any]:
+    found = parse_json((file.schema_arrow.metadata or {})[KEY])
     if not isinstance(found, dict):
         raise UserError(f"{shortened(path)} is not a trace: its header is no record")
+    return found
+
+
+def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> None:
+    """Raise `UserError` for columns that are absent, of another type, or have holes; and for the header."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     for name in COLUMNS:
-        if found.get("format") == 2 and name in LATER:
+        if header.get("format") == 2 and name in LATER:
             continue
         if name not in table.column_names:
             raise UserError(f"trace {path} has no column {name}; {nearest(name, table.column_names)}")
@@ -84,13 +147,8 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
             absent += pc.list_flatten(column).null_count
         if wrong := _wrong_with(name, column.type, absent):
             raise UserError(f"trace {path}, column {name}: {wrong}")
-    if not _says(found):
+    if not _says(header):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
-    rows = table.to_pandas(use_threads=False)
-    if found.get("format") == 2:
-        rows = rows.assign(**_by_times(rows))
-    check(rows, path)
-    return found, rows
 
 
 def _why_not(path: str, error: Exception) -> str:
@@ -142,10 +200,19 @@ def _wrong_with(name: str, kind: Any, absent: int) -> str | None:
 
 def check(rows: pd.DataFrame, path: str) -> None:
     """Raise `UserError` for the first thing in a trace that cannot be."""
-    phases = np.unique(rows["phase"][rows["phase"] >= 0])
+    _check_phases(np.unique(rows["phase"]), path)
+    _check_rows(rows, path)
+
+
+def _check_phases(phases: NDArray[np.int_], path: str) -> None:
+    """Raise `UserError` where a phase between others trained no row; `phases` ascend."""
+    phases = phases[phases >= 0]
     hole = next((i for i, phase in enumerate(phases) if phase != i), None if len(phases) else 0)
     if hole is not None:
         raise UserError(f"trace {path} has a hole: no row was trained in phase {hole}")
+
+
+def _check_rows(rows: pd.DataFrame, path: str) -> None:
     for fate in set(rows["fate"]) - set(FATES):
         raise UserError(f"trace {path}: fate {shortened(fate)!r} is not one of {', '.join(FATES)}")
     for row, phase, versions, ends in zip(

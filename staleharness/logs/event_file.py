@@ -7,66 +7,70 @@ protocol buffers: Event.summary = 5, Summary.value = 1, Value.tag = 1, .simple_v
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
+from typing import BinaryIO
 
 HEADER, FOOTER = 12, 4  # bytes around a record's data
+LONGEST = 2**26  # bytes of a record: pictures and graphs are large
 FORMS = {1: ("<f", 5), 2: ("<d", 6)}  # dtype -> how a value is packed, and the field for it: float, double
-Fields = Iterator[tuple[int, bytes | int]]  # number -> content, or the number itself
+Fields = Iterator[tuple[int, memoryview | int]]  # number -> content, or the number itself
 
 
-def scalars(data: bytes) -> dict[str, list[float]]:
-    """Tag -> values in the order in which they were written. Raises `ValueError` for what is no event file.
+def scalars(stream: BinaryIO) -> Iterator[tuple[str, float]]:
+    """(tag, value), in the order in which they were written. Raises `ValueError` for what is no event file.
 
     A last record that is cut off, as in the file of a run that is still going, is left out.
     """
-    found: dict[str, list[float]] = {}
-    for event in _records(data):
+    for event in _records(stream):
         for number, summary in _fields(event):
             if number != 5 or isinstance(summary, int):
                 continue
             for _, value in _fields(summary):
-                if not isinstance(value, int) and (read := _value(value)) is not None:
-                    found.setdefault(read[0], []).append(read[1])
-    return found
+                if not isinstance(value, int) and (scalar := _value(value)) is not None:
+                    yield scalar
 
 
-def _records(data: bytes) -> Iterator[bytes]:
-    at, whole = 0, 0
-    while at + HEADER <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        end = at + HEADER + length
-        if end + FOOTER > len(data):
+def _records(stream: BinaryIO) -> Iterator[memoryview]:
+    left = os.fstat(stream.fileno()).st_size
+    count = 0
+    while left >= HEADER:
+        (length,) = struct.unpack_from("<Q", stream.read(HEADER))
+        left -= HEADER + length + FOOTER
+        if left < 0:
             break
-        yield data[at + HEADER : end]
-        at, whole = end + FOOTER, whole + 1
-    if not whole:
+        if length > LONGEST:
+            raise ValueError(f"record {count + 1} has {length:,} bytes; at most {LONGEST:,} are read")
+        yield memoryview(stream.read(length + FOOTER))[:length]
+        count += 1
+    if not count:
         raise ValueError("it holds no record")
 
 
-def _value(value: bytes) -> tuple[str, float] | None:
+def _value(value: memoryview) -> tuple[str, float] | None:
     """(tag, number), or None where it is no scalar."""
     tag, number = "", None
     for field, content in _fields(value):
-        if field == 1 and isinstance(content, bytes):
-            tag = content.decode("utf-8", "replace")
-        elif field == 2 and isinstance(content, bytes) and len(content) == 4:
+        if field == 1 and isinstance(content, memoryview):
+            tag = bytes(content).decode("utf-8", "replace")
+        elif field == 2 and isinstance(content, memoryview) and len(content) == 4:
             number = struct.unpack("<f", content)[0]
-        elif field == 8 and isinstance(content, bytes):
+        elif field == 8 and isinstance(content, memoryview):
             number = _tensor(content)
     return None if number is None else (tag, float(number))
 
 
-def _tensor(tensor: bytes) -> float | None:
+def _tensor(tensor: memoryview) -> float | None:
     fields = dict(_fields(tensor))
     form, own = FORMS.get(int(fields.get(1, 0)) if isinstance(fields.get(1, 0), int) else 0, ("", 0))
     content = fields.get(4) or fields.get(own)
-    if not form or not isinstance(content, bytes) or len(content) != struct.calcsize(form):
+    if not form or not isinstance(content, memoryview) or len(content) != struct.calcsize(form):
         return None
     return float(struct.unpack(form, content)[0])
 
 
-def _fields(message: bytes) -> Fields:
+def _fields(message: memoryview) -> Fields:
     """The fields of a protocol buffer: lengths, fixed numbers as bytes, variable ones as numbers."""
     at = 0
     while at < len(message):
@@ -85,7 +89,7 @@ def _fields(message: bytes) -> Fields:
         at += size
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
     number, shift = 0, 0
     while at < len(message):
         byte = message[at]

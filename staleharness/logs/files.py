@@ -1,19 +1,28 @@
-"""A log as columns: CSV, JSON lines, an event file of TensorBoard."""
+"""A log as columns of numbers, piece by piece: CSV, JSON lines, an event file of TensorBoard."""
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterable, Mapping
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from ..base.files import parse_json, user_path
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.files import user_path
 from ..errors import UserError, shortened
 from .event_file import scalars
+from .json_text import LONGEST, objects
 
-Columns = dict[str, list[Any]]  # name -> cells; a cell that is missing is None
 EVENTS = "events.out.tfevents"
+JSON = (".jsonl", ".ndjson", ".json")
+PIECE = 2**17  # rows that are handed on at once
+MOST_COLUMNS = 100_000
+LARGEST = 1e15  # lag or count, so that sums of them are numbers
 
 
 def find(text: str) -> Path:
@@ -32,61 +41,130 @@ def find(text: str) -> Path:
     return path
 
 
-def columns(path: Path) -> Columns:
-    """The columns of a file, whose name says what it is. Raises `UserError`."""
+def columns(path: Path) -> list[str]:
+    """The names of a file's columns, in the order of their first appearance. Raises `UserError`."""
     try:
         if EVENTS in path.name:
-            return {tag: list(values) for tag, values in scalars(path.read_bytes()).items()}
+            with path.open("rb") as stream:
+                return _distinct(tag for tag, _ in scalars(stream))
         if path.suffix == ".csv":
-            return _csv(path.read_text(encoding="utf-8-sig"))
-        if path.suffix in (".jsonl", ".ndjson", ".json"):
-            return _rows(_json(path.read_text(encoding="utf-8")))
+            with _text(path) as text:
+                return _header(csv.reader(_lines(text)))
+        if path.suffix in JSON:
+            with _text(path) as text:
+                return _distinct(name for row in objects(text) for name, _ in _flat(row, ""))
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}") from error
+        raise _unreadable(path, error) from error
     raise UserError(
         f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)"
     )
 
 
-def _json(text: str) -> list[Any]:
-    """What lines of JSON say, one by one; or one text over several lines, as it is where people are to read it."""
-    lines = [line for line in text.splitlines() if line.strip()]
+def numbers(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    """Rows of the columns `wanted` of a file that has them: pieces [at most `PIECE`, columns], NaN where a cell is
+    missing. Raises `UserError` for what cannot be read, and for a cell that is no lag."""
     try:
-        return [parse_json(line) for line in lines]
-    except ValueError as error:
-        try:
-            return [parse_json(text)]
-        except ValueError:
-            raise error from None
+        if EVENTS in path.name:
+            with path.open("rb") as stream:
+                yield from _pieces(_events(stream, wanted), wanted, path.name)
+        elif path.suffix == ".csv":
+            with _text(path) as text:
+                yield from _pieces(_csv(text, wanted), wanted, path.name)
+        else:
+            with _text(path) as text:
+                rows = (dict(_flat(row, "")) for row in objects(text))
+                yield from _pieces(([row.get(n) for n in wanted] for row in rows), wanted, path.name)
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, error) from error
 
 
-def _csv(text: str) -> Columns:
-    rows = list(csv.reader(io.StringIO(text)))
-    if len(rows) < 2:
-        raise ValueError("it has no row below its header")
-    names = rows[0]
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}")
+
+
+def _text(path: Path) -> TextIO:
+    return path.open(encoding="utf-8-sig")
+
+
+def _pieces(rows: Iterable[Sequence[Any]], names: Sequence[str], file: str) -> Iterator[NDArray[np.float64]]:
+    cells = array("d")
+    for i, row in enumerate(rows, 1):
+        for name, cell in zip(names, row, strict=True):
+            cells.append(_number(cell, f"LOG={file}", i, name))
+        if len(cells) >= PIECE * len(names):
+            yield np.array(cells).reshape(-1, len(names))
+            cells = array("d")
+    if cells:
+        yield np.array(cells).reshape(-1, len(names))
+
+
+def _number(cell: Any, where: str, row: int, name: str) -> float:
+    try:
+        number = math.nan if cell is None else float(cell)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if number < 0 or number > LARGEST:
+        raise UserError(f"{where}: {shortened(str(cell))!r} in row {row} of {shortened(name)!r} is no lag")
+    return number
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Each name once. Raises `ValueError` where they are more than a log has."""
+    found: dict[str, None] = {}
+    for name in names:
+        if name not in found:
+            found[name] = None
+            if len(found) > MOST_COLUMNS:
+                raise ValueError(f"it has more than {MOST_COLUMNS:,} columns")
+    return list(found)
+
+
+def _lines(stream: TextIO) -> Iterator[str]:
+    count = 0
+    while line := stream.readline(LONGEST):
+        count += 1
+        if len(line) == LONGEST:
+            raise ValueError(f"line {count} has {LONGEST:,} characters or more")
+        yield line
+
+
+def _header(rows: Iterator[list[str]]) -> list[str]:
+    names = next(rows, [])
     if len(set(names)) < len(names):
         raise ValueError("two of its columns have one name")
-    for i, row in enumerate(rows[1:], 2):
-        if row and len(row) != len(names):
-            raise ValueError(f"line {i} has {len(row)} cells and the header {len(names)}")
-    held = [row for row in rows[1:] if row]
-    return {name: [row[i] if row[i].strip() else None for row in held] for i, name in enumerate(names)}
+    return names
 
 
-def _rows(rows: Iterable[Any]) -> Columns:
-    """A list of objects, or objects; the names of nested ones are joined by `/`."""
-    listed: list[dict[str, Any]] = []
+def _csv(stream: TextIO, wanted: Sequence[str]) -> Iterator[list[str | None]]:
+    rows = csv.reader(_lines(stream))
+    names = _header(rows)
+    places = [names.index(name) for name in wanted]
+    empty = True
     for row in rows:
-        for one in row if isinstance(row, list) else [row]:
-            if not isinstance(one, Mapping):
-                raise ValueError("a line is not a JSON object")
-            listed.append(dict(_flat(one, "")))
-    names = dict.fromkeys(name for row in listed for name in row)
-    return {name: [row.get(name) for row in listed] for name in names}
+        if row:
+            if len(row) != len(names):
+                raise ValueError(f"line {rows.line_num} has {len(row)} cells and the header {len(names)}")
+            yield [row[place].strip() or None for place in places]
+            empty = False
+    if empty:
+        raise ValueError("it has no row below its header")
 
 
-def _flat(row: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+def _events(stream: Any, wanted: Sequence[str]) -> Iterator[list[float]]:
+    """The n-th values of some tags as a row."""
+    waiting: dict[str, deque[float]] = {name: deque() for name in wanted}
+    for tag, number in scalars(stream):
+        if tag in waiting:
+            waiting[tag].append(number)
+            if all(waiting.values()):
+                yield [waiting[name].popleft() for name in wanted]
+    for name, more in waiting.items():
+        if more:
+            raise ValueError(f"{shortened(name)!r} has {len(more)} values more than the others")
+
+
+def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Cells by name; the names of nested objects are joined by `/`."""
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}/")

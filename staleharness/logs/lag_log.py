@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +11,16 @@ from numpy.typing import NDArray
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shortened
-from .files import Columns, columns, find
+from .files import columns, find, numbers
 from .systems import UNITS, lag_column
+from .tally import Tally
 
 KEYS = ("lag", "count")  # that COLUMNS may name
 
 
 @dataclass(frozen=True)
 class LagLog:
-    """Lags [n] and how often each counts [n]."""
+    """Distinct lags [n] in ascending order, and how often each counts [n], over so many rows."""
 
     file: str
     column: str
@@ -28,6 +28,7 @@ class LagLog:
     lags: NDArray[np.float64]
     weights: NDArray[np.float64]
     note: str  # where the column's meaning comes from
+    rows: int
 
     @property
     def mean(self) -> float:
@@ -35,13 +36,12 @@ class LagLog:
 
     def quantile(self, share: float) -> float:
         """The least lag that `share` of the weight does not exceed."""
-        order = np.argsort(self.lags)
-        heavy = np.cumsum(self.weights[order])
-        return float(self.lags[order][np.searchsorted(heavy, share * heavy[-1] * (1 - 1e-12))])
+        heavy = np.cumsum(self.weights)
+        return float(self.lags[np.searchsorted(heavy, share * heavy[-1] * (1 - 1e-12))])
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "file": self.file, "column": self.column, "unit": self.unit, "rows": len(self.lags), "mean": self.mean,
+            "file": self.file, "column": self.column, "unit": self.unit, "rows": self.rows, "mean": self.mean,
             "median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max()), "note": self.note,
         }  # fmt: skip
 
@@ -59,22 +59,32 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
                 f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning"
             )
         return _trace(str(path), path.name)
-    held = columns(path)
+    names = columns(path)
     if asked is None:
-        name, system = lag_column(held, f"LOG={path.name}")
-        counts = "count" if name == "lag" and "count" in held else None
+        name, system = lag_column(names, f"LOG={path.name}")
+        counts = "count" if name == "lag" and "count" in names else None
         note = f"read as that of {system.name}" + ("" if system.certain else ", a name that is not certain")
         note += f": means over {system.what}, in {system.unit.replace('_', ' ')}"
         found = system.unit if unit is None else unit
     else:
-        mapping = _mapping(asked, held, path.name)
+        mapping = _mapping(asked, names, path.name)
         name, counts, found = mapping["lag"], mapping.get("count"), unit or UNITS[0]
         note = f"taken as the lag because COLUMNS says so, in {found.replace('_', ' ')}"
-    lags, weights = _numbers(held, name, counts, path.name)
-    return LagLog(path.name, name, found, lags, weights, note)
+    tally = Tally()
+    for rows in numbers(path, list(dict.fromkeys((name, counts or name)))):
+        tally.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
+    if not len(tally.lags):
+        raise UserError(f"LOG={path.name}: column {shortened(name)!r} holds no lag")
+    return _lag_log(path.name, name, found, tally, note)
 
 
-def _mapping(asked: str, held: Columns, file: str) -> dict[str, str]:
+def _lag_log(file: str, column: str, unit: str, tally: Tally, note: str) -> LagLog:
+    if tally.error:
+        note += f"; of its many distinct lags, quantiles are within {100 * tally.error:.2g}% of their value"
+    return LagLog(file, column, unit, tally.lags, tally.weights, note, tally.rows)
+
+
+def _mapping(asked: str, names: Sequence[str], file: str) -> dict[str, str]:
     """COLUMNS as {key: name}; a name may have blanks in it."""
     mapping: dict[str, str] = {}
     for part in asked.split(","):
@@ -85,53 +95,29 @@ def _mapping(asked: str, held: Columns, file: str) -> dict[str, str]:
             raise UserError(f"COLUMNS: {shortened(key)!r} is not known; {nearest(key, KEYS)}")
         if key in mapping:
             raise UserError(f"COLUMNS gives {key} more than once")
-        if name not in held:
-            raise UserError(f"LOG={file} has no column {shortened(name)!r}; {nearest(name, held)}")
+        if name not in names:
+            raise UserError(f"LOG={file} has no column {shortened(name)!r}; {nearest(name, names)}")
         mapping[key] = name
     if "lag" not in mapping:
         raise UserError("COLUMNS does not say which column is the lag: give lag=NAME")
     return mapping
 
 
-def _numbers(
-    held: Columns, name: str, counts: str | None, file: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lags and weights, without the rows where the lag is missing."""
-    lags = _column(held[name], name, file)
-    weights = np.ones(len(lags)) if counts is None else _column(held[counts], counts, file)
-    there = ~np.isnan(lags) & ~np.isnan(weights)
-    lags, weights = lags[there], weights[there]
-    if not weights.sum() > 0:
-        raise UserError(f"LOG={file}: column {shortened(name)!r} holds no lag")
-    return lags, weights
-
-
-def _column(cells: Sequence[Any], name: str, file: str) -> NDArray[np.float64]:
-    numbers = []
-    for i, cell in enumerate(cells, 1):
-        try:
-            number = math.nan if cell is None else float(cell)
-        except (TypeError, ValueError, OverflowError):
-            number = -1.0
-        if math.isinf(number) or number < 0:
-            raise UserError(
-                f"LOG={file}: {shortened(str(cell))!r} in row {i} of {shortened(name)!r} is no lag"
-            )
-        numbers.append(number)
-    return np.array(numbers)
-
-
 def _trace(path: str, file: str) -> LagLog:
     """Lags of the decisions of a trace's trained rows, stretch by stretch."""
-    from ..trace import read_trace
+    from ..trace import stream_trace
 
-    header, rows = read_trace(path)
-    trained = rows[rows["phase"] >= 0]
-    lags = [phase - np.asarray(v) for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
-    decisions = [np.diff(np.asarray(ends), prepend=0) for ends in trained["ends"]]
-    if not lags:
+    header, pieces = stream_trace(path)
+    tally, count = Tally(), 0
+    for rows in pieces:
+        trained = rows[rows["phase"] >= 0]
+        if len(trained):
+            lags = [phase - v for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
+            decisions = [np.diff(ends, prepend=0) for ends in trained["ends"]]
+            tally.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
+            count += len(trained)
+    if not count:
         raise UserError(f"LOG={file}: no row of this trace was trained on")
-    note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(len(trained), 'trained row')}: "
+    note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
     note += "lags of their decisions, in versions"
-    there, weights = np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float)
-    return LagLog(file, "versions", UNITS[0], there, weights, note)
+    return _lag_log(file, "versions", UNITS[0], tally, note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.text import duration, number, word
@@ -173,13 +173,13 @@ def clean(text: str) -> str:
 # --- how it was made
 
 
-def entries(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
+def entries(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
     """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
-    found = []
-    for name in sorted({k for r in records for k in r}):
-        counts = Counter(word(r[name]) for r in records if name in r)
-        found.append((name, sorted(counts.items(), key=_natural)))
-    return found
+    counts: dict[str, Counter[str]] = {}
+    for record in records:
+        for name, value in record.items():
+            counts.setdefault(name, Counter())[word(value)] += 1
+    return [(name, sorted(counts[name].items(), key=_natural)) for name in sorted(counts)]
 
 
 def _natural(item: tuple[str, int]) -> tuple[float, str]:

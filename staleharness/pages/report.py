@@ -89,8 +89,6 @@ def write(
             shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
-    contents["index.html"] = _page(runs, results, table, failures, command, title, figures, against).encode()
-
     for name, pieces in lists.items():
         with whole(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)
@@ -98,7 +96,9 @@ def write(
         zip_into(stream, [out_dir / name for name in lists])
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
-    written = {*lists, *contents, "data.zip"}
+    with whole(index) as stream:
+        stream.writelines(_page(runs, results, table, failures, command, title, figures, against))
+    written = {*lists, *contents, "data.zip", "index.html"}
     for name in before["files"].keys() - written:
         if _intact(out_dir / name, before["files"][name]):  # as this report wrote it, and nobody since
             (out_dir / name).unlink()
@@ -109,7 +109,8 @@ def write(
 def _page(
     runs: Sequence[StoredRun], results: Results, table: Table, failures: Sequence[Mapping[str, Any]], command: str,
     title: str, figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
-) -> str:  # fmt: skip
+) -> Iterator[bytes]:  # fmt: skip
+    """The HTML, in pieces: the list of runs can be long."""
     import jinja2
     from markupsafe import Markup
 
@@ -124,7 +125,7 @@ def _page(
         loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    return environment.get_template("page.html.j2").render(
+    page = environment.get_template("page.html.j2").stream(
         title=title,
         version=__version__,
         command=command,
@@ -145,13 +146,16 @@ def _page(
         axes=AXES,
         run_rows=(run_row(r, looks, envs) for r in run_records(runs, failures)),
         made=[
-            {"title": "Versions and hardware", "entries": entries([r.record["fingerprint"] for r in runs])},
-            {"title": "Settings", "entries": entries([flat(r.record["spec"]) for r in runs])},
+            {"title": "Versions and hardware", "entries": entries(r.record["fingerprint"] for r in runs)},
+            {"title": "Settings", "entries": entries(flat(r.record["spec"]) for r in runs)},
         ],
         css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=f"sha256-{sha}",
     )
+    page.enable_buffering(1000)
+    for piece in page:
+        yield piece.encode()
 
 
 def zip_into(stream: BinaryIO, files: Iterable[Path]) -> None:

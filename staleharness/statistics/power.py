@@ -11,6 +11,7 @@ from .scores import Array, deviations
 
 POWER, ALPHA = 0.80, 0.05
 MOST = 1000  # seeds, beyond which the answer is "more"
+BLOCK = 2**16  # numbers that are drawn at once
 
 
 def power(n: int, effect: float, alpha: float = ALPHA) -> float:
@@ -65,7 +66,18 @@ def simulated_power(
 
     # Deviations from a mean of k runs are too small by sqrt((k - 1) / k).
     pool = np.concatenate([deviations(c) * np.sqrt(len(c) / (len(c) - 1)) for c in columns])
-    a, b = (pool[rng.integers(len(pool), size=(reps, n))] for _ in range(2))
-    gap = b.mean(axis=1) + difference - a.mean(axis=1)
-    error = np.sqrt((a.var(axis=1, ddof=1) + b.var(axis=1, ddof=1)) / n)
+    (mean_a, variance_a), (mean_b, variance_b) = (_moments(pool, n, reps, rng) for _ in range(2))
+    error = np.sqrt((variance_a + variance_b) / n)
+    gap = mean_b + difference - mean_a
     return float((np.abs(gap) > stdtrit(2 * n - 2, 1 - alpha / 2) * error).mean())
+
+
+def _moments(pool: Array, n: int, reps: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Mean and variance [reps] of samples of n from a pool, drawn a few at a time: together they are large."""
+    mean, variance = np.empty((2, reps))
+    step = max(1, BLOCK // n)
+    for begin in range(0, reps, step):
+        rows = slice(begin, min(begin + step, reps))
+        drawn = pool[rng.integers(len(pool), size=(rows.stop - begin, n))]
+        mean[rows], variance[rows] = drawn.mean(axis=1), drawn.var(axis=1, ddof=1)
+    return mean, variance

@@ -62,7 +62,7 @@ def test_a_pipeline_adds_a_row_and_a_cap_beyond_the_data_has_no_point(runs: Resu
 
 
 def test_the_mean_of_a_log_is_a_line_in_phases(runs: Results) -> None:
-    log = LagLog("run.csv", "lag", "versions", np.array([1.0, 2.0]), np.array([3.0, 1.0]), "")
+    log = LagLog("run.csv", "lag", "versions", np.array([1.0, 2.0]), np.array([3.0, 1.0]), "", 4)
     figure = draw_advice(advise(runs, log=log), "here", width=3.5)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["SPO", "VACO"]
     for ax in figure.axes:

@@ -65,5 +65,6 @@ def records(out: Path) -> dict[str, Any]:
     found = {}
     for run in Store(out).read_all():
         said = {key: value for key, value in run.record.items() if key not in ONCE}
+        said["fingerprint"] = {key: value for key, value in said["fingerprint"].items() if key != "commit"}
         found[run.id] = (json.dumps(said, sort_keys=True), digest(run.path / "metrics.parquet"))
     return found

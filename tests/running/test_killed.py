@@ -73,17 +73,6 @@ def test_a_few_killed_workers(tmp_path: Path) -> None:
     kill_workers(tmp_path, toys(3), kills=5, apart=60)
 
 
-@pytest.mark.faults
-@pytest.mark.usefixtures("toy")
-def test_eighty_killed_workers(tmp_path: Path) -> None:
-    kill_workers(tmp_path, toys(), kills=80, apart=90)
-
-
-@pytest.mark.faults
-def test_twelve_killed_workers_of_real_ppo(tmp_path: Path) -> None:
-    kill_workers(tmp_path, hoppers(), kills=12, apart=50)
-
-
 # A sweep that kills itself, or itself and all its workers and their server, at the n-th phase that it hears of.
 SWEEP = """
 import os, signal, sys

@@ -72,7 +72,7 @@ def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest
     tmp_path: Path,
 ) -> None:
     write(tmp_path, "vaco", (0.9, 0.84, 0.5))
-    log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "")
+    log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "", 1)
     (method,) = advise(load(tmp_path), caps=CAPS, log=log).methods
     at_one = method.row["caps"][1]
     assert at_one["kept_low"] > 0.95 and method.row["recommended"]["cap"] == 0
@@ -121,7 +121,7 @@ def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
 def test_a_log_is_placed_on_the_curves(
     runs: Results, lag: float, unit: str, updates: float | None, at: float, verdicts: tuple[str, ...]
 ) -> None:
-    log = LagLog("run.csv", "lag", unit, np.array([lag]), np.ones(1), "")
+    log = LagLog("run.csv", "lag", unit, np.array([lag]), np.ones(1), "", 1)
     found = advise(runs, log=log, updates=updates)
     placed = [row(found, name)["log"] for name in ("vaco", "spo", "impala")]
     assert [p["lag"] for p in placed] == pytest.approx([at] * 3)
@@ -132,7 +132,7 @@ def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path
     for k in (1, 4):
         for seed in range(3):
             write_run(tmp_path, "vaco", seed, capacity=k)
-    log = LagLog("run.csv", "lag", "gradient_steps", np.ones(1), np.ones(1), "")
+    log = LagLog("run.csv", "lag", "gradient_steps", np.ones(1), np.ones(1), "", 1)
     with pytest.raises(UserError, match="its runs do not say how many gradient steps a phase has"):
         advise(load(tmp_path), log=log)
 

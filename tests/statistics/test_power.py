@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 from statsmodels.stats.power import TTestIndPower
 
+import staleharness.statistics.power
 from staleharness.statistics.power import MOST, p_value, power, seeds_needed, simulated_power, spread
 
 
@@ -58,3 +61,23 @@ def test_runs_without_spread_are_equal_or_not() -> None:
     a = np.array([1.0, 1.0, 1.0])
     assert p_value(a, a) == 1.0 and p_value(a, a + 1) == 0.1
     assert 0 < p_value(a, np.array([1.0, 2.0, 3.0])) < 1
+
+
+def test_runs_are_drawn_a_few_at_a_time_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, found = [np.array([1.0, 2.0, 4.0, 8.0])], []
+    for block in (2**20, 2**16, 700, 1):
+        monkeypatch.setattr(staleharness.statistics.power, "BLOCK", block)
+        rng = np.random.default_rng(3)
+        found.append((simulated_power(columns, 2.0, 7, rng, reps=500), rng.integers(2**40)))
+    assert len(set(found)) == 1
+
+
+def test_drawing_many_runs_takes_little_memory() -> None:
+    rng = np.random.default_rng(3)
+    simulated_power([np.arange(9.0)], 1.0, 2, rng, reps=10)  # SciPy is there
+    tracemalloc.start()
+    try:
+        simulated_power([np.arange(9.0)], 1.0, MOST, rng)
+        assert tracemalloc.get_traced_memory()[1] < 4e6  # at once they would be 32 MB, several times over
+    finally:
+        tracemalloc.stop()
