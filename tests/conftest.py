@@ -58,6 +58,15 @@ def one_fork_server() -> Iterator[None]:
 
 
 @pytest.fixture
+def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports show one figure: drawing them all takes several times as long as the sweeps of a test."""
+    from staleharness.figures import drawings
+
+    every = drawings.sections
+    monkeypatch.setattr(drawings, "sections", lambda results: every(results)[:1])
+
+
+@pytest.fixture
 def witness() -> Iterator[object]:
     """The method `witness` is registered, and this is what it sees (`witness.Seen`)."""
     from witness import Seen, Witness

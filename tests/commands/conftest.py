@@ -11,7 +11,9 @@ Call = Callable[..., tuple[Any, str, str]]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, short_report: None
+) -> Call:
     """Runs the command line in this process: (exit code, standard output, standard error)."""
     monkeypatch.setenv("STALEHARNESS_PLUGINS", "")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -38,7 +38,7 @@ def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
-    given = {"prompts": 3, "steps": PHASES, "completion_tokens": 24, "learning_rate": 3e-2}
+    given = {"prompts": 3, "steps": PHASES, "completion_tokens": 12, "learning_rate": 3e-2}
     return spec(lag=lag, capacity=PIPELINES[lag], **given, **settings)
 
 
