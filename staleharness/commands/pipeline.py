@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import user_path, write_bytes, write_json
+from ..base.files import check_creatable, user_path, write_bytes, write_json
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
 from .shared.arguments import SWITCH, value
@@ -157,8 +157,9 @@ def _account(account: Mapping[str, int]) -> str:
 
 def _folder(out: str) -> Path:
     path = user_path(out)
-    if not out or (path.exists() and not path.is_dir()):
-        raise UserError(f"OUT={out} is {'a file' if out else 'empty'}; give a folder")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"OUT={out} is a file; give a folder")
+    check_creatable(path)
     return path
 
 

@@ -15,6 +15,7 @@ from ..errors import UserError, nearest, shortened
 from .files import Columns, columns, find
 from .systems import UNITS, lag_column
 
+MOST = 2.0**53  # up to which every whole number is a float
 KEYS = ("lag", "count")  # that COLUMNS may name
 
 
@@ -113,9 +114,10 @@ def _column(cells: Sequence[Any], name: str, file: str) -> NDArray[np.float64]:
             number = math.nan if cell is None else float(cell)
         except (TypeError, ValueError, OverflowError):
             number = -1.0
-        if math.isinf(number) or number < 0:
+        if not (math.isnan(number) or 0 <= number <= MOST):
             raise UserError(
-                f"LOG={file}: {shortened(str(cell))!r} in row {i} of {shortened(name)!r} is no lag"
+                f"LOG={file}: {shortened(str(cell))!r} in row {i} of {shortened(name)!r} is no lag: a number "
+                "from 0 to 2^53"
             )
         numbers.append(number)
     return np.array(numbers)
