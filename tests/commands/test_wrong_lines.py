@@ -16,6 +16,7 @@ Call = Callable[..., tuple[Any, str, str]]
 BUNDLE = str(Path(__file__).parents[2] / "results" / "reference" / "quick_hopper")
 MISSING_FOLDER = "/proc/nowhere"  # no folder can be made there, whoever asks
 S = ["sweep", "--dry", "--env", "Hopper"]
+NO_NUMBER = ("nan", "inf", "-0x1", "1e400", "½")
 LINES: list[list[str]] = [
     # folders that cannot be
     [*S, "--out", MISSING_FOLDER],
@@ -54,7 +55,7 @@ LINES: list[list[str]] = [
     [*S, "--steps", "1e15", "--set", "num_steps=1e13"],
     [*S, "--steps", "1e15", "--set", "num_envs=1e12,num_steps=8"],
     # numbers that are none
-    *([*S, flag, text] for flag in ("--k", "--seeds", "--steps", "--jobs") for text in ("nan", "inf", "-0x1", "1e400", "½")),
+    *([*S, flag, text] for flag in ("--k", "--seeds", "--steps", "--jobs") for text in NO_NUMBER),
     *([*S, "--set", f"learning_rate={text}"] for text in ("nan", "-nan", "inf", "-1", "0", "true", "[1]", "1e999")),
     *([*S, "--algo", f"vaco[delta={text}]"] for text in ("nan", "+nan", "inf", "true", "[0.1]", "''")),
     *(["pipeline", "--steps", text] for text in ("nan", "0", "-1", "1e30")),
@@ -90,7 +91,9 @@ def grammar() -> Iterator[list[str]]:
                 yield [name, *places, flag.upper(), "x"]
 
 
-@pytest.mark.parametrize("line", [*LINES, *grammar()], ids=lambda line: " ".join(line).replace(BUNDLE, "BUNDLE"))
+@pytest.mark.parametrize(
+    "line", [*LINES, *grammar()], ids=lambda line: " ".join(line).replace(BUNDLE, "BUNDLE")
+)
 def test_a_wrong_line_is_one_line_and_exit_code_2(line: list[str], call: Call) -> None:
     code, out, err = call(*line)
     assert (code, out) == (2, ""), err
