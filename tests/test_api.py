@@ -188,6 +188,10 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(
 def test_an_argument_of_another_type_is_a_user_error_and_writes_nothing(
     given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def carry_out(*arguments: Any) -> None:
+        raise AssertionError("it was started")
+
+    monkeypatch.setattr("staleharness.running.execution.carry_out", carry_out)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sh.UserError, match=words):
         sh.sweep(**{"env": "Pendulum", "algo": "spo", "k": 1, "seeds": 1, "steps": 2048, **given})
