@@ -186,6 +186,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return None
     if hint is bool and isinstance(value, bool):
         return value
+    if hint in (int, float) and isinstance(value, str) and value.lstrip("+-") == "nan":  # see `parse_value`
+        raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
         if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
             raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")

@@ -55,8 +55,6 @@ def handle(command: Command) -> int:
     if seed < 0:
         raise UserError(f"SEED={seed} must not be negative")
     names = list(dict.fromkeys(split_list(command.preset)))
-    if not names:
-        raise UserError("PRESET is empty; give sync, one-step-off, async or in-flight")
     pipelines = {name: _pipeline(name, values, seed) for name in names}
     folder = None if command.out is None else _folder(command.out)
     records = {}
