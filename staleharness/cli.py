@@ -18,10 +18,8 @@ from .base.notes import show_notes
 from .commands.shared.words import parse
 from .errors import UserError
 
-FILE_TROUBLE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO,
-    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
-)  # fmt: skip
+# of a stream, whose error names no file
+STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
@@ -39,7 +37,10 @@ def main() -> None:
     show_notes("stderr")
     try:
         verb, command = parse(sys.argv[1:])
-        code = verb.handle(command)
+        try:
+            code = verb.handle(command)
+        except SystemExit as error:  # no verb raises it
+            code = _complain(f"a plugin ended the command with SystemExit({error.code!r})")
         sys.stdout.flush()
     except UserError as error:
         code = _complain(str(error))
@@ -54,7 +55,7 @@ def main() -> None:
     except OSError as error:
         if error.errno == errno.ENOENT and not _stands():
             code = _complain("the current folder is no longer there; change to one that is")
-        elif error.errno not in FILE_TROUBLE:
+        elif error.filename is None and error.errno not in STREAM_TROUBLE:
             raise
         else:
             code = _complain(f"{error.filename or 'standard output'}: {error.strerror}")

@@ -168,6 +168,42 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"out": None}, "out=None is not a folder; give a path, such as 'results'"),
+        ({"out": 3}, "out=3 is not a folder"),
+        ({"out": ["a"]}, r"out=\['a'\] is not a folder"),
+        ({"out": ""}, "out='' is empty"),
+        ({"runner": 3}, "runner=3 is not a text"),
+        ({"runner": None}, "runner=None is not a text"),
+        ({"slurm": 3}, "slurm=3 is not a text"),
+        ({"slurm": ["--time=4"]}, "slurm=.* is not a text"),
+        ({"progress": 3}, "progress=3 is not a function"),
+        ({"jobs": [1, 2]}, "JOBS='1,2' is not a whole number"),
+        ({"memory": 2}, "MEMORY=2 is 2 bytes"),
+        ({"scale": None}, "SCALE='None' is unknown"),
+    ],
+)  # fmt: skip
+def test_an_argument_of_another_type_is_a_user_error_and_writes_nothing(
+    given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def carry_out(*arguments: Any) -> None:
+        raise AssertionError("it was started")
+
+    monkeypatch.setattr("staleharness.running.execution.carry_out", carry_out)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sh.UserError, match=words):
+        sh.sweep(**{"env": "Pendulum", "algo": "spo", "k": 1, "seeds": 1, "steps": 2048, **given})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", [None, 3, "", ["results"]])
+def test_what_is_no_folder_is_not_loaded(folder: Any) -> None:
+    with pytest.raises(sh.UserError, match=r"^folder="):
+        sh.load(folder)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     def asked(**words: Any) -> list[tuple[int, int]]:
         return [(run.spec.seed, run.spec.capacity) for run in sh.plan(env="Hopper", algo="spo", **words).runs]

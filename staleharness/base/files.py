@@ -47,6 +47,15 @@ def write_bytes(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
+def check_creatable(path: Path, prefix: str = ".staleharness-") -> None:
+    """Raise `OSError` where a folder that is not there cannot be made. Where the first folder on its way would be, a
+    temporary one is made and removed: no question about permissions tells it of every file system."""
+    path = path.resolve()
+    if not path.exists():
+        there = next(parent for parent in path.parents if parent.exists())
+        os.rmdir(tempfile.mkdtemp(dir=there, prefix=prefix))
+
+
 def check_replaceable(path: Path, head: str, kind: str) -> None:
     """Raise `UserError` where something is in the place of a file to be written and is not an earlier version of it:
     a file that begins with `head`. kind: of file, for the message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import multiprocessing
@@ -57,6 +58,7 @@ def cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
+@functools.cache
 def memory() -> int:
     """Bytes of main memory that this machine has, or that its processes may take together."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]

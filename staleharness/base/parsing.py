@@ -32,7 +32,7 @@ class AlgorithmChoice:
     @property
     def label(self) -> str:
         """`name`, or `name[option=value,...]` with the options sorted."""
-        inside = ",".join(f"{key}={_plain(value)}" for key, value in sorted(self.options.items()))
+        inside = ",".join(f"{key}={shown(value)}" for key, value in sorted(self.options.items()))
         return f"{self.name}[{inside}]" if inside else self.name
 
 
@@ -67,7 +67,9 @@ def parse_assignment(text: str, where: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """`text` as a TOML value where it is one, otherwise as text."""
+    """`text` as a TOML value where it is one, otherwise as text; so is `nan`, which no setting can be."""
+    if text.lstrip("+-") == "nan":
+        return text
     if re.fullmatch(r"[+-]?((\d+\.?\d*|\.\d+)[eE][+-]?\d+|\.\d+)", text):
         return float(text)  # TOML wants digits on both sides of the point; people write 1e-3 and .5
     try:
@@ -160,7 +162,7 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         raise
     except TypeError:  # a field is missing
         raise
-    except Exception as error:  # of a plugin that checks its own options
+    except (Exception, SystemExit) as error:  # of a plugin that checks its own options
         line = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{where}: {line}") from error
 
@@ -184,6 +186,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return None
     if hint is bool and isinstance(value, bool):
         return value
+    if hint in (int, float) and isinstance(value, str) and value.lstrip("+-") == "nan":  # see `parse_value`
+        raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
         if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
             raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")
@@ -199,6 +203,9 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         value, Mapping
     ):
         return dict(value)
+    if hint is str and isinstance(value, (bool, int, float)):
+        text = shortened(_plain(value))
+        raise UserError(f'{where}={text} is not a text; write "{text}", in double quotes')
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     if origin is typing.get_origin(Mapping[str, Any]):
         name = "table, name = value"

@@ -112,8 +112,6 @@ def _caps(command: Command) -> list[Cap]:
     if "cap" in values:
         raise UserError("SET has cap: give the caps to try as CAP=0,1,2")
     asked = split_list(CAPS if command.cap is None else command.cap)
-    if not asked:
-        raise UserError(f"CAP is empty; give caps, e.g. {CAPS}")
     caps = list(dict.fromkeys(None if word == "none" else _number(word, "CAP") for word in asked))
     return over_caps(preset(command.preset or "async", values), caps)
 

@@ -40,7 +40,7 @@ def handle(command: Command) -> int:
 
     check_shown(command)
     target = _target(command.out)
-    if command.a and command.b and user_path(command.a).resolve() == user_path(command.b).resolve():
+    if user_path(command.a).resolve() == user_path(command.b).resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
     runs = [_runs(side, folder, command) for side, folder in (("A", command.a), ("B", command.b))]
     found = compare_runs(runs[0], runs[1], score=command.score, normalise=command.normalise)
@@ -133,8 +133,6 @@ def _runs(side: str, folder: str, command: Command) -> Results:
     from ..statistics.results import Results
     from ..store.store import Store
 
-    if not folder:
-        raise UserError(f"{side} is empty; give a folder with results")
     store = Store(published(folder))
     store.check_readable(f"{side}={folder}")
     stored = Results.of(store.read_all())

@@ -59,8 +59,8 @@ def _typed(to: str, root: Path) -> Path:
     for kept in ("runs", "attempts"):
         if folder.resolve().is_relative_to((root / kept).resolve()):
             raise UserError(f"TO={to} lies where the results keep their {kept}; give another folder")
-    if to == "" or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"TO={to} is {'empty' if to == '' else 'a file'}; give a folder")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"TO={to} is a file; give a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import user_path, write_bytes, write_json
+from ..base.files import check_creatable, user_path, write_bytes, write_json
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
 from .shared.arguments import SWITCH, value
@@ -55,8 +55,6 @@ def handle(command: Command) -> int:
     if seed < 0:
         raise UserError(f"SEED={seed} must not be negative")
     names = list(dict.fromkeys(split_list(command.preset)))
-    if not names:
-        raise UserError("PRESET is empty; give sync, one-step-off, async or in-flight")
     pipelines = {name: _pipeline(name, values, seed) for name in names}
     folder = None if command.out is None else _folder(command.out)
     records = {}
@@ -157,8 +155,9 @@ def _account(account: Mapping[str, int]) -> str:
 
 def _folder(out: str) -> Path:
     path = user_path(out)
-    if not out or (path.exists() and not path.is_dir()):
-        raise UserError(f"OUT={out} is {'a file' if out else 'empty'}; give a folder")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"OUT={out} is a file; give a folder")
+    check_creatable(path)
     return path
 
 

@@ -22,5 +22,5 @@ def handle(command: Command) -> int:
     from ..base.published import published
     from ..store.pack import unpack
 
-    print(unpack(str(published(command.source)) if command.source else "", command.to))
+    print(unpack(str(published(command.source)), command.to))
     return 0

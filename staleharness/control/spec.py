@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -136,6 +137,13 @@ class ControlSpec(RunSpec):
     def batch_size(self) -> int:
         """Decisions per phase."""
         return self.num_envs * self.num_steps
+
+    @property
+    def least_memory(self) -> int:
+        """Bytes of numbers that a run holds at least: two networks with their gradients and AdamW's two moments, from
+        one input to one output, and a few numbers of each decision of a phase."""
+        weights = sum((a + 1) * b for a, b in itertools.pairwise((1, *self.hidden, 1)))
+        return 4 * (2 * 4 * weights + 6 * self.batch_size)
 
     @property
     def steps_per_phase(self) -> int:

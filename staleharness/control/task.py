@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
+from ..base.machine import memory
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..schedule import Schedule
@@ -47,6 +48,15 @@ class ControlTask(Task):
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
+
+    @classmethod
+    def check_here(cls, spec: RunSpec) -> None:
+        assert isinstance(spec, ControlSpec)
+        if spec.device == "cpu" and spec.least_memory > memory():
+            raise UserError(
+                f"hidden={list(spec.hidden)}, num_envs={spec.num_envs}, num_steps={spec.num_steps}: a run takes at "
+                f"least {spec.least_memory / 1e9:,.0f} GB of memory, and this machine has {memory() / 1e9:,.0f}"
+            )
 
     @classmethod
     def try_out(cls, env: str) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.files import check_replaceable, user_path, write_bytes
+from ..base.files import check_creatable, check_replaceable, user_path, write_bytes
 from ..base.invocation import invocation
 from ..errors import UserError
 from .gallery_texts import INDEX_TITLE, drawn_sections, html, index, markdown, picture_file, section
@@ -94,6 +94,7 @@ def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -
     paper, figures = read_paper(name)
     names = [f.name for f in chosen(figures, wanted)]
     folder = user_path(out)
+    check_creatable(folder)
     check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
     shown = show(figures, user_path(bundles), scale)
     found = [s for s in shown if s.figure.name in names]

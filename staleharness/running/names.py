@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import MappingProxyType
@@ -47,6 +48,6 @@ def title(question: Question, envs: Sequence[str], capacities: Sequence[int]) ->
 
 def no_duplicates(values: Sequence[str], what: str) -> None:
     """Raise `UserError` where an axis of the grid names something twice."""
-    twice = sorted({value for value in values if values.count(value) > 1})
+    twice = sorted(value for value, count in Counter(values).items() if count > 1)
     if twice:
         raise UserError(f"{what} names {', '.join(twice)} more than once")

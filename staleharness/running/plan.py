@@ -63,6 +63,11 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     if question.lag:
         question = replace(question, lag=read_lag(question.lag).text)
     capacities = question.capacity or (1,)
+    forward: tuple[int | None, ...] = question.forward or (None,)
+    cells = len(capacities) * len(forward) * (question.seeds if seeds is None else len(seeds))
+    _check_count(
+        len(question.env) * cells * max(1, len(question.algorithm))
+    )  # before anything is made of so many
     for capacity in capacities:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
@@ -79,11 +84,8 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     known = {key for env in found for key in env.family.settings.settings()} | {"lag"}
     chosen = methods(question, known)
     seeds = range(question.seeds) if seeds is None else seeds
-    forward: tuple[int | None, ...] = question.forward or (None,)
     no_duplicates([str(n) for n in forward], "N")
-    count = len(seeds) * len(found) * len(capacities) * len(chosen) * len(forward)
-    if count > MOST_RUNS:
-        raise UserError(f"the grid has {count:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS")
+    _check_count(len(found) * cells * len(chosen))
     hashes = Hashes()
     runs: list[PlannedRun] = []
     skipped: dict[str, None] = {}
@@ -102,6 +104,14 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     name = folder_name(question, {env.id: env.short for env in found}, capacities, found[0].lag)
     words = title(question, [env.id for env in found], capacities)
     return Plan(tuple(runs), name, words, tuple(skipped))
+
+
+def _check_count(runs: int) -> None:
+    """Raise `UserError` where a grid has more runs than one sweep takes."""
+    if runs > MOST_RUNS:
+        raise UserError(
+            f"the grid has {runs:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO"
+        )
 
 
 def as_stored(question: Question) -> Question:

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from ..base.files import no_link, read_json
+from ..base.files import check_creatable, no_link, read_json
 from ..base.published import PLACE, published, reference
 from ..errors import UserError, nearest
 from .exclusive import MARKER
@@ -48,6 +48,7 @@ def _check(root: Path) -> None:
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
+    check_creatable(root, f".{MARKER}.")
 
 
 def check_readable(root: Path, typed: str) -> None:

@@ -402,7 +402,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
     for arguments, words in (
         ([], ["needs A and B"]),
         ([a], ["needs B"]),
-        (["", b], ["A is empty"]),
+        (["", b], ["A='' is empty"]),
         ([a, a], ["same folder"]),
         ([a, f"{a}/../a"], ["same folder"]),
         (["nowhere", b], ["A=nowhere", "not a folder of results"]),

@@ -66,6 +66,10 @@ def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Call) -> N
 def test_no_argument_of_a_sweep_takes_an_empty_text(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def carry_out(*arguments: Any) -> None:
+        raise AssertionError("it was started")
+
+    monkeypatch.setattr("staleharness.running.execution.carry_out", carry_out)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"^{name}={value!r} is empty; "):
         sh.sweep(**{"env": "Pendulum", name: value})

@@ -40,7 +40,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         ["'ppo'", "did you mean 'ppo_clip' or"],
     ),
     "a clip range": (["--env", "Hopper", "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
-    "an environment that is needed": (["--env", ""], ["ENV=''", "ENV=Hopper"]),
+    "an environment that is needed": (["--env", ""], ["--env='' is empty; give NAME,..."]),
     "a game of pictures": (["--env", "ALE/Pong-v5"], ["ALE/", "images"]),
     "half a step": (["--env", "Hopper", "--steps", "1.5"], ["STEPS='1.5'"]),
     "a seed twice": (["--env", "Hopper", "--seeds", "0,1,0"], ["SEEDS", "different"]),
@@ -147,7 +147,7 @@ def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> N
         ([], "pack needs OUT and TO, see pack --help"),
         (["--source=mine"], "pack needs TO"),
         (["--source=mine", "bundle", "more"], "'more' belongs to no option"),
-        (["mine", ""], "TO='' names no folder; give one for the bundle"),
+        (["mine", ""], "pack: TO='' is empty; give TO"),
     ):
         code, _, errors = call("pack", *words)
         assert code == 2 and said in errors and len(errors.splitlines()) == 1, errors

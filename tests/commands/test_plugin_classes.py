@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from known_plugins import known
 
+import staleharness as sh
+
 Call = Callable[..., tuple[Any, str, str]]
 
 ALGORITHM = '''
@@ -86,6 +88,68 @@ def test_an_option_that_a_plugin_refuses_in_its_own_words_is_the_users_mistake(
     assert call(*words, "choosy")[0] == 0
     code, _, errors = call(*words, "choosy[cap=3]")
     assert code == 2 and "ALGO=choosy: AssertionError: too large" in errors, errors
+
+
+EXITING = """
+    def __post_init__(self):
+        super().__post_init__()
+        if self.cap > 2:
+            raise SystemExit(7)
+"""
+
+
+def test_a_plugin_that_ends_the_program_at_an_option_is_one_line(tmp_path: Path, call: Call) -> None:
+    path = written(tmp_path, "exiting", more=EXITING)
+    words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
+    assert call(*words, "exiting")[0] == 0
+    code, _, errors = call(*words, "exiting[cap=3]")
+    assert code == 2 and errors == "staleharness: ALGO=exiting: SystemExit: 7\n"
+
+
+ENDING = """
+import sys
+from staleharness.chain.task import ChainTask
+from staleharness.task import ENVS
+
+@ENVS.register("ending")
+class Ending(ChainTask):
+    ids = {"ending": "ends the program when a run is planned"}
+
+    @classmethod
+    def check(cls, spec):
+        sys.exit(0)
+"""
+
+
+def test_a_plugin_that_ends_the_program_anywhere_else_is_one_line(tmp_path: Path, call: Call) -> None:
+    path = tmp_path / "ending.py"
+    path.write_text(ENDING)
+    code, out, errors = call("sweep", "--env", "ending", "--dry", "--plugin", str(path))
+    assert (code, out) == (2, "")
+    assert errors == "staleharness: a plugin ended the command with SystemExit(0)\n"
+
+
+TEXT = {"field": "how: str = 'plain'\n    cap: float = 1.0"}
+
+
+@pytest.mark.parametrize("typed", ["nan", '"nan"', '"1"', '"true"', "other"])
+def test_a_text_option_can_be_any_word_and_its_label_is_typed_again(
+    typed: str, tmp_path: Path, call: Call
+) -> None:
+    path = str(written(tmp_path, "texts", **TEXT))
+
+    def plan(algo: str) -> Any:
+        return sh.plan(env="bit-chain", algo=algo, seeds=1, plugin=path)
+
+    (run,) = plan(f"texts[how={typed}]").runs
+    assert run.spec.hyper["how"] == typed.strip('"')
+    assert [(again.run_id, again.label) for again in plan(run.label).runs] == [(run.run_id, run.label)]
+
+
+def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: Call) -> None:
+    path = str(written(tmp_path, "texts", **TEXT))
+    code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", path, "--algo", "texts[how=1]")
+    assert code == 2 and 'how=1 is not a text; write "1", in double quotes' in errors
 
 
 def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Call) -> None:

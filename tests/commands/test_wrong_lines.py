@@ -1,0 +1,148 @@
+"""Wrong command lines by the hundred: each is one line on standard error, exit code 2, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness.commands.shared.words import flag_of, verbs
+
+Call = Callable[..., tuple[Any, str, str]]
+
+BUNDLE = str(Path(__file__).parents[2] / "results" / "reference" / "quick_hopper")
+MISSING_FOLDER = "/proc/nowhere"  # no folder can be made there, whoever asks
+S = ["sweep", "--dry", "--env", "Hopper"]
+NO_NUMBER = ("nan", "inf", "-0x1", "1e400", "½")
+LINES: list[list[str]] = [
+    # folders that cannot be
+    [*S, "--out", MISSING_FOLDER],
+    [*S, "--out", f"{MISSING_FOLDER}/a/b"],
+    ["reproduce", "--fig", "3", "--dry", "--out", MISSING_FOLDER],
+    ["run", "--env", "Hopper", "--algo", "spo", "--out", MISSING_FOLDER],
+    ["pack", BUNDLE, MISSING_FOLDER],
+    ["unpack", BUNDLE, MISSING_FOLDER],
+    ["pipeline", "--out", MISSING_FOLDER],
+    ["figures", "--paper", "vaco", "--out", MISSING_FOLDER],
+    ["export", "csv", "--out", BUNDLE, "--to", MISSING_FOLDER],
+    ["verify", BUNDLE, "--out", MISSING_FOLDER],
+    ["new", "algorithm", "ok_name", "--folder", MISSING_FOLDER],
+    ["compare", BUNDLE, BUNDLE],
+    ["compare", BUNDLE, MISSING_FOLDER],
+    ["advise", "--results", MISSING_FOLDER],
+    ["report", "--out", MISSING_FOLDER],
+    ["status", "--out", MISSING_FOLDER],
+    ["config", "abc", "--out", MISSING_FOLDER],
+    ["figures", "--bundles", MISSING_FOLDER],
+    ["figures", "--bundles", "."],
+    # lists with a hole
+    *([*S, "--seeds", text] for text in ("1,,2", ",1", "1,2,", "1, ,2")),
+    *([*S, "--k", text] for text in ("1,,8", ",8", "8,")),
+    *([*S, "--algo", text] for text in ("spo,,vaco", "spo,", "vaco[delta=0.1,]", "vaco[,delta=0.1]", "vaco[,]")),
+    *([*S, "--set", text] for text in ("learning_rate=1e-4,", ",epochs=2", "epochs=2,,minibatches=4")),
+    [*S, "--lag", "geometric[decay=0.7,]"],
+    ["sweep", "--dry", "--env", "Hopper,,Ant"],
+    ["report", "--out", BUNDLE, "--k", "8,"],
+    ["report", "--out", BUNDLE, "--where", "lag=oldest,"],
+    ["pipeline", "--preset", "sync,,async"],
+    ["pipeline", "--set", "cap=4,"],
+    ["list", "--plugin", "a.py,,b.py"],
+    # more than any machine holds
+    *([*S, "--set", f"hidden=[{widths}]"] for widths in ("1000000000", "1000000,1000000", "64,9223372036854775807")),
+    [*S, "--steps", "1e15", "--set", "num_steps=1e13"],
+    [*S, "--steps", "1e15", "--set", "num_envs=1e12,num_steps=8"],
+    # numbers that are none
+    *([*S, flag, text] for flag in ("--k", "--seeds", "--steps", "--jobs") for text in NO_NUMBER),
+    *([*S, "--set", f"learning_rate={text}"] for text in ("nan", "-nan", "inf", "-1", "0", "true", "[1]", "1e999")),
+    *([*S, "--algo", f"vaco[delta={text}]"] for text in ("nan", "+nan", "inf", "true", "[0.1]", "''")),
+    *(["pipeline", "--steps", text] for text in ("nan", "0", "-1", "1e30")),
+    *(["pipeline", "--set", f"cap={text}"] for text in ("nan", "x", "-1")),
+    *(["advise", "--results", BUNDLE, "--keep", text] for text in ("nan", "x", "2", "-1", "inf")),
+    *(["advise", "--results", BUNDLE, "--zero", text] for text in ("nan", "x", "inf", "true")),
+    *(["verify", BUNDLE, "--n", text] for text in ("nan", "0", "-1", "some")),
+]  # fmt: skip
+
+
+def grammar() -> Iterator[list[str]]:
+    """Words out of place, for every verb."""
+    for name, verb in verbs().items():
+        places = ["x" for field in fields(verb.command) if field.default is MISSING]
+        yield [name, *places, "too", "many"]
+        yield [name, *places, "--nothing-of-this-name"]
+        yield [name, *places, "--nothing=1"]
+        yield [name, *places, "-x"]
+        yield [name, *places, "--"]
+        if places:
+            yield [name, *places[1:]]
+        for field in fields(verb.command):
+            flag = flag_of(field.name)
+            if field.default is MISSING:
+                continue
+            if isinstance(field.default, bool):
+                yield [name, *places, f"{flag}=1"]
+                yield [name, *places, flag, flag]
+            else:
+                yield [name, *places, flag]
+                yield [name, *places, flag, flag, "x"]
+                yield [name, *places, f"{flag}=x", f"{flag}=x"]
+                yield [name, *places, flag.upper(), "x"]
+
+
+@pytest.mark.parametrize(
+    "line", [*LINES, *grammar()], ids=lambda line: " ".join(line).replace(BUNDLE, "BUNDLE")
+)
+def test_a_wrong_line_is_one_line_and_exit_code_2(line: list[str], call: Call) -> None:
+    code, out, err = call(*line)
+    assert (code, out) == (2, ""), err
+    assert err.startswith("staleharness: ") and err.count("\n") == 1 and len(err) < 800, err
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_dry_run_says_what_a_network_would_take(call: Call) -> None:
+    _, _, err = call(*S, "--set", "hidden=[1000000000]")
+    assert "hidden=[1000000000]" in err and "a run takes at least" in err and "this machine has" in err
+
+
+def test_a_study_of_more_runs_than_a_sweep_takes_is_counted_and_not_made(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(f'env = "Hopper"\ncapacity = {list(range(1, 200_001))}\n')
+
+    def environments(question: object) -> None:
+        raise AssertionError("it was made all the same")
+
+    monkeypatch.setattr("staleharness.running.plan.environments", environments)
+    code, out, err = call("sweep", "--dry", "--spec", str(study))
+    assert (code, out) == (2, "") and "the grid has 600,000 runs, more than 100,000" in err
+
+
+def test_duplicates_of_a_long_axis_are_found_in_one_pass() -> None:
+    from staleharness.errors import UserError
+    from staleharness.running.names import no_duplicates
+
+    class Counted(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str(self) == other
+
+    values = [Counted(i) for i in range(300)]
+    no_duplicates(values, "K")
+    assert Counted.compared < 3000
+    with pytest.raises(UserError, match="K names 7 more than once"):
+        no_duplicates([*values, Counted(7)], "K")
+
+
+@pytest.mark.parametrize("cell", ["1e308", "1e16", "-1", "inf"])
+def test_a_log_of_impossible_lags_is_one_line(call: Call, tmp_path: Path, cell: str) -> None:
+    log = tmp_path / "lags.csv"
+    log.write_text(f"lag\n1\n{cell}\n{cell}\n")
+    code, out, err = call("advise", "--results", BUNDLE, "--log", str(log))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"LOG=lags.csv: '{cell}' in row 2 of 'lag' is no lag: a number from 0 to 2^53" in err
