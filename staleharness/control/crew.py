@@ -50,7 +50,7 @@ class Actor:
     def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy | None, number: int) -> None:
         each = spec.envs_per_actor
         self.discount = spec.discount
-        env = task.make(spec.env, each, spec.threads)
+        env = task.vector(spec.env, each, spec.threads)
         self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * each)
         self.carry = torch.zeros(each, dtype=torch.float64)
 
