@@ -56,7 +56,7 @@ class Facts(TypedDict):
 class Spec(TypedDict):
     """The settings that readers count on; the others are those of a kind of task, each a `Shallow`."""
 
-    env: Name
+    env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
     algorithm: Name
     capacity: Capacity
     seed: Seed
