@@ -1,5 +1,5 @@
-"""Records that somebody else has written: an entry of wrong type, out of bounds, absent or nested is refused in one line,
-or read by every reader of results without a traceback."""
+"""Records that somebody else has written: an entry of wrong type, out of bounds, absent or nested is refused in one
+line, or read by every reader of results without a traceback."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
         required = {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
         for name in required - {"format"}:
             assert fault(row, changed(record, (*above, name))), (above, name)
+    for place in (("seconds", "total"), ("seconds", "evaluate"), ("scores", record["task"]["score"])):
+        assert "missing required field" in (fault(row, changed(record, place)) or ""), place
 
 
 def test_the_schema_knows_what_tasks_may_be_scored_by() -> None:
