@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +156,20 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
         assert f"run {forged.name} is damaged and does not count" in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == before
     assert {run.label for run in Store(tmp_path / "work" / "bundle").read_all()} == set(NAMES)
+
+
+def test_each_threat_names_tests_that_exist() -> None:
+    """A row of a table of docs/threat_model.md ends with its tests, `path::name`."""
+    text = (ROOT / "docs/threat_model.md").read_text(encoding="utf-8")
+    rows = [line for line in text.partition("| a hostile")[2].splitlines()[2:] if line.startswith("|")]
+    assert len(rows) > 15
+    for row in rows:
+        tests = re.findall(r"`(tests/[^`:]+)::(test_\w+)`", row.rstrip("| ").rpartition(" | ")[2])
+        assert tests, row
+        for path, name in tests:
+            tree = ast.parse((ROOT / path).read_bytes())
+            names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+            assert name in names, f"{path} has no {name}"
 
 
 def without_encoding(tree: ast.AST) -> list[int]:

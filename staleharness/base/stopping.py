@@ -1,7 +1,8 @@
-"""Work that takes long and is no phase of a run: it says how far it is, and asks whether the process is to end.
+"""Work that takes long inside a process that may be asked to end: it says how far it is, and asks whether to go on.
 
 A run is heard and asked after every phase. What is done before the first one, such as supervised learning, says and
-asks here; in a process that nobody listens for, `check` does nothing.
+asks here with `check`; what may take long within a phase, such as an evaluation, asks with `heed`. In a process that
+nobody listens for, both do nothing.
 """
 
 from __future__ import annotations
@@ -38,3 +39,9 @@ def check(at: str) -> None:
         if (now := time.monotonic()) - listener.heard >= EVERY:
             listener.heard = now
             listener.hear(at)
+
+
+def heed(at: str) -> None:
+    """Raise `Interrupted` where somebody asked the process to end."""
+    if any(listener.asked() for listener in _listeners):
+        raise Interrupted(f"stopped during {at}")

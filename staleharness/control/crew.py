@@ -52,7 +52,7 @@ class Actor:
         each = spec.envs_per_actor
         self.seed, self.number, self.discount = spec.seed, number, spec.discount
         seed_global_generators(spec.seed, "construct actor", number)
-        env = task.make(spec.env, each, spec.threads)
+        env = task.vector(spec.env, each, spec.threads)
         self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * each)
         self.carry = torch.zeros(each, dtype=torch.float64)
 

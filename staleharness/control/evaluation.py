@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base.stopping import heed
 from ..base.streams import integer, stream
 from ..simulator.buffer import Version
 from ..simulator.phase import Scores
@@ -14,10 +15,11 @@ from .actors import Actors
 from .distributions import as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import ControlTask
+from .task import FIRST_END, ControlTask, time_limit
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
+BETWEEN = 256  # steps between two looks at whether the process is to end
 
 
 def evaluate(
@@ -25,9 +27,9 @@ def evaluate(
 ) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
-    Raises `RuntimeError` for an episode that does not end.
+    Raises `RuntimeError` for an episode that does not end, and `Interrupted` where the process is to end.
     """
-    env: Any = task.make(spec.env, 2 * episodes, spec.threads)
+    env: Any = task.vector(spec.env, 2 * episodes, spec.threads)
     try:
         seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
         obs, _ = env.reset(seed=seeds + seeds)
@@ -37,11 +39,16 @@ def evaluate(
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
+        longest = LONGEST if time_limit(env, spec.env) else FIRST_END
         while alive.any():
-            if lengths.max() >= LONGEST:
+            if not alive.all():
+                longest = LONGEST
+            if (length := int(lengths.max())) >= longest:
                 raise RuntimeError(
-                    f"an episode of {spec.env} lasts more than {LONGEST:,} steps; give it a time limit"
+                    f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit"
                 )
+            if length % BETWEEN == 0:
+                heed(f"an evaluation of {spec.env}")
             noise[:episodes] = policy.density.noise(rng, episodes)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():

@@ -141,7 +141,7 @@ class ControlSimulation(LearnsControl):
     stateful: ClassVar[tuple[str, ...]] = ("rollouts", "collector", "reward_scale")
 
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
-        self.env = task.make(spec.env, spec.num_envs, spec.threads)
+        self.env = task.vector(spec.env, spec.num_envs, spec.threads)
         super().__init__(spec, task, self.env)
         self.rollouts = RolloutStore(spec.capacity, self.policy.device)
         self.collector = Collector(spec, self.env, self.policy, self.lags)
@@ -187,7 +187,7 @@ class ControlOfActors(LearnsControl):
     stateful: ClassVar[tuple[str, ...]] = ("actors", "reward_scale")
 
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
-        with contextlib.closing(task.make(spec.env, 1, 1)) as env:
+        with contextlib.closing(task.vector(spec.env, 1, 1)) as env:
             super().__init__(spec, task, env)
         self.actors = self.engaged()
 

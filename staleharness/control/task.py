@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
 from ..base.machine import memory
+from ..base.notes import NOTES
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..schedule import Schedule
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..simulator.loop import Simulation
+
+
+# steps within which an environment without a time limit has to end an episode, to be scored
+FIRST_END = 100_000
 
 
 class ControlTask(Task):
@@ -60,7 +66,21 @@ class ControlTask(Task):
 
     @classmethod
     def try_out(cls, env: str) -> None:
-        cls().make(env, 1, 1).close()
+        with contextlib.closing(cls().vector(env, 1, 1)) as vector:
+            if time_limit(vector, env) is None:
+                NOTES.warning(
+                    "gymnasium knows no time limit of %s: its episodes must end by themselves within %s steps",
+                    env,
+                    f"{FIRST_END:,}",
+                )
+
+    def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
+        """What `make` answers. Raises `UserError` where its observations or actions are not served."""
+        made = self.make(env, num_envs, threads)
+        if problem := unserved(made.single_observation_space, made.single_action_space):
+            made.close()
+            raise UserError(f"ENV={env} has {problem}")
+        return made
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
@@ -71,6 +91,30 @@ class ControlTask(Task):
         bit-identical; without them the harness replays the actions since each environment's last reset.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
+
+
+def unserved(observations: object, actions: object) -> str | None:
+    """The space of a single environment that no policy here serves, and what is served; None where both are."""
+    from gymnasium.spaces import Box, Discrete
+
+    def is_vector(space: object) -> bool:
+        return isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f"
+
+    if not is_vector(observations):
+        return f"observations {observations}; served are flat vectors of real numbers (Box), no images"
+    if not is_vector(actions) and not isinstance(actions, Discrete):
+        return f"actions {actions}; served are flat vectors of real numbers (Box) and Discrete"
+    return None
+
+
+def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
+    """Steps after which every episode is cut off, by the specification of the environments or that of the id in
+    gymnasium's registry; None where neither has a limit."""
+    import gymnasium
+
+    copies = [vector, *getattr(vector, "envs", [])[:1]]
+    specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
+    return next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
 
 
 def check_actors(spec: ControlSpec) -> None:

@@ -104,7 +104,9 @@ def _number(cell: Any, where: str, row: int, name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if number < 0 or number > LARGEST:
-        raise UserError(f"{where}: {shortened(str(cell))!r} in row {row} of {shortened(name)!r} is no lag, from 0 to 1e15")
+        raise UserError(
+            f"{where}: {shortened(str(cell))!r} in row {row} of {shortened(name)!r} is no lag: a number from 0 to 1e15"
+        )
     return number
 
 

@@ -98,19 +98,24 @@ def _phases(
     simulation.before_evaluation = before_evaluation
     now = time.monotonic()
     due = now + every
-    for record in simulation:
-        _check(record)
-        scores = record.scores or scores
-        logs.write(record.metrics, {**record.seconds, MEMORY: in_megabytes(resident_memory())})
-        progress(_progress(simulation, record.metrics))
-        if simulation.phase == last:
-            break
-        if should_stop():
+    try:
+        for record in simulation:
+            _check(record)
+            scores = record.scores or scores
+            logs.write(record.metrics, {**record.seconds, MEMORY: in_megabytes(resident_memory())})
+            progress(_progress(simulation, record.metrics))
+            if simulation.phase == last:
+                break
+            if should_stop():
+                save()
+                raise Interrupted(f"stopped after phase {simulation.phase} of {last}")
+            if (now := time.monotonic()) > due:
+                save()
+                due = checkpoint.next_due(now, time.monotonic(), every)
+    except Interrupted:
+        if simulation.trained is not None:  # within an evaluation, which is all that is left of the phase
             save()
-            raise Interrupted(f"stopped after phase {simulation.phase} of {last}")
-        if (now := time.monotonic()) > due:
-            save()
-            due = checkpoint.next_due(now, time.monotonic(), every)
+        raise
     assert scores is not None, "the last phase is always evaluated"
     return scores
 

@@ -132,7 +132,7 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
     for run_id, (row, *others) in itertools.groupby(rows, _id_of):
-        record, job, wrong = (None, None, "it is there twice") if others else _read_row(run_id, row)
+        record, job, wrong = ({}, {}, "it is there twice") if others else _read_row(run_id, row)
         for file, place in () if wrong or record.get("format") != FORMAT else places.items():
             if place.get(run_id, (0, 0))[1] != record["phases"]:
                 wrong = wrong or f"{file} does not hold its {record['phases']} phases in one piece"
@@ -150,11 +150,11 @@ def _read_row(run_id: str, row: Mapping[str, Any]) -> tuple[Any, Any, str | None
     """Record and job in a row of the table of runs, and what is wrong with them."""
     # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
     if not is_id(run_id):
-        return None, None, "its name is not a run id"
+        return {}, {}, "its name is not a run id"
     try:
         record, job = parsed(row["record"]), parsed(row["job"])
     except (ValueError, TypeError) as error:
-        return None, None, f"{type(error).__name__}: {error}"
+        return {}, {}, f"{type(error).__name__}: {error}"
     return record, job, wrong_with(record, run_id, job)
 
 

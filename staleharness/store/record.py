@@ -29,14 +29,15 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as a float, too
 Positive = Annotated[int, Meta(ge=1, le=2**53)]
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Number = Annotated[float, Meta(ge=-1e40, le=1e40)]  # not NaN; all of float32, and its powers are finite, too
-Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+# not NaN; all of float32, and powers of it are finite, too. An integer is a number, as far as NumPy takes it for one.
+Number = Whole | Annotated[float, Meta(ge=-1e40, le=1e40)]
+Seconds = Count | Annotated[float, Meta(ge=0, le=1e12)]
 Capacity = Annotated[int, Meta(ge=1, le=MOST_VERSIONS)]
 Phases = Annotated[int, Meta(ge=1, le=100_000_000)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Lag = Annotated[int, Meta(ge=0, le=MOST_VERSIONS)]
 
-Scalar = None | bool | Whole | Number | Text
+Scalar = None | bool | Number | Text
 Shallow = Scalar | list[Scalar] | dict[Name, Scalar]
 Deep = Scalar | list[Shallow] | dict[Name, Shallow]  # of entries that no schema knows: a plugin's
 Counts = dict[Name, dict[Name, Count]]  # unit -> what became of it -> how many
@@ -56,7 +57,7 @@ class Facts(TypedDict):
 class Spec(TypedDict):
     """The settings that readers count on; the others are those of a kind of task, each a `Shallow`."""
 
-    env: Name
+    env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
     algorithm: Name
     capacity: Capacity
     seed: Seed
@@ -207,8 +208,8 @@ def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
 
 def _contradiction(record: dict[str, Any]) -> str | None:
     """A fault between entries that are each well-formed, or None."""
-    if "total" not in record["seconds"]:
-        return "run.json.seconds: Object missing required field `total`"
+    if absent := [name for name in ("total", "evaluate") if name not in record["seconds"]]:
+        return f"run.json.seconds: Object missing required field `{absent[0]}`"
     if (score := record["task"]["score"]) not in record["scores"]:
         return f"run.json.scores: Object missing required field `{score}`, which its task is reported by"
     return None

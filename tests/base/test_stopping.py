@@ -33,3 +33,13 @@ def test_who_is_asked_to_end_says_where_it_was() -> None:
     stopping.check("loading")
     with pytest.raises(Interrupted, match=r"^stopped before the first phase \(reading\)$"):
         stopping.check("reading")
+
+
+def test_what_takes_long_within_a_phase_is_ended_and_says_nothing() -> None:
+    heard: list[str] = []
+    asked = iter([False, True])
+    stopping.listen(lambda: next(asked), heard.append)
+    stopping.heed("an evaluation")
+    with pytest.raises(Interrupted, match=r"^stopped during an evaluation$"):
+        stopping.heed("an evaluation")
+    assert heard == []

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from staleharness.base import stopping
+from staleharness.control import evaluation
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
-from staleharness.errors import UserError
+from staleharness.errors import Interrupted, UserError
 from staleharness.testing.tasks import goes_on_from_a_saved_state
 
 SMALL = ControlSpec(
@@ -75,3 +81,104 @@ def test_a_vector_that_resets_by_itself_is_refused(task: type[ControlTask]) -> N
 def test_a_vector_that_cannot_be_replayed_is_refused_before_it_is_trained_on() -> None:
     with pytest.raises(UserError, match=r"cannot say its state .*has no get_attr"):
         ControlSimulation(SMALL, Nameless())
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """An environment with the spaces it is given, whose episodes end only where `length` says so."""
+
+    def __init__(self, seen: spaces.Space[Any], taken: spaces.Space[Any], length: int = 0) -> None:
+        self.observation_space, self.action_space, self.length = seen, taken, length
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(0)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.observation_space.sample(), 0.0, self.steps == self.length, False, {}
+
+
+FLAT = spaces.Box(-1.0, 1.0, (3,))
+
+
+class OfSpaces(ControlTask):
+    """A plugin's vector of `Odd`."""
+
+    seen: spaces.Space[Any] = FLAT
+    taken: spaces.Space[Any] = FLAT
+    length = 0
+    limit: int | None = None
+
+    def make(self, env: str, num_envs: int, threads: int) -> Any:
+        def one() -> gymnasium.Env[Any, Any]:
+            made: gymnasium.Env[Any, Any] = Odd(self.seen, self.taken, self.length)
+            made.spec = EnvSpec("Odd-v0", max_episode_steps=self.limit)
+            return made if self.limit is None else gymnasium.wrappers.TimeLimit(made, self.limit)
+
+        return SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+
+ODD_OBSERVATIONS = [
+    spaces.Dict({"x": FLAT}), spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2, 2)), spaces.Box(-1.0, 1.0, ()),
+    spaces.MultiBinary(3), spaces.Box(0, 255, (3,), np.uint8), spaces.Tuple((FLAT, FLAT)), spaces.Text(3),
+]  # fmt: skip
+ODD_ACTIONS = [
+    spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Box(-1.0, 1.0, (2, 2)),
+    spaces.Box(0, 3, (2,), np.int64), spaces.Dict({"x": FLAT}), spaces.Text(3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("which", "space"),
+    [*(("seen", space) for space in ODD_OBSERVATIONS), *(("taken", space) for space in ODD_ACTIONS)],
+    ids=str,
+)
+def test_spaces_that_are_not_served_are_one_line_when_planned_and_when_run(which: str, space: Any) -> None:
+    task = type("Chosen", (OfSpaces,), {which: space})
+    what = "observations" if which == "seen" else "actions"
+    for use in (lambda: task.try_out("odd"), lambda: ControlSimulation(SMALL, task())):
+        with pytest.raises(
+            UserError, match=f"has {what} .*served are flat vectors of real numbers"
+        ) as caught:
+            use()
+        assert "\n" not in str(caught.value)
+
+
+def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureFixture) -> None:
+    OfSpaces.try_out("odd")
+    (line,) = caplog.messages
+    assert line.startswith("gymnasium knows no time limit of odd: its episodes must end by themselves")
+    caplog.clear()
+    type("Limited", (OfSpaces,), {"limit": 7}).try_out("Odd/Limited-v0")
+    assert caplog.messages == []
+
+
+def evaluated(task: type[ControlTask]) -> Any:
+    with contextlib.closing(ControlSimulation(replace(SMALL, env="odd"), task())) as simulation:
+        return simulation.evaluate()
+
+
+def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "FIRST_END", 50)
+    monkeypatch.setattr(evaluation, "LONGEST", 90)
+    with pytest.raises(
+        RuntimeError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"
+    ):
+        evaluated(OfSpaces)
+    limited = type("Limited", (OfSpaces,), {"limit": 60})
+    assert evaluated(limited).lengths == {"sampled": [60], "deterministic": [60]}
+    assert evaluated(type("Ends", (OfSpaces,), {"length": 40})).steps == 80
+
+
+def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(stopping, "_listeners", [])
+    stopping.listen(lambda: bool(asked.append(None) or len(asked) > 2))
+    with pytest.raises(Interrupted, match=r"^stopped during an evaluation of odd$"):
+        evaluated(OfSpaces)
+    assert len(asked) == 3

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
@@ -98,3 +99,15 @@ def test_accounts_are_in_the_record_and_outside_the_checksum(tmp_path: Path) -> 
         for phase in simulation_of(spec)
     ]
     assert record["metrics_sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def test_a_record_that_no_reader_would_take_is_refused_where_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
+    monkeypatch.setattr(ChainTask, "normalise", "log")
+    with pytest.raises(
+        UserError, match=r"cannot be stored: run\.json\.task\.normalise: Invalid enum value 'log'"
+    ):
+        execute(job, lambda message: None, lambda: False)
+    assert not Store(tmp_path).read_all()

@@ -17,6 +17,8 @@ import pytest
 from crash import EVERY, Died, every_crash
 from known_plugins import TABULAR, known
 
+from staleharness.control import evaluation
+from staleharness.control import simulation as control_simulation
 from staleharness.errors import Interrupted, UserError
 from staleharness.running import run
 from staleharness.running.job import Job
@@ -360,3 +362,35 @@ def test_no_clock_that_jumps_changes_a_run(
     for path in Store(job.root).attempt_dir(job.run_id).iterdir():
         os.utime(path, (next(jumps) % 1e9,) * 2)
     assert carry_out(job) == [3, 4, 5] and result(job) == straight
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])  # before the first phase, in the middle, and the last
+def test_a_run_that_is_stopped_within_an_evaluation_goes_on_from_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    def job_at(root: Path) -> Job:
+        settings = (
+            "num_envs=2,num_steps=32,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=1"
+        )
+        question = ask(env="Pendulum", algo="spo", seeds="1", steps="256", settings=settings)
+        (made,) = plan(question).runs
+        Store(root).open_for_writing()
+        return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=1e6)
+
+    straight, stopped = job_at(tmp_path / "straight"), job_at(tmp_path / "stopped")
+    phases = carry_out(straight)
+    whole, calls = evaluation.evaluate, itertools.count()
+
+    def interrupted(*given: Any) -> Any:
+        if next(calls) == nth:
+            raise Interrupted("stopped during an evaluation")
+        return whole(*given)
+
+    monkeypatch.setattr(control_simulation, "evaluate", interrupted)
+    with pytest.raises(Interrupted):
+        run.execute(stopped, lambda message: None, lambda: False)
+    monkeypatch.undo()
+    again = carry_out(stopped)
+    assert result(stopped) == result(straight)
+    assert again == (phases if nth == 0 else [phase for phase in phases if phase >= again[0]])
+    assert (len(again) < len(phases)) == (nth > 0)

@@ -100,7 +100,7 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
     "no task": (changed("task", {}), "run.json.task: Object missing required field `kind`"),
     "an unknown task": (changed("task", {"kind": "../x"}), "run.json.task: Object missing required field"),
     "a list of hyper-parameters": (changed("spec.hyper", [1]), "spec.hyper: Expected `object`, got `array`"),
-    "a long name": (changed("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 1000"),
+    "a long name": (changed("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 150"),
     "a lag in words": (changed("lag_histogram", {"x": 1}), "run.json.lag_histogram: Expected `int`"),
     "not a number": (changed("summary.lag_mean", float("nan")), "JSON is malformed"),
     "beyond a float": (

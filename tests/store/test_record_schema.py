@@ -1,0 +1,174 @@
+"""Records that somebody else has written: an entry of wrong type, out of bounds, absent or nested is refused in one
+line, or read by every reader of results without a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NotRequired, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from places import ROOT
+from results_helper import write_run
+
+from staleharness import cli
+from staleharness.base.files import digest
+from staleharness.statistics.normalise import NORMALISATIONS
+from staleharness.statistics.scores import SCORES
+from staleharness.store.pack import pack
+from staleharness.store.packed import FILES, RUNS
+from staleharness.store.record import Facts, Record, Spec, parsed, wrong_with
+
+BUNDLE = ROOT / "results/reference/real_lag"  # whose records have every entry there is
+VALUES: list[Any] = [
+    None, True, -1, 0, 10**30, 1.5, 1e300, float("nan"), float("inf"), "", "x" * 5_000, "\x1b[31m", "\ud800", [], [1],
+    {}, {"x": {"x": {"x": {"x": 1}}}}, [[[[1]]]],
+]  # fmt: skip
+Place = tuple[str | int, ...]
+
+
+def places(content: Any, above: Place = ()) -> Iterator[Place]:
+    """Every entry of a record, two at most of a list, by names and numbers from the top."""
+    if above:
+        yield above
+    listed = range(min(2, len(content))) if isinstance(content, list) else ()
+    for name in content if isinstance(content, dict) else listed:
+        yield from places(content[name], (*above, name))
+
+
+def changed(record: dict[str, Any], place: Place, *value: Any) -> dict[str, Any]:
+    """A copy with another value at a place, or with none."""
+    new = copy.deepcopy(record)
+    *parents, last = place
+    content: Any = new
+    for name in parents:
+        content = content[name]
+    if value:
+        content[last] = value[0]
+    else:
+        del content[last]
+    return new
+
+
+@pytest.fixture(scope="module")
+def row() -> dict[str, Any]:
+    """A published run as its bundle holds it."""
+    found: dict[str, Any] = pq.read_table(BUNDLE / RUNS).slice(0, 1).to_pylist()[0]
+    return found
+
+
+def fault(row: dict[str, Any], record: dict[str, Any]) -> str | None:
+    """What is wrong with a record once it is text."""
+    try:
+        return wrong_with(parsed(json.dumps(record)), row["id"], parsed(row["job"]))
+    except ValueError as error:
+        return str(error)
+
+
+def test_a_published_record_is_sound_and_every_entry_of_it_has_bounds(row: dict[str, Any]) -> None:
+    record = json.loads(row["record"])
+    assert fault(row, record) is None
+    never = [float("nan"), float("inf"), 10**30, 1e300, "x" * 5_000, "\x1b[31m", "\ud800", [[[[1]]]]]
+    every = list(places(record))
+    assert len(every) > 200
+    for place in every:
+        if place in (("format",), ("id",)):  # of another format, or another run
+            continue
+        for value in never:
+            problem = fault(row, changed(record, place, value))
+            assert problem and "\n" not in problem and problem.isprintable() and len(problem) < 400, (
+                place,
+                value,
+            )
+
+
+def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
+    record = json.loads(row["record"])
+    for schema, above in ((Record, ()), (Spec, ("spec",)), (Facts, ("task",))):
+        hints = get_type_hints(schema, include_extras=True)
+        required = {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
+        for name in required - {"format"}:
+            assert fault(row, changed(record, (*above, name))), (above, name)
+    for place in (("seconds", "total"), ("seconds", "evaluate"), ("scores", record["task"]["score"])):
+        assert "missing required field" in (fault(row, changed(record, place)) or ""), place
+
+
+def test_the_schema_knows_what_tasks_may_be_scored_by() -> None:
+    hints = get_type_hints(Facts)
+    assert get_args(hints["score"]) == SCORES and set(get_args(hints["normalise"])) == set(NORMALISATIONS)
+
+
+# All get their runs from `Store.read_all`, as reports, figures and leaderboards do.
+READERS = {
+    "export": ["export", "csv", "--out", "{bundle}", "--to", "{folder}/csv"],
+    "compare": ["compare", "{good}", "{bundle}"],
+    "config": ["config", "{run}", "--out", "{bundle}"],
+    "status": ["status", "--out", "{bundle}"],
+    "advise": ["advise", "--results", "{bundle}"],
+    "unpack": ["unpack", "{bundle}", "{folder}/results"],
+    "pack": ["pack", "{bundle}", "{folder}/bundle"],
+    "verify": ["verify", "{bundle}", "--env", "NoSuch-v0"],
+}
+RUNS_AT_ONCE = 30
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    for seed in range(RUNS_AT_ONCE // 2):
+        for k in (1, 2):
+            write_run(folder / "results", "spo", seed, capacity=k, phases=3, said={"warnings": ["a warning"]})
+    pack(str(folder / "results"), str(folder / "bundle"), None)
+    return folder / "bundle"
+
+
+def accepted(row: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
+    """Changes of a record that its schema lets through."""
+    record = json.loads(row["record"])
+    for place in places(record):
+        for value in [*VALUES, 1, "x"]:
+            if fault(row, changed(record, place, value)) is None:
+                yield place, value
+
+
+def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of a command, in this process; whatever is not an exit goes through, as a traceback would."""
+    monkeypatch.setattr(sys, "argv", ["staleharness", *words])
+    with warnings.catch_warnings(), pytest.raises(SystemExit) as exit:
+        warnings.simplefilter("error", RuntimeWarning)
+        cli.main()
+    return int(exit.value.code or 0)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_the_schema_lets_through_no_reader_falls_over(
+    good: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    reader: str,
+) -> None:
+    rows = pq.read_table(good / RUNS).to_pylist()
+    changes = list(accepted(rows[0]))
+    assert len(changes) > 200
+    for at in range(0, len(changes), RUNS_AT_ONCE - 2):
+        new, bundle, folder = copy.deepcopy(rows), tmp_path / str(at) / "bundle", tmp_path / str(at)
+        for row, (place, value) in zip(new, changes[at : at + RUNS_AT_ONCE - 2], strict=False):
+            row["record"] = json.dumps(changed(json.loads(row["record"]), place, value))
+        shutil.copytree(good, bundle)
+        pq.write_table(pa.Table.from_pylist(new), bundle / RUNS)
+        manifest = {"files": {name: digest(bundle / name) for name in FILES}}
+        (bundle / "manifest.json").write_text(json.dumps(manifest))
+        words = [
+            w.format(bundle=bundle, good=good, folder=folder, run=rows[-1]["id"]) for w in READERS[reader]
+        ]
+        assert ended(words, monkeypatch) in (0, 2)
+        said = capfd.readouterr()
+        assert "Traceback" not in said.err and "Warning" not in said.err
