@@ -16,6 +16,7 @@ import numpy as np
 
 from .base.files import parse_json, user_path
 from .errors import UserError, nearest, shortened
+from .schedule import LOST, NEVER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +92,14 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
         rows = rows.assign(**_by_times(rows))
     check(rows, path)
     return found, rows
+
+
+def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
+    """(header, rows) of a trace, as `read_trace` has them, for a schedule: of rows that were lost `left_in` is
+    LOST − phase."""
+    header, rows = read_trace(path)
+    lost = (rows["fate"] == "lost") & (rows["left_in"] != NEVER)
+    return header, rows.assign(left_in=rows["left_in"].where(~lost, LOST - rows["left_in"]))
 
 
 def _why_not(path: str, error: Exception) -> str:

@@ -101,10 +101,12 @@ class Recorder:
         self.entries[group] = self._as_far(group, progress)
 
     def _as_far(self, group: int, progress: Progress) -> Entry:
-        versions, starts, lengths, began = progress
-        began_at = began - self.zero
         return replace(
-            self.entries[group], versions=versions, starts=starts, lengths=lengths, began_at=began_at
+            self.entries[group],
+            versions=progress.versions,
+            starts=progress.starts,
+            lengths=progress.lengths,
+            began_at=progress.began - self.zero,
         )
 
     def lose(self, group: int, phase: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import NEVER, Bools, Ints, Schedule
+from ..schedule import LOST, NEVER, Ints, Schedule
 from .ledger import Count, Flow
 
 
@@ -20,16 +20,19 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
         return None
     lengths = schedule.lengths if lengths is None else lengths
     finished = schedule.finished != NEVER
-    waits = (schedule.left == NEVER) | (schedule.left > phase)
-    lost = _lost(schedule) & (schedule.left == phase)
-    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER) & ~lost)
+    left = np.where(schedule.left <= LOST, LOST - schedule.left, schedule.left)
+    waits = (left == NEVER) | (left > phase)
+    lost = schedule.left == LOST - phase
+    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER))
     generated = np.flatnonzero((schedule.finished == phase) | (lost & ~finished))
     counted = _count(lengths, schedule.trained_in(phase))
     return Flow(
         generated=_count(lengths, generated) + trained - counted,
         dropped=_count(lengths, dropped),
         queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
-        lost=None if schedule.lost is None else _count(lengths, np.flatnonzero(lost)),
+        lost=_count(lengths, np.flatnonzero(lost))
+        if schedule.apart
+        else None,  # as recorded with real actors
         dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )
 
@@ -38,13 +41,8 @@ def dropped_groups(schedule: Schedule, phase: int) -> int:
     """Groups that left the queue since the batch before, and were not trained on."""
     if schedule.left is None:
         return 0
-    gone = (schedule.left == phase) & (schedule.phase == NEVER) & ~_lost(schedule)
+    gone = (schedule.left == phase) & (schedule.phase == NEVER)
     return len(np.unique(schedule.group[gone]))
-
-
-def _lost(schedule: Schedule) -> Bools:
-    """[n], the rows that were lost with their actor, or at a resume."""
-    return np.zeros(len(schedule), np.bool_) if schedule.lost is None else schedule.lost
 
 
 def _count(lengths: Ints, rows: Ints) -> Count:
