@@ -57,10 +57,9 @@ class Schedule:
     )
     # of a language model depend on what is computed together
     finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
-    left: Ints | None = (
-        None  # [n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t:
-    )
-    # at that of phase t it was lost, with the actor that made it or at a resume
+    # [n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t: at the batch of phase t it was
+    # lost, with the actor that made it or at a resume
+    left: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.group)

@@ -11,7 +11,7 @@ from .ledger import Count, Flow
 
 def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:
     """As the learner found it when it took the batch of `phase`, of which `trained` became; None where the schedule
-    does not say when rows were finished and when they left.
+    does not say when rows were finished and when they left. Rows can be lost where real actors were recorded.
 
     Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
     until they are trained on: then what was generated changes by as much as `trained` differs from that.
@@ -30,9 +30,7 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
         generated=_count(lengths, generated) + trained - counted,
         dropped=_count(lengths, dropped),
         queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
-        lost=_count(lengths, np.flatnonzero(lost))
-        if schedule.apart
-        else None,  # as recorded with real actors
+        lost=_count(lengths, np.flatnonzero(lost)) if schedule.apart else None,
         dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )
 
