@@ -19,6 +19,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MOST_ROWS = 20_000_000  # of one run, all of which are kept
 NEVER = -1  # the phase of rows that are not trained on
+LOST = -2  # less the phase: when rows were lost
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ class Schedule:
     )
     # of a language model depend on what is computed together
     finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
-    left: Ints | None = None  # [n] at whose batch it had left the queue, trained on, dropped or lost; NEVER
-    lost: Bools | None = None  # [n] with the actor that held it, or at a resume; None: no actor can be lost
+    # [n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t: at the batch of phase t it was
+    # lost, with the actor that made it or at a resume
+    left: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.group)

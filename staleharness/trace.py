@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .base.files import parse_json, user_path
 from .errors import UserError, nearest, shortened
+from .schedule import LOST, NEVER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,6 +150,14 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
             raise UserError(f"trace {path}, column {name}: {wrong}")
     if not _says(header):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
+
+
+def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
+    """(header, rows) of a trace, as `read_trace` has them, for a schedule: of rows that were lost `left_in` is
+    LOST − phase."""
+    header, rows = read_trace(path)
+    lost = (rows["fate"] == "lost") & (rows["left_in"] != NEVER)
+    return header, rows.assign(left_in=rows["left_in"].where(~lost, LOST - rows["left_in"]))
 
 
 def _why_not(path: str, error: Exception) -> str:

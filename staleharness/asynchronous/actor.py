@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -143,20 +144,33 @@ def work(post: Post, channel: Connection) -> None:
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)
     try:
         serve(post, channel)
-    except (Stopped, EOFError, OSError):  # the run is over, or the learner is gone
+    except Stopped:
         return
     except BaseException as error:
-        channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+        with contextlib.suppress(OSError):
+            channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
 
 
 def serve(post: Post, channel: Connection) -> None:
     """Make groups, and hand them over. Raises `Stopped`, and whatever goes wrong in the actor."""
     actor, total = post.open(post.number), Count()
-    nth = 0
-    while (group := channel.recv()) is not None:
+    for nth, group in enumerate(_groups(channel)):
         feed = Feed(post.board, post.load, post.tally, group)
         content, lengths = actor.make(group, nth, feed)
         feed.finish(lengths)
         total += Count(len(lengths), sum(lengths))
-        channel.send(Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total))
-        nth += 1
+        made = Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
+        with contextlib.suppress(OSError):  # the learner is gone, as the next `recv` will say
+            channel.send(made)
+
+
+def _groups(channel: Connection) -> Iterator[int]:
+    """The groups that the channel asks for, until it asks for no more or the learner is gone."""
+    while True:
+        try:
+            group: int | None = channel.recv()
+        except (EOFError, OSError):
+            return
+        if group is None:
+            return
+        yield group

@@ -254,7 +254,7 @@ class Fleet:
         member.channel.close()
         progress = member.tally.read(group) if group >= 0 else None
         if progress is not None:
-            self.recorder.unfinished(group, progress)
+            self.recorder.write_progress(group, progress)
         if self.board.closed.value or self.error is not None:
             return
         if progress is not None:

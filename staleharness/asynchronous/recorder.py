@@ -96,15 +96,17 @@ class Recorder:
         entry.began_at, entry.made_at = made.began - self.zero, made.made - self.zero
         entry.fate, entry.finished_in = "queued", phase
 
-    def unfinished(self, group: int, progress: Progress) -> None:
+    def write_progress(self, group: int, progress: Progress) -> None:
         """Write down how far a group under way has come."""
-        self.entries[group] = self._as_far(group, progress)
+        self.entries[group] = self._with_progress(group, progress)
 
-    def _as_far(self, group: int, progress: Progress) -> Entry:
-        versions, starts, lengths, began = progress
-        began_at = began - self.zero
+    def _with_progress(self, group: int, progress: Progress) -> Entry:
         return replace(
-            self.entries[group], versions=versions, starts=starts, lengths=lengths, began_at=began_at
+            self.entries[group],
+            versions=progress.versions,
+            starts=progress.starts,
+            lengths=progress.lengths,
+            began_at=progress.began - self.zero,
         )
 
     def lose(self, group: int, phase: int) -> None:
@@ -139,7 +141,7 @@ class Recorder:
         """Groups under way stand in it as far as they have come: whoever resumes has lost them."""
         entries, generated = list(self.entries), self.generated
         for group, progress in under_way.items():
-            entries[group] = self._as_far(group, progress)
+            entries[group] = self._with_progress(group, progress)
             generated += progress.count
         return {
             "elapsed": self.now(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..simulator.ledger import Count
 
@@ -13,7 +14,8 @@ GROUP, BEGAN, STRETCHES, LENGTHS = range(4)  # places in the array; from LENGTHS
 NANO = 1e-9
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """A group as far as its actor came. Lengths are decisions of each row, starts the decisions before a stretch."""
 
     versions: list[int]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -15,8 +17,10 @@ from .canvas import INK, PAGE, panels
 from .captions import seeds
 from .registry import FIGURES, Section
 
-# Okabe and Ito's colours, from dark to light in this order: also told apart in grey.
-FATES = {"trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9"}
+# Okabe and Ito's colours, from dark to light in this order, and black: also told apart in grey.
+FATES = {
+    "trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9", "lost": "#000000"
+}  # fmt: skip
 
 
 def _lost_some(results: Results) -> bool:
@@ -30,17 +34,20 @@ def _lost_some(results: Results) -> bool:
         55,
         "Ledger",
         "Dropped: turned away, or left a buffer unseen. Masked: handed to the learner, and taught nothing. Queued: not "
-        "trained on when the run ended.",
+        "trained on when the run ended. Lost: with a killed actor, or with the actors of a run that was resumed.",
         _lost_some,
     ),
 )
 def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """What share of what was made was trained on, dropped, masked or still queued: a bar of decisions and one of
-    sequences per capacity."""
+    """What share of what was made was trained on, dropped, masked, still queued or, in a run with real actors, lost: a
+    bar of decisions and one of sequences per capacity."""
     ks = results.grid.capacities
     lines = [(k, unit) for k in ks for unit in ("decisions", "sequences")]
+    some_lost = ledger_of(list(results), "sequences")["lost"] > 0
+    fates = {fate: colour for fate, colour in FATES.items() if fate != "lost" or some_lost}
+    more = " + lost" if some_lost else ""
     subtitle = (
-        f"all runs together ({seeds(results.grid)}); generated = trained + dropped + masked + queued, exactly; a "
+        f"all runs together ({seeds(results.grid)}); generated = trained + dropped + masked + queued{more}, exactly; a "
         "sequence is a row: what an actor does in a phase, or a completion"
     )
     height = 0.45 + 0.3 * len(lines)
@@ -49,7 +56,7 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         (ax,),
     ):
         for at, (k, unit) in enumerate(lines):
-            _bar(ax, at, [r for r in results if int(r.spec["capacity"]) == k], unit)
+            _bar(ax, at, [r for r in results if int(r.spec["capacity"]) == k], unit, fates)
         names = [f"K = {k}, {unit}" for k, unit in lines]
         ax.set_yticks(range(len(lines)), labels=names)
         ax.set_ylim(len(lines) - 0.5, -0.5)
@@ -58,20 +65,20 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         ax.set_xlabel("share of what was generated")
-        handles = [Patch(color=colour) for colour in FATES.values()]
+        handles = [Patch(color=colour) for colour in fates.values()]
         figure.legend(
-            handles, list(FATES), loc="outside lower left", ncols=4, frameon=False, handlelength=1.2
+            handles, list(fates), loc="outside lower left", ncols=len(fates), frameon=False, handlelength=1.2
         )
     return figure
 
 
-def _bar(ax: Axes, at: int, runs: list[StoredRun], unit: str) -> None:
+def _bar(ax: Axes, at: int, runs: list[StoredRun], unit: str, fates: Mapping[str, str]) -> None:
     total, left = ledger_of(runs, unit), 0.0
-    for fate, colour in FATES.items():
+    for fate, colour in fates.items():
         share = total[fate] / max(1, total["generated"])
         ax.barh(at, share, left=left, height=0.62, color=colour)
         if share > 0.12:
-            dark = fate in ("trained", "masked")
+            dark = fate in ("trained", "masked", "lost")
             ax.text(
                 left + share / 2, at, f"{total[fate]:,}", ha="center", va="center", fontsize=7,
                 color="white" if dark else INK,

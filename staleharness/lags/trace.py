@@ -13,7 +13,7 @@ from staleharness.base.published import name_of, published
 from staleharness.errors import UserError, shortened
 from staleharness.lag import LAGS, LagModel
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.trace import read_trace
+from staleharness.trace import read_replay as read_trace  # the name that it has below is part of run ids
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,6 @@ class Trace(LagModel):
             apart=(header.get("fetch") or demand.length) if header["source"] == "actors" else 0,
             finished=finished,
             left=left,
-            lost=(rows["fate"] == "lost").to_numpy() if header["source"] == "actors" else None,
         )
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:

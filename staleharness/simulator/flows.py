@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import NEVER, Bools, Ints, Schedule
+from ..schedule import LOST, NEVER, Ints, Schedule
 from .ledger import Count, Flow
 
 
 def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:
     """As the learner found it when it took the batch of `phase`, of which `trained` became; None where the schedule
-    does not say when rows were finished and when they left.
+    does not say when rows were finished and when they left. Rows can be lost where real actors were recorded.
 
     Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
     until they are trained on: then what was generated changes by as much as `trained` differs from that.
@@ -20,16 +20,17 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
         return None
     lengths = schedule.lengths if lengths is None else lengths
     finished = schedule.finished != NEVER
-    waits = (schedule.left == NEVER) | (schedule.left > phase)
-    lost = _lost(schedule) & (schedule.left == phase)
-    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER) & ~lost)
+    left = np.where(schedule.left <= LOST, LOST - schedule.left, schedule.left)
+    waits = (left == NEVER) | (left > phase)
+    lost = schedule.left == LOST - phase
+    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER))
     generated = np.flatnonzero((schedule.finished == phase) | (lost & ~finished))
     counted = _count(lengths, schedule.trained_in(phase))
     return Flow(
         generated=_count(lengths, generated) + trained - counted,
         dropped=_count(lengths, dropped),
         queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
-        lost=None if schedule.lost is None else _count(lengths, np.flatnonzero(lost)),
+        lost=_count(lengths, np.flatnonzero(lost)) if schedule.apart else None,
         dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )
 
@@ -38,13 +39,8 @@ def dropped_groups(schedule: Schedule, phase: int) -> int:
     """Groups that left the queue since the batch before, and were not trained on."""
     if schedule.left is None:
         return 0
-    gone = (schedule.left == phase) & (schedule.phase == NEVER) & ~_lost(schedule)
+    gone = (schedule.left == phase) & (schedule.phase == NEVER)
     return len(np.unique(schedule.group[gone]))
-
-
-def _lost(schedule: Schedule) -> Bools:
-    """[n], the rows that were lost with their actor, or at a resume."""
-    return np.zeros(len(schedule), np.bool_) if schedule.lost is None else schedule.lost
 
 
 def _count(lengths: Ints, rows: Ints) -> Count:

@@ -160,6 +160,12 @@ def test_what_goes_wrong_in_an_actor_ends_the_run(start: Start) -> None:
             fleet.take(phase)
 
 
+def test_an_error_of_the_operating_system_in_an_environment_is_no_learner_that_is_gone(start: Start) -> None:
+    fleet = start(Toy(end="no file"), actors=1)
+    with pytest.raises(RuntimeError, match="actor 0 failed: FileNotFoundError: no floor"):
+        fleet.take(0)
+
+
 @pytest.mark.parametrize("end", ["never opens", "exit"])
 def test_actors_that_die_as_fast_as_they_begin_end_the_run_and_others_do_not(start: Start, end: str) -> None:
     fleet = start(Toy(end=end), actors=1)

@@ -45,6 +45,20 @@ def test_a_bar_of_the_ledger_is_as_long_as_what_was_generated(results: Results, 
     assert {"240", "100", "60", "24", "10", "6"} == texts  # of two runs together
 
 
+def test_lost_rows_are_drawn_and_named_only_where_there_are_some(results: Results, tmp_path: Path) -> None:
+    decisions = ENTRIES | {"trained": 80, "lost": 40}
+    said = {"ledger": {"decisions": decisions, "sequences": {key: n // 10 for key, n in decisions.items()}}}
+    figure = draw("ledger", Results.of([write_run(tmp_path / "lost", capacity=2, said=said)]))
+    black = [
+        bar.get_width() for bar in figure.axes[0].patches if to_hex(bar.get_facecolor()) == FATES["lost"]
+    ]
+    assert black == pytest.approx([0.2, 0.2])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(FATES)
+    (legend,) = draw("ledger", results).legends
+    assert [text.get_text() for text in legend.get_texts()] == list(FATES)[:-1]
+
+
 def test_a_report_shows_the_ledger_only_where_something_was_lost(results: Results, tmp_path: Path) -> None:
     assert "ledger" in names(results)
     kept = {"decisions": ENTRIES | {"generated": 120, "dropped": 0, "queued": 0}}

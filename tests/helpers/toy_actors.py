@@ -30,7 +30,7 @@ class Toy:
     """Rows of `LENGTH` decisions; says what it was asked and which weights it had. It may end in several ways."""
 
     seconds: float = 0.0  # of a decision
-    end: str = ""  # "raise", "exit", "never opens", "killed" (number 0 alone, in its first group)
+    end: str = ""  # "raise", "no file", "exit", "never opens", "killed" (number 0 alone, in its first group)
     number: int = -1
 
     def __call__(self, number: int) -> Toy:
@@ -50,6 +50,8 @@ class Toy:
             time.sleep(self.seconds)
         if self.end == "raise" and nth == 2:
             raise ValueError("the floor is wet")
+        if self.end == "no file":
+            raise FileNotFoundError("no floor")
         if self.end == "exit" and nth == 2:
             os._exit(1)
         return pickle.dumps((group, nth, acted, os.getpid())), [LENGTH, LENGTH - 2]

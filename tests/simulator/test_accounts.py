@@ -109,6 +109,17 @@ def test_a_ledger_adds_up_over_phases_and_counts_what_is_queued_as_it_stands() -
     assert said["sequences/generated"] == 8 == 4 + said["sequences/dropped"] + said["sequences/masked"] + 2
 
 
+def test_a_ledger_has_lost_rows_only_where_actors_can_be_lost() -> None:
+    plain, ledger = Ledger(), Ledger()
+    assert "sequences/lost" not in plain.enter(0, Flow(**FLOW), Count(2, 20), Count(2, 20))
+    first = ledger.enter(0, Flow(**FLOW, lost=Count()), Count(2, 20), Count(2, 20))
+    assert first["sequences/lost"] == 0
+    said = ledger.enter(1, Flow(Count(4, 40), lost=Count(1, 7)), Count(4, 43), Count(4, 43))
+    assert (said["sequences/lost"], said["decisions/lost"]) == (1, 7)
+    with pytest.raises(RuntimeError, match=r"does not close after phase 2: .* queued 2, lost 1, reused 0"):
+        ledger.enter(2, Flow(Count(3, 30), queued=Count(2, 20), lost=Count()), Count(2, 20), Count(2, 20))
+
+
 @pytest.mark.parametrize(
     ("change", "handed", "trained"),
     [

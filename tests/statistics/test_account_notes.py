@@ -93,6 +93,13 @@ def test_the_ledger_of_a_replay_says_what_returned(made: Made) -> None:
     ]
 
 
+def test_the_ledger_of_real_actors_says_what_was_lost(made: Made) -> None:
+    said = accounts(hist(at0=10, at7=5000), generated=6000, queued=500, lost=490)
+    assert notes(made(said=said)) == [
+        "ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"
+    ]
+
+
 def of_pipeline(
     rows: dict[str, int], decisions: dict[str, int], groups: float, **settings: Any
 ) -> dict[str, Any]:
