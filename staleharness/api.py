@@ -180,7 +180,7 @@ def simulate(
             print(phase.metrics["lag_mean"], phase.seconds["learn"])
 
     `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, the same bits as those that a
-    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. torch's settings
+    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Settings of torch
     and the global random generators of this process are yours again between phases; threads that simulate take turns.
     Raises `UserError` at once, not at the first phase.
     """
