@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
-import multiprocessing
+import multiprocessing.process
 import os
 import platform
 import resource
@@ -88,8 +88,9 @@ def resident_memory() -> int | None:
         own = _resident("self")
     except OSError:
         return None
-    for child in multiprocessing.active_children():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+    # not active_children(), which takes the exit codes that another thread may be waiting for
+    for child in list(getattr(multiprocessing.process, "_children", ())):
+        with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
             own += _resident(str(child.pid))
     return own
 
