@@ -194,7 +194,8 @@ def simulate(
             print(phase.metrics["lag_mean"], phase.seconds["learn"])
 
     `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, the same bits as those that a
-    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Raises
+    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Between phases,
+    the settings of torch and the global random generators are yours again; threads that simulate take turns. Raises
     `UserError` at once, not at the first phase.
     """
     from .running.in_process import phases

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import multiprocessing
+import multiprocessing.process
 import os
 import platform
 import resource
@@ -90,8 +90,9 @@ def resident_memory() -> int | None:
         own = _resident("self")
     except OSError:
         return None
-    for child in multiprocessing.active_children():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+    # not active_children(), which takes the exit codes that another thread may be waiting for
+    for child in list(getattr(multiprocessing.process, "_children", ())):
+        with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
             own += _resident(str(child.pid))
     return own
 

@@ -7,6 +7,7 @@ Names in use: init, env, assignment, action, minibatch, evaluation, and of the g
 from __future__ import annotations
 
 import random
+import sys
 import zlib
 
 import numpy as np
@@ -24,17 +25,17 @@ def integer(seed: int, name: str, *indices: int) -> int:
 
 
 def seed_global_generators(seed: int, stage: str, *indices: int) -> None:
-    """Seed the global generators of Python, NumPy and torch (on GPUs, too) from the stream of a stage of the run.
+    """Seed the global generators of Python, NumPy and, once it is loaded, torch (on GPUs, too) from the stream of a
+    stage of the run.
 
     The harness draws from none of them; a plugin, or a library that it calls, may. Each stage (collecting in a phase,
     learning in it, an evaluation ...) begins with the same generators whether or not the run was interrupted before,
     and draws in one stage cannot shift those in another.
     """
-    import torch
-
     numbers = stream(seed, f"global/{stage}", *indices).integers(2**32, size=3).tolist()
     random.seed(numbers[0])
     np.random.seed(numbers[1])  # noqa: NPY002 (the global generator on purpose)
-    torch.default_generator.manual_seed(numbers[2])
-    if torch.backends.cuda.is_built():  # torch remembers the seed where CUDA is not initialised yet
-        torch.cuda.manual_seed_all(numbers[2])
+    if (torch := sys.modules.get("torch")) is not None:  # not imported: whoever reads results does without
+        torch.default_generator.manual_seed(numbers[2])
+        if torch.backends.cuda.is_built():  # torch remembers the seed where CUDA is not initialised yet
+            torch.cuda.manual_seed_all(numbers[2])

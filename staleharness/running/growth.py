@@ -24,7 +24,7 @@ UPWARDS = 8  # of the changes between parts
 MEGABYTES, SHARE = 100.0, 0.1  # of growth over the half, at least
 FRESH = 0.8  # of the memory before: a fall below that is a new process, which went on from a checkpoint
 GROWS = (
-    "memory grew steadily, by about {:.1g} MB a phase (memory_mb in timing.parquet): something, perhaps an "
+    "memory grew steadily, by about {:g} MB a phase (memory_mb in timing.parquet): something, perhaps an "
     "environment, holds on to what it no longer needs"
 )
 
@@ -38,7 +38,7 @@ def warnings_of(memory: Sequence[float | None], capacity: int) -> list[str]:
     """The warning where memory [MB], one number per phase (None: not measured), grows steadily; else nothing. capacity:
     versions in the policy buffer, which fills meanwhile."""
     slope = steady_growth(memory, capacity)
-    return [] if slope is None else [GROWS.format(slope)]
+    return [] if slope is None else [GROWS.format(float(f"{slope:.1g}"))]
 
 
 def steady_growth(memory: Sequence[float | None], capacity: int) -> float | None:

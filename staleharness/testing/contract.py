@@ -168,7 +168,9 @@ def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
     for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
         assert torch.equal(first, second)
-    assert before == _global_generators(), "a global random generator moved; draw from one of your own"
+    assert before == _global_generators(), (
+        "a global random generator moved; a loss is a function of what it is given"
+    )
 
 
 def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:

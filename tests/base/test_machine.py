@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from places import ROOT
 
-from staleharness.base.machine import OVERRIDES, commit, overrides
+from staleharness.base import machine
+from staleharness.base.machine import OVERRIDES, commit, overrides, resident_memory
 
 
 @pytest.mark.skipif(
@@ -51,3 +55,26 @@ def test_what_tells_libraries_to_use_other_instructions_is_known(monkeypatch: py
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("MKL_CBWR", "")
     assert overrides() == {"ATEN_CPU_CAPABILITY": "default"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").is_file(), reason="only /proc says what memory is resident")
+def test_resident_memory_is_that_of_this_process_and_its_children() -> None:
+    alone = resident_memory()
+    held = np.ones(100_000_000, np.uint8)
+    more = resident_memory()
+    assert alone is not None and more is not None and more - alone > 0.9 * held.nbytes
+    child = multiprocessing.get_context("fork").Process(target=signal.pause)
+    child.start()
+    both = resident_memory()
+    child.kill()
+    child.join()
+    after = resident_memory()
+    assert both is not None and after is not None and both > 1.2 * after
+
+
+def test_where_a_machine_does_not_say_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(process: str) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(machine, "_resident", unknown)
+    assert resident_memory() is None

@@ -22,7 +22,6 @@ from staleharness.language.generation import completion_texts
 from staleharness.language.prompt_set import pad_left
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.buffer import PolicyBuffer
-from staleharness.simulator.phase import wilson
 from staleharness.task import simulation_of
 
 Specs = Callable[..., LanguageSpec]
@@ -210,13 +209,6 @@ def test_a_run_without_samples_has_no_sampled_accuracy(spec: Specs) -> None:
     }  # fmt: skip
     with pytest.raises(UserError, match="evaluation_samples=-1 must not be negative"):
         spec(evaluation_samples=-1)
-
-
-def test_wilsons_interval_by_hand() -> None:
-    low, high = wilson(40, 100)
-    assert (low, high) == (pytest.approx(0.3094, abs=1e-4), pytest.approx(0.4980, abs=1e-4))
-    assert wilson(0, 10) == (0.0, pytest.approx(0.2775, abs=1e-4))
-    assert wilson(10, 10) == (pytest.approx(0.7225, abs=1e-4), pytest.approx(1.0))
 
 
 @pytest.mark.parametrize("lag", ["uniform", "inflight:4"])

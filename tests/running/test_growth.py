@@ -88,6 +88,8 @@ def test_what_was_not_measured_is_no_growth() -> None:
 def test_the_warning_is_one_line_with_a_round_number() -> None:
     (line,) = warnings_of((300 + 5.2 * T).tolist(), 1)
     assert "about 5 MB a phase" in line and "\n" not in line
+    (large,) = warnings_of((300 + 12.0 * T).tolist(), 1)
+    assert "about 10 MB a phase" in large
     assert warnings_of(np.full(100, 300.0).tolist(), 1) == []
 
 

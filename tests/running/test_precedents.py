@@ -107,3 +107,13 @@ def test_another_machine_is_asked_for_what_stored_runs_took_and_a_quarter_more(
     execution.runner_for(asked, Store(tmp_path), runner="slurm", jobs="3")
     execution.runner_for(asked, Store(tmp_path), runner="slurm", memory="7G")
     assert [demand.memory for demand in heard] == [None, 2_500_000_000, 2_500_000_000, 7 * 10**9]
+
+
+def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path, asked: Plan) -> None:
+    stored(tmp_path, 7, 2.0, 60.0)
+    store = Store(tmp_path)
+    steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
+    alone = steps / (12 * 2048 / 60)
+    assert estimate(asked.runs, store, 1).seconds == pytest.approx(alone)
+    for jobs in (2, 8):
+        assert estimate(asked.runs, store, jobs).seconds == pytest.approx(alone / 2)
