@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.files import user_path, write_bytes
+from ..base.files import forget_torn, user_path, write_bytes
 from .gallery_texts import html, index, markdown, picture_file
 from .papers import Paper, chosen, read_paper
 from .shown import Shown, show
 
+ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
 __all__ = ["Shown", "index", "make", "publish", "show"]
 
@@ -40,6 +41,8 @@ def make(
     out.mkdir(parents=True, exist_ok=True)
     if any(s.state != "no bundle" and s.figure.entry.draw not in SHEETS for s in shown):
         folder.mkdir(parents=True, exist_ok=True)
+    for place in filter(Path.is_dir, (out, folder)):
+        forget_torn(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
     written, inline, sheets = [], {}, {}
     for s in shown:
         e = s.figure.entry
