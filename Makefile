@@ -135,6 +135,7 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
 	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/logs.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/sweeps.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)

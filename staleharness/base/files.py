@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,14 +107,17 @@ def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
 
 
-def forget_torn(folder: Path, *names: str) -> None:
+def forget_torn(folder: Path, *names: str, age: float = 0.0) -> None:
     """Remove the temporary files that `whole` leaves in a folder when its process is killed, of files called like one
-    of `names` (patterns of `fnmatch`); other hidden files are somebody's."""
+    of `names` (patterns of `fnmatch`); other hidden files are somebody's.
+
+    age: seconds since the last write to them; above 0 where another process may be writing, for lack of a lock.
+    """
     for torn in folder.iterdir():
         found = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", torn.name)
         ours = found is not None and any(fnmatch.fnmatchcase(found[1], name) for name in names)
-        if ours and torn.is_file() and not torn.is_symlink():
-            torn.unlink()
+        if ours and torn.is_file() and not torn.is_symlink() and torn.stat().st_mtime <= time.time() - age:
+            torn.unlink(missing_ok=True)
 
 
 def no_link(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.text import duration, number, word
@@ -91,23 +91,21 @@ def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
     return bar
 
 
-def run_records(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """One flat record per run and per failure: what the list of runs and `runs.csv` show."""
-    records = []
     for run in runs:
         r, cell = run.record, cell_of(run)
-        records.append({
+        yield {
             "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": r["spec"]["seed"],
             **_scores(r["scores"]),
             "steps": r["steps"], "evaluation steps": r["evaluation_steps"], "time": r["seconds"]["total"],
             "evaluation time": r["seconds"]["evaluate"], "status": "done", "run": run.id,
-        })  # fmt: skip
+        }  # fmt: skip
     for f in failures:
-        records.append({
+        yield {
             "algorithm": f.get("label", ""), "environment": f.get("env", ""), "K": f.get("capacity"),
             "seed": f.get("seed"), "status": f.get("class", "failed"), "run": f.get("id", ""),
-        })  # fmt: skip
-    return records
+        }  # fmt: skip
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.files import check_creatable, check_replaceable, user_path, write_bytes
+from ..base.files import check_creatable, check_replaceable, forget_torn, user_path, write_bytes
 from ..base.invocation import invocation
 from ..errors import UserError
 from .gallery_texts import INDEX_TITLE, drawn_sections, html, index, markdown, picture_file, section
 from .papers import Paper, PaperFigure, chosen, read_paper
 from .shown import Shown, at_scale, show
 
+ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
 __all__ = ["Shown", "index", "make", "publish", "show"]
 
@@ -47,6 +48,8 @@ def make(
     name = figures[0].paper
     page, folder = out / f"{name}.md", out / name
     check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
+    for place in filter(Path.is_dir, (out, folder)):
+        forget_torn(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
     written, inline, sheets = [], {}, {}
     for s in shown:
         e = s.figure.entry

@@ -7,6 +7,7 @@ script but its own. Identical results give identical bytes.
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .. import __version__
-from ..base.files import digest, read_json, tree_digest, whole, write_bytes, write_json
+from ..base.files import digest, forget_torn, read_json, tree_digest, whole, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..figures.palette import styles
 from ..statistics.pairs import pairs
@@ -33,6 +34,7 @@ from .pairs import to_csv as pairs_csv
 
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
+ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 # a report is made anew when one of these rooms changes
 MAKERS = [PACKAGE / room for room in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
@@ -89,6 +91,8 @@ def write(
             shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
+        gc.collect()  # a figure is a circle of many objects, and several would pile up
+    forget_torn(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=ABANDONED)
     for name, pieces in lists.items():
         with whole(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)

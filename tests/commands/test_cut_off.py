@@ -1,0 +1,176 @@
+"""Commands that write are killed, or refused the disk, at each of their dealings with it: every file that was there is
+the earlier or the new one, and the next call makes what it would have made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crash import every_crash
+from results_helper import write_run
+from sweeping import staleharness
+
+from staleharness.figures import canvas, drawings
+from staleharness.pages import gallery, report
+from staleharness.pages.papers import read_paper
+from staleharness.statistics.aggregate import table
+from staleharness.statistics.results import load
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc000000301010018dd8db0"
+    "0000000049454e44ae426082"
+)
+PICTURES = {
+    "svg": b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>',
+    "png": PNG, "pdf": b"%PDF",
+}  # fmt: skip
+REFUSALS = [None, errno.ENOSPC]
+
+Act = Callable[[Path], object]
+
+
+@pytest.fixture(autouse=True)
+def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One figure, and no time spent on what it looks like."""
+    every = drawings.sections
+    monkeypatch.setattr(
+        drawings, "sections", lambda runs: [d for d in every(runs) if d.name == "lag_histogram"]
+    )
+    monkeypatch.setattr(canvas, "to_bytes", lambda figure, kind, source="": PICTURES[kind])
+    monkeypatch.setattr(canvas, "few_colours", lambda png: png)
+
+
+def store(root: Path, seeds: int) -> None:
+    for label in ("spo", "vaco"):
+        for k, score in ((1, 900.0), (4, 800.0), (16, 300.0)):
+            for seed in range(seeds):
+                write_run(root, label, seed, capacity=k, sampled=score + 3 * seed, phases=2)
+
+
+def command(*words: str) -> Act:
+    """A command line in which `ROOT` is the folder of a test; one that is refused the disk says so in one line."""
+
+    def act(root: Path) -> None:
+        done = staleharness(*(word.replace("ROOT", str(root)) for word in words))
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            assert done.returncode == 2 and lines[-1].startswith("staleharness: "), done.stderr
+            assert "No space left" in lines[-1] or "cannot be" in lines[-1], done.stderr
+            raise OSError(done.stderr)
+
+    return act
+
+
+def draw_paper(root: Path) -> None:
+    paper, figures = read_paper("p", root / "experiments")
+    gallery.make(paper, "p", gallery.show(figures, root / "bundles", reps=10), ["fig2"], root / "made")
+
+
+def write_report(root: Path) -> None:
+    runs = load(root / "results")
+    report.write(root / "results" / "reports" / "all", runs, table(runs, reps=10), [], "a command")
+
+
+ACTS: dict[str, tuple[Act, str]] = {  # what is done, and the folder to which it writes
+    "report": (write_report, "results"),
+    "advise": (command("advise", "--results", "ROOT/results", "--out", "ROOT/made/advice.png"), "made"),
+    "compare": (command("compare", "ROOT/bundle", "ROOT/results", "--out", "ROOT/made/both.csv"), "made"),
+    "export": (command("export", "csv", "--out", "ROOT/results", "--to", "ROOT/made"), "made"),
+    "pack": (command("pack", "ROOT/results", "ROOT/made/bundle"), "made"),
+    "unpack": (command("unpack", "ROOT/bundle", "ROOT/made"), "made"),
+    "figures": (draw_paper, "made"),
+}
+TIDY = ("report", "pack", "unpack", "figures")  # what clears away what a killed call has left
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    store(root / "results", 3)
+    (root / "made").mkdir()
+    paper = root / "experiments" / "p"
+    paper.mkdir(parents=True)
+    (paper / "paper.toml").write_text('title = "P"\nlink = "https://x.test"\nabout = "A."\n')
+    (paper / "fig2.toml").write_text(
+        'title = "T"\nquestion = "Why?"\nstudy = "s"\ndraw = "aggregate_scores"\nclaim = "C."\n'
+    )
+    (root / "experiments" / "s.toml").write_text(
+        'question = "Q?"\nenv = "Hopper"\nalgorithm = ["spo", "vaco"]\ncapacity = [1, 4, 16]\nseeds = 3\n'
+    )
+    return root
+
+
+def visible(folder: Path) -> dict[str, bytes]:
+    """Every file but hidden ones and those in hidden folders, by its path."""
+    paths = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+    return {
+        name: p.read_bytes() for name, p in paths.items() if not any(x[0] == "." for x in Path(name).parts)
+    }
+
+
+def hidden(folder: Path) -> list[str]:
+    return [p.name for p in folder.rglob(".*") if p.name != ".lock"]
+
+
+def age(folder: Path) -> None:
+    """Make hidden files as old as those that nobody is writing."""
+    for path in folder.rglob(".*"):
+        if path.is_file():
+            os.utime(path, (1e9, 1e9))
+
+
+def renewed(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
+    """A folder in which something has been made and is to be made anew from more runs, with the files that are there
+    and those that come of it."""
+    act, place = ACTS[name]
+    for _ in range(2):  # the first time, and again from more runs
+        earlier = tmp_path / "earlier"
+        shutil.rmtree(earlier, ignore_errors=True)
+        shutil.copytree(root / "results", root / "bundles" / "s", dirs_exist_ok=True)
+        if not (root / "bundle").exists():
+            staleharness("pack", str(root / "results"), str(root / "bundle"))
+        shutil.copytree(root, earlier)
+        act(root)
+        if name == "unpack":  # into an empty folder
+            break
+        if _ == 0:
+            store(root / "results", 4)
+    return earlier, visible(earlier / place), visible(root / place)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("refusal", REFUSALS, ids=["killed", "refused"])
+@pytest.mark.parametrize("name", ACTS)
+def test_what_is_cut_off_leaves_whole_files_and_is_made_by_the_next_call(
+    tmp_path: Path, root: Path, name: str, refusal: int | None
+) -> None:
+    act, place = ACTS[name]
+    earlier, before, after = renewed(tmp_path, root, name)
+    assert after
+
+    def prepare(n: int) -> None:
+        shutil.rmtree(root)
+        shutil.copytree(earlier, root)
+
+    count = 0
+    for _ in every_crash(lambda n: act(root), prepare, at_most=900, refusal=refusal):
+        count += 1
+        found = visible(root / place)
+        for file, content in found.items():
+            assert content in (before.get(file), after.get(file)), (
+                f"{file} is neither the earlier nor the new one"
+            )
+        assert before.keys() & after.keys() <= found.keys()
+        if refusal is not None:
+            assert hidden(root / place) == []
+        age(root / place)
+        act(root)
+        assert visible(root / place) == after
+        if name in TIDY:
+            assert hidden(root / place) == []
+    assert count >= 4
