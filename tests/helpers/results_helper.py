@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
 from staleharness.base.files import write_json
 from staleharness.chain.task import ChainTask
@@ -82,7 +84,8 @@ def write_run(
     attempt.mkdir()
     rng = np.random.default_rng([seed, capacity, len(label)])
     rows = _metrics(rng, phases, capacity, sampled, deterministic, curve)
-    pd.DataFrame(rows).assign(**(columns or {})).to_parquet(attempt / "metrics.parquet")
+    metrics: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]} | (columns or {})
+    parquet.write_table(pa.table(metrics), attempt / "metrics.parquet")
     (attempt / "timing.parquet").write_bytes(_timing(phases))
     (attempt / "job.json").write_text(json.dumps({"label": label, "spec": spec}))
     (attempt / "log.txt").write_text(f"{label} on {env}\n")
