@@ -3,6 +3,7 @@ written or removed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,8 @@ def test_a_report_removes_nothing_by_a_name_that_leads_out_of_its_folder(
     (folder / "old.png").write_text("")
     ways_out = [str(elsewhere / "mine.txt"), "../../../elsewhere/index.html"]
     for names in (ways_out, ["folder", "old.png"]):
-        held = {"key": "x", "files": dict.fromkeys(names, "0")}
+        sha = hashlib.sha256(b"").hexdigest()  # of old.png
+        held = {"key": "x", "files": dict.fromkeys(names, sha)}
         (folder / "report.json").write_text(json.dumps(held))
         assert verb("report", "--out", str(results)) == (0, "")
         assert untouched(elsewhere) and (folder / "folder").is_dir()
@@ -100,8 +102,12 @@ def test_no_export_is_written_through_a_link(
     assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
     assert untouched(elsewhere)
     (tmp_path / "typed").symlink_to(elsewhere)  # who types a link means it
-    assert verb("export", "csv", "--out", str(results), "--to", str(tmp_path / "typed"))[0] == 0
-    assert not untouched(elsewhere)
+    words = ("export", "csv", "--out", str(results), "--to", str(tmp_path / "typed"))
+    code, said = verb(*words)
+    assert code == 2 and "metrics.csv is not an export and would be replaced" in said and untouched(elsewhere)
+    (elsewhere / "metrics.csv").unlink()
+    assert verb(*words)[0] == 0
+    assert (elsewhere / "metrics.csv").is_file()
 
 
 @pytest.mark.parametrize("name", ["runs", "attempts", "damaged", "reports", "slurm", ".lock"])
