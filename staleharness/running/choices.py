@@ -94,7 +94,8 @@ def environments(question: Question) -> list[Environment]:
     no_duplicates([env for env, _ in found], "ENV")
     asked = [Environment(env, family, *_settings(question, family)) for env, family in found]
     for env, family in found:
-        if env not in family.ids:  # an id the family does not list may turn out to be unusable: find out now
+        # an id that no built-in family lists may turn out to be unusable: find out now
+        if env not in family.ids or not is_builtin(family, "envs"):
             _try(env, family)
     return asked
 

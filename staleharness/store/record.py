@@ -58,7 +58,7 @@ class Spec(TypedDict):
     """The settings that readers count on; the others are those of a kind of task, each a `Shallow`."""
 
     env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
-    algorithm: Name
+    algorithm: Annotated[str, Meta(max_length=1_000)]
     capacity: Capacity
     seed: Seed
     hyper: NotRequired[dict[Name, Shallow]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from known_plugins import known
 
 from staleharness.base import stopping
 from staleharness.control import evaluation
@@ -19,6 +21,8 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
+from staleharness.running.plan import plan
+from staleharness.store.study import ask
 from staleharness.testing.tasks import goes_on_from_a_saved_state
 
 SMALL = ControlSpec(
@@ -182,3 +186,33 @@ def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.Monk
     with pytest.raises(Interrupted, match=r"^stopped during an evaluation of odd$"):
         evaluated(OfSpaces)
     assert len(asked) == 3
+
+
+def test_the_listed_ids_of_a_plugin_are_tried_out_when_planned(tmp_path: Path) -> None:
+    (tmp_path / "plug.py").write_text(PLUGIN)
+    with known(tmp_path), pytest.raises(UserError, match="ENV=Bits-v0 has actions MultiBinary"):
+        plan(ask(env="Bits-v0", algo="ppo_clip", seeds="1"))
+
+
+PLUGIN = """
+import gymnasium, numpy
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from staleharness.control.task import ControlTask
+from staleharness.task import ENVS
+
+
+class Bits(gymnasium.Env):
+    observation_space = spaces.Box(-1.0, 1.0, (3,))
+    action_space = spaces.MultiBinary(2)
+
+
+@ENVS.register("bits")
+class BitsTask(ControlTask):
+    \"\"\"Bits.\"\"\"
+
+    ids = {"Bits-v0": "bits"}
+
+    def make(self, env, num_envs, threads):
+        return SyncVectorEnv([Bits] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+"""
