@@ -75,3 +75,37 @@ def test_the_generators_are_functions_of_seed_stage_and_phase(restored: None) ->
     for other in (_drawn(2, "learn", 3), _drawn(1, "collect", 3), _drawn(1, "learn", 4)):
         assert not set(drawn) & set(other)
     assert len(set(drawn)) == 3
+
+
+def _begins_with(extra: int, seed: int = 0) -> list[tuple[str, float]]:
+    """What a plugin draws first in each stage of a run, where each draws so many numbers more."""
+    seen = []
+    spec = ChainSpec(
+        env="bit-chain", algorithm="seq_is", horizon=4, batch=8, steps=3, evaluations=3, seed=seed
+    )
+    simulation = simulation_of(spec)
+    seen.append(("construct", random.random()))
+
+    def drawing(stage: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*given: Any) -> Any:
+            seen.append((stage, random.random()))
+            for _ in range(extra):
+                random.random()
+            return run(*given)
+
+        return drawn
+
+    patched: Any = simulation
+    patched.collect = drawing("collect", simulation.collect)
+    patched.evaluate = drawing("evaluate", simulation.evaluate)
+    patched.learner.train = drawing("learn", simulation.learner.train)
+    assert len(list(simulation)) == 3
+    return seen
+
+
+def test_what_is_drawn_in_one_stage_shifts_no_other(restored: None) -> None:
+    plain = _begins_with(0)
+    assert [stage for stage, _ in plain[:5]] == ["construct", "evaluate", "collect", "learn", "evaluate"]
+    assert len({number for _, number in plain}) == len(plain) == 1 + 1 + 3 * 3
+    assert _begins_with(5) == plain
+    assert not {number for _, number in _begins_with(0, seed=1)} & {number for _, number in plain}
