@@ -186,6 +186,16 @@ def swap(new: Path, path: Path) -> None:
     shutil.rmtree(leaving, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[None]:
+    """Make way for a folder that is filled and then moved to its place; remove what is left of it where that fails."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def earlier(new: Path) -> Path:
     """Where `swap` lays what it takes away, for a moment, where it must."""
     return new.with_name(f"{new.name}.earlier")

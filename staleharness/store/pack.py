@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..base.files import digest, earlier, read_json, swap, user_path, whole, write_bytes, write_json
+from ..base.files import digest, earlier, read_json, scratch, swap, user_path, whole, write_bytes, write_json
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_ids, read_table
@@ -52,31 +52,31 @@ def pack(
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
-    if target.is_dir():  # what somebody has put beside the tables stays
-        ours = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
-        shutil.copytree(target, new, symlinks=True, ignore=ours)
-    else:
-        new.mkdir()
-    write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
-    traces = traces_of(runs)
-    write_traces(traces, new)
-    _write_tables(runs, new, traces, target.name)
-    if spec_file is not None:
-        write_bytes(new / STUDY, user_path(spec_file).read_bytes())
-    fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
-    replaced = target / "manifest.json"
-    told = read_json(replaced).get("renamed") if replaced.exists() else None
-    write_json(new / "manifest.json", {
-        "files": {name: digest(new / name) for name in (*FILES, *traces)},
-        "runs": len(runs),
-        "command": command,
-        "dates": sorted({run.record["date"][:10] for run in runs}),
-        "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
-        "packed_by": __version__,
-        **({"renamed": told} if told else {}),  # what its runs were once called
-    })  # fmt: skip
-    swap(new, target)
+    with scratch(new):
+        if target.is_dir():  # what somebody has put beside the tables stays
+            ours = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
+            shutil.copytree(target, new, symlinks=True, ignore=ours)
+        else:
+            new.mkdir()
+        write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
+        traces = traces_of(runs)
+        write_traces(traces, new)
+        _write_tables(runs, new, traces, target.name)
+        if spec_file is not None:
+            write_bytes(new / STUDY, user_path(spec_file).read_bytes())
+        fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
+        replaced = target / "manifest.json"
+        told = read_json(replaced).get("renamed") if replaced.exists() else None
+        write_json(new / "manifest.json", {
+            "files": {name: digest(new / name) for name in (*FILES, *traces)},
+            "runs": len(runs),
+            "command": command,
+            "dates": sorted({run.record["date"][:10] for run in runs}),
+            "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
+            "packed_by": __version__,
+            **({"renamed": told} if told else {}),  # what its runs were once called
+        })  # fmt: skip
+        swap(new, target)
     size, of_traces = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
     also = f", and {len(traces)} traces, {of_traces / 1e6:.1f} MB" if traces else ""
     return f"packed {len(runs)}{asked} runs into {target}, {size / 1e6:.1f} MB{also}"

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import put_aside, read_json, sync, user_path, write_json
+from ..base.files import put_aside, read_json, scratch, sync, user_path, write_json
 from ..base.notes import NOTES
 from ..errors import UserError, shortened
 from . import folder
@@ -212,13 +212,13 @@ class Store:
         """Add a finished run that is not made here: `fill` writes its files into a folder. It is there whole or not
         at all; what is in its place already stays."""
         held = self.root / f".{run_id}.taken"
-        shutil.rmtree(held, ignore_errors=True)  # of a call that was cut off
-        fill(held)
-        for path in held.iterdir():
-            sync(path)
-        if isinstance(wrong := read_intact(held, run_id), str):
-            raise UserError(f"run {run_id} was not added: {wrong}")
-        held.rename(self.run_dir(run_id))
+        with scratch(held):
+            fill(held)
+            for path in held.iterdir():
+                sync(path)
+            if isinstance(wrong := read_intact(held, run_id), str):
+                raise UserError(f"run {run_id} was not added: {wrong}")
+            held.rename(self.run_dir(run_id))
         sync(self.root / "runs")
 
     def publish(self, run_id: str) -> Path:

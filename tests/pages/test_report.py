@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html.parser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -286,3 +287,27 @@ def test_everything_behind_the_page_is_one_download(written: Path) -> None:
     page = Page(written.read_text(encoding="utf-8"))
     assert ("a", {"href": "data.zip"}) in page.elements
     assert "Hedges’ g" in page.text
+
+
+def test_what_a_killed_report_has_left_goes_and_what_another_is_writing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawings, "sections", lambda results: [])
+    runs, table = small(tmp_path, "spo")
+    folder = tmp_path / "report"
+    folder.mkdir()
+    for name in (".index.html.abcdefgh", ".runs.csv.12345678", ".mine.txt.abcdefgh", ".data.zip.87654321"):
+        (folder / name).write_text("half")
+        if not name.startswith(".data"):
+            os.utime(folder / name, (1e9, 1e9))
+    report.write(folder, Results.of(runs), table)
+    assert {p.name for p in folder.glob(".*")} == {".mine.txt.abcdefgh", ".data.zip.87654321"}
+
+
+def test_the_page_is_rendered_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawings, "sections", lambda results: [])
+    runs, table = small(tmp_path, "spo", "vaco")
+    arguments = ([*runs] * 200, Results.of(runs), table, [], "a command", "many", [], [])
+    pieces = list(report._page(*arguments))
+    assert all(isinstance(piece, bytes) for piece in pieces)
+    assert len(pieces) > 5 and max(map(len, pieces)) < sum(map(len, pieces)) / 4
