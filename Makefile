@@ -22,6 +22,9 @@ lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
 	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out 0 no off false,$(value $v)),--$(call lower,$v)))
 
+# An unset shell variable (DRY=$UNSET) must not start a sweep where a look was asked for.
+$(foreach v,$(call given,$(SWITCHES)),$(if $(strip $(value $v)),,$(error $v= is empty; give $v=1, or leave it out)))
+
 unexport $(VALUES) $(SWITCHES) $(SETUP_VALUES) VENV ARGS STALEHARNESS
 define pass
 ARG_$(1) := $$(value $(1))
