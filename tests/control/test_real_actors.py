@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from known_plugins import known
 from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
 
+from staleharness.control.crew import Actor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.simulator.checkpoint import load_newest, save
@@ -76,6 +78,24 @@ def test_plugins_that_draw_from_global_generators_are_replayed_too(tmp_path: Pat
         hashes, metrics = recorded(spec, tmp_path / "trace.parquet")
         again, said = replayed(spec, tmp_path / "trace.parquet")
     assert again == hashes and but_assigned(said) == but_assigned(metrics)
+
+
+def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group() -> None:
+    def make(*given: Any) -> None:
+        raise RuntimeError(random.random())
+
+    def drawn(number: int, nth: int) -> str:
+        actor: Any = Actor(SMALL, find_env(SMALL.env)[1](), None, number)
+        actor.collector.make = make
+        with pytest.raises(RuntimeError) as caught:
+            actor.make(None, nth, None)
+        actor.close()
+        return str(caught.value)
+
+    before = random.getstate()
+    first, again, later, other = drawn(0, 1), drawn(0, 1), drawn(0, 2), drawn(1, 1)
+    random.setstate(before)
+    assert first == again and len({first, later, other}) == 3
 
 
 def test_the_ledger_of_a_race_closes_and_is_that_of_its_trace(run: Any) -> None:

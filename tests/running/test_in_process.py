@@ -37,6 +37,16 @@ def _generators() -> tuple[Any, ...]:
     return random.getstate(), str(numpy), torch.get_rng_state().tolist()
 
 
+@pytest.fixture(autouse=True)
+def caller_s_settings() -> Iterator[None]:
+    """Other than those of a run."""
+    before = _settings()
+    torch.set_deterministic_debug_mode(1)
+    yield
+    torch.set_deterministic_debug_mode(before[0])
+    torch.set_num_threads(before[1])
+
+
 @pytest.fixture
 def plugin() -> Iterator[None]:
     with known(HELPERS / "drawing_plugin.py"):

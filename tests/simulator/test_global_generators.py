@@ -6,7 +6,8 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from sweeping import environment
 from tiny_model import write_model
 
 from staleharness.base.streams import seed_global_generators
+from staleharness.chain.spec import ChainSpec
+from staleharness.task import simulation_of
 
 Digests = dict[str, tuple[str, str]]  # of a run, and of one that went on from a checkpoint
 
