@@ -26,7 +26,8 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4e9:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and config.cache is not None:  # once, not in every worker of xdist
+    cache = config.pluginmanager.has_plugin("cacheprovider")  # which `-p no:cacheprovider` leaves out
+    if cache and not hasattr(config, "workerinput"):  # once, not in every worker of xdist
         config.pluginmanager.register(SkipRecord(config.cache.mkdir("skipped") / "for_want_of_an_extra"))
 
 

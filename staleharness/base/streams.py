@@ -6,9 +6,11 @@ Names in use: init, env, assignment, action, minibatch, evaluation, and of the g
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,3 +41,18 @@ def seed_global_generators(seed: int, stage: str, *indices: int) -> None:
         torch.default_generator.manual_seed(numbers[2])
         if torch.backends.cuda.is_built():  # torch remembers the seed where CUDA is not initialised yet
             torch.cuda.manual_seed_all(numbers[2])
+
+
+@contextlib.contextmanager
+def global_generators_restored() -> Iterator[None]:
+    """Put the states of the global generators of Python, NumPy and, where it is loaded, torch back at the end."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
+    with contextlib.ExitStack() as stack:
+        if (torch := sys.modules.get("torch")) is not None:
+            gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            stack.enter_context(torch.random.fork_rng(gpus))
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002

@@ -16,7 +16,7 @@ class Command(Shown, Grid):
     seed: Annotated[str, value("N", "0")] = "0"
     """The seed; --seeds is for sweep."""
     restart: Annotated[bool, SWITCH] = False
-    """Start over where none of the run's checkpoints can be used here. They stay beside it."""
+    """Start over where none of its checkpoints can be used here. They stay beside it."""
 
 
 def handle(command: Command) -> int:

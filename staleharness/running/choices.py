@@ -12,6 +12,7 @@ from typing import Any
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.parsing import AlgorithmChoice, build, parse_algorithm
 from ..base.plugins import is_builtin
+from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest
 from ..lag import read_lag
 from ..simulator.methods import OTHER, place_of
@@ -123,7 +124,7 @@ def _settings(
 def _try(env: str, family: type[Task]) -> None:
     """Raise `UserError` where the family cannot serve the id after all."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), global_generators_restored():
             warnings.simplefilter("ignore")  # they are said again in the log of each run
             family.try_out(env)
     except UserError:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 from collections.abc import Iterator
 
-import numpy as np
-
+from ..base.streams import global_generators_restored
 from ..simulator.phase import PhaseRecord
 from ..spec import RunSpec
 from ..task import simulation_of
@@ -40,7 +38,7 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
     random generators, come back afterwards."""
     import torch
 
-    with TURN, _global_generators_restored():
+    with TURN, global_generators_restored():
         threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
         torch.set_num_threads(spec.threads)
@@ -52,18 +50,3 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
         finally:
             torch.set_deterministic_debug_mode(mode)
             torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
-def _global_generators_restored() -> Iterator[None]:
-    """Put the states of Python's, NumPy's and torch's global generators back at the end."""
-    import torch
-
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
-    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(gpus):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002

@@ -51,7 +51,7 @@ def _of(where: str, runs: Iterable[StoredRun], like: tuple[tuple[str, Any], ...]
 
 
 def _most(records: Iterable[dict[str, Any]], key: str) -> int:
-    return max((many for record in records if isinstance(many := record.get(key), int)), default=0)
+    return max((record.get(key, 0) for record in records), default=0)
 
 
 @functools.cache

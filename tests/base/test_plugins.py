@@ -52,6 +52,11 @@ class World(ControlTask):
     """One line about {name}."""
     paper = "Nobody 2026"
     ids = {{"{id}": "one line about {id}"}}
+
+    def make(self, env, num_envs, threads):
+        import gymnasium
+
+        return gymnasium.make_vec("CartPole-v1", num_envs)
 '''
 METADATA = "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n"
 

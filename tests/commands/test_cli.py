@@ -101,6 +101,9 @@ def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp
     plugin.write_text(
         "from staleharness.control.task import ControlTask\nfrom staleharness.task import ENVS\n"
         "@ENVS.register('fails')\nclass Fails(ControlTask):\n    ids = {'Fails-v0': 'fails'}\n"
+        "    def make(self, env, num_envs, threads):\n        import gymnasium\n"
+        "        if num_envs > 1:  # as planning asks for one\n            raise NotImplementedError\n"
+        "        return gymnasium.make_vec('CartPole-v1', 1)\n"
     )
     words = ["sweep", "--env", "Fails-v0", "--algo", "spo", "--dry", "--plugin", str(plugin)]
     code, text, _ = call(*words)
@@ -136,7 +139,7 @@ def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
 def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
-        execute, "execute", lambda command, planned, store, jobs: seen.append(store.root) or 0
+        execute, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0
     )
     assert call("sweep", *ASKED)[0] == 0
     assert seen == [Path("results")]
@@ -144,7 +147,7 @@ def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.Monkey
 
 def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(execute, "execute", lambda command, planned, store, jobs: seen.append(planned) or 0)
+    monkeypatch.setattr(execute, "execute", lambda command, planned, *more: seen.append(planned) or 0)
     words = ["--env", "Pendulum", "--algo", "vaco[delta=0.1]", "--seed", "123456789"]
     assert call("run", *words)[0] == 0
     (planned,) = seen

@@ -127,7 +127,7 @@ def test_an_oddity_is_one_line_and_writes_nothing(oddity: str, call: Call) -> No
 def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def note(command: Any, planned: Any, store: Store, jobs: int) -> int:
+    def note(command: Any, planned: Any, store: Store, *more: Any) -> int:
         seen.append((planned.runs[0].spec, store.root))
         return 0
 

@@ -19,7 +19,7 @@ from staleharness.store.study import ask, read_study
     [
         ("p/fig2.toml", "clam = 'x'", "unknown option 'clam'; did you mean 'claim'?"),
         ("p/fig2.toml", "title = 'x'", "fig2.toml lacks question, study, draw, claim"),
-        ("p/fig2.toml", "title = 3", "title=3 is not of type str"),
+        ("p/fig2.toml", "title = 3", "title=3 is not a text"),
         ("p/paper.toml", "title = 'x'\nlink = 'y'", "paper.toml lacks about"),
         ("s.toml", "envs = 'x'", "unknown option 'envs'; did you mean 'env'?"),
         ("s.toml", "[paper]\nseed = 3", "[paper]: unknown option 'seed'; did you mean 'seeds'?"),

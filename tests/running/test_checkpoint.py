@@ -277,7 +277,7 @@ REFUSED: dict[str, tuple[State, str]] = {
     ),
     "a phase that is none": (
         {"simulation": {"phase": "4", "trained": "null"}},
-        "was not made by this version",
+        "holds another phase, 4",
     ),
     "no phase": ({"simulation": {}}, "was not made by this version"),
     "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "metrics.jsonl lost lines"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import kill_points
 import pytest
 from killing import files, records
+from needs import hint
 from sweeping import TINY, Silent
 
 from staleharness.running.limits import Limits
@@ -37,7 +38,7 @@ def chain(seeds: int) -> tuple[PlannedRun, ...]:
 
 
 def words(seeds: int, folder: Path) -> tuple[PlannedRun, ...]:
-    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+    pytest.importorskip("transformers", reason=hint("llm"))
     from tiny_model import write_model
 
     write_model(folder / "tiny")

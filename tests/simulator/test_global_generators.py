@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from needs import hint
 from places import HELPERS
 from sweeping import environment
 from tiny_model import write_model
@@ -26,7 +27,7 @@ Digests = dict[str, tuple[str, str]]  # of a run, and of one that went on from a
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digests, Digests]:
     """The same runs in two processes that have nothing in common."""
-    pytest.importorskip("transformers", reason="the language half needs the extra `llm`")
+    pytest.importorskip("transformers", reason=hint("llm"))
     model = tmp_path_factory.mktemp("tiny")
     write_model(model)
     words = [sys.executable, str(HELPERS / "digests.py"), str(model)]
