@@ -161,6 +161,20 @@ def test_no_take_over_loses_checkpoints_of_another_fingerprint(
     assert losses(log) == [] and there
 
 
+def test_an_intact_checkpoint_is_taken_over_before_a_later_one_that_is_damaged(
+    tmp_path: Path, log: Path
+) -> None:
+    job = job_of(tmp_path / "out")
+    first, second, third = (replace(job, holder=holder_name(n)) for n in (1, 2, 3))
+    carry_out(first, stop_after=3)
+    place = Store(job.root, first.holder).attempt_dir(job.run_id)
+    shutil.copytree(place, Store(job.root, second.holder).attempt_dir(job.run_id))
+    for path, phase in zip(checkpoint.newest_first(place), (9, 8), strict=True):
+        path.rename(path.with_name(f"checkpoint-{phase:08}.pt")).write_bytes(b"torn")
+    assert carry_out(third) == [4, 5]
+    assert losses(log) == []
+
+
 # A command line that kills itself, and all of its workers, when a run is at its 30th phase.
 KILLED = """
 import os, signal
