@@ -33,10 +33,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: tests of processes wait for them most of their time."""
+    """Two more than there are cores: tests of processes wait for them most of their time."""
     from staleharness.running.devices import usable_cores
 
-    return usable_cores() + 1
+    return usable_cores() + 2
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,7 +12,7 @@ from staleharness.store.status import as_text, status
 from staleharness.store.store import Store
 
 SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
-STEPS = 400  # of some seconds in all: something is said every second
+STEPS = 200  # of some seconds in all: something is said every second
 
 # the command line, which says everything at once
 TALKATIVE = """

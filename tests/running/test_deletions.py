@@ -17,7 +17,7 @@ import deletions
 import pytest
 from crash import EVERY, every_crash
 from known_plugins import TABULAR, known
-from places import HELPERS
+from places import HELPERS, ROOT
 from sweeping import environment, relatives, wait_until
 from test_repaired import MISFIT, carry_out, contents, job_of
 
@@ -169,15 +169,18 @@ def test_an_intact_checkpoint_is_taken_over_before_a_later_one_that_is_damaged(
     carry_out(first, stop_after=3)
     place = Store(job.root, first.holder).attempt_dir(job.run_id)
     shutil.copytree(place, Store(job.root, second.holder).attempt_dir(job.run_id))
+    deletions.stop()
     for path, phase in zip(checkpoint.newest_first(place), (9, 8), strict=True):
         path.rename(path.with_name(f"checkpoint-{phase:08}.pt")).write_bytes(b"torn")
+    deletions.watch(tmp_path, log)
     assert carry_out(third) == [4, 5]
     assert losses(log) == []
 
 
+MAIN = "import deletions; from staleharness import cli; cli.main()"
 # A command line that kills itself, and all of its workers, when a run is at its 30th phase.
 KILLED = """
-import os, signal
+import deletions, os, signal
 from staleharness import cli
 from staleharness.commands.shared.display import PlainLines
 PlainLines.phase = lambda self, run, heard: heard["phase"] < 30 or os.killpg(0, signal.SIGKILL)
@@ -185,11 +188,21 @@ cli.main()
 """
 
 
-def test_no_command_of_a_sweep_loses_work(tmp_path: Path) -> None:
-    """Two sweeps in processes of their own, workers included: killed, refused, gone on with, reported, packed."""
-    out, log = tmp_path / "out", tmp_path.with_suffix(".log")
+# A kind of task whose workers are watched, and reports of one figure.
+WATCHED = """
+import deletions
+from staleharness.figures import drawings
+every = drawings.sections
+drawings.sections = lambda results: every(results)[:1]
+"""
+
+
+def test_no_command_loses_work(tmp_path: Path) -> None:
+    """Commands in processes of their own, workers included: a sweep that is killed, refused and gone on with, its
+    report, a bundle, and a gallery of which most figures have no results."""
+    out, log, gallery = tmp_path / "out", tmp_path.with_suffix(".log"), tmp_path / "gallery"
     plugin = tmp_path / "watched_toy.py"
-    plugin.write_text((HELPERS / "toy_kind.py").read_text() + "\nimport deletions\n")
+    plugin.write_text((HELPERS / "toy_kind.py").read_text() + WATCHED)
     variables = environment(
         PYTHONPATH=os.pathsep.join([environment()["PYTHONPATH"], str(HELPERS)]),
         STALEHARNESS_PLUGINS=str(plugin),
@@ -198,16 +211,14 @@ def test_no_command_of_a_sweep_loses_work(tmp_path: Path) -> None:
         DELETIONS=str(log),
     )
 
-    def command(
-        *words: str, code: str = "from staleharness import cli; cli.main()", **more: str
-    ) -> tuple[int, str]:
+    def command(*words: str, code: str = MAIN, **more: str) -> tuple[int, str]:
         whole = [sys.executable, "-c", code, *words]
         done = subprocess.run(
             whole, env=variables | more, capture_output=True, text=True, start_new_session=True
         )
         return done.returncode, done.stderr
 
-    sweep = f"sweep --env toy --algo spo --k 2 --seeds 2 --jobs 2 --out {out}".split()
+    sweep = f"sweep --env toy --algo spo --k 2 --seeds 1 --jobs 1 --out {out}".split()
     code, errors = command(*sweep, code=KILLED)
     assert code == -signal.SIGKILL, errors
     wait_until(lambda: not relatives(out), 30)
@@ -216,7 +227,13 @@ def test_no_command_of_a_sweep_loses_work(tmp_path: Path) -> None:
     code, errors = command(*sweep, MKL_CBWR="COMPATIBLE")
     assert code == 2 and errors.count("\n") == 1 and "--restart" in errors and "MKL_CBWR" in errors
     assert contents(out) == there
-    for words in (sweep, ["report", "--out", str(out)], ["pack", str(out), str(tmp_path / "bundle")]):
+    for words in (sweep, ["pack", str(out), str(tmp_path / "bundle")]):
         assert command(*words)[0] == 0
+    shutil.copytree(ROOT / "docs" / "gallery", gallery)
+    before = {path: path.read_bytes() for path in gallery.rglob("*") if path.is_file()}
+    code, errors = command("figures", "--paper", "a3po", "--scale", "paper", "--out", str(gallery))
+    assert code == 2 and errors.count("\n") == 1
+    assert {path: path.read_bytes() for path in gallery.rglob("*") if path.is_file()} == before
     assert losses(log) == []
-    assert any(event["path"].endswith(".pt") for event in deletions.events(log)), "workers were not watched"
+    seen = {Path(event["path"]).suffix for event in deletions.events(log)}
+    assert ".pt" in seen, "workers were not watched"

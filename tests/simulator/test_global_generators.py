@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,41 +22,20 @@ from staleharness.base.streams import seed_global_generators
 from staleharness.chain.spec import ChainSpec
 from staleharness.task import simulation_of
 
-Digests = dict[str, tuple[str, str]]  # of a run, and of one that went on from a checkpoint
 
-
-@pytest.fixture(scope="module")
-def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digests, Digests]:
-    """The same runs in two processes that have nothing in common."""
+def test_a_run_is_a_function_of_its_spec_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+    """Runs of each kind of task that draw from each generator, in two processes that have nothing in common."""
     pytest.importorskip("transformers", reason=hint("llm"))
-    model = tmp_path_factory.mktemp("tiny")
-    write_model(model)
-    words = [sys.executable, str(HELPERS / "digests.py"), str(model)]
+    write_model(tmp_path)
+    words = [sys.executable, str(HELPERS / "digests.py"), str(tmp_path)]
     env = environment(OMP_NUM_THREADS="1")
     processes = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     first, second = (json.loads(process.communicate(timeout=300)[0]) for process in processes)
-    return first, second
-
-
-@pytest.mark.parametrize("source", ["python", "numpy", "torch"])
-@pytest.mark.parametrize("kind", ["control", "tokens", "chain"])
-def test_a_run_is_a_function_of_its_spec(twice: tuple[Digests, Digests], kind: str, source: str) -> None:
-    first, second = (digests[f"{kind} {source}"][0] for digests in twice)
-    assert first == second
-
-
-@pytest.mark.parametrize("source", ["python", "numpy", "torch"])
-@pytest.mark.parametrize("kind", ["control", "tokens", "chain"])
-def test_a_run_that_goes_on_equals_one_that_was_never_stopped(
-    twice: tuple[Digests, Digests], kind: str, source: str
-) -> None:
-    straight, resumed = twice[0][f"{kind} {source}"]
-    assert straight == resumed
-
-
-def test_each_generator_counts(twice: tuple[Digests, Digests]) -> None:
-    digests = [straight for straight, _ in twice[0].values()]
-    assert len(set(digests)) == len(digests) == 9
+    assert len(first) == 9
+    for name, (straight, resumed) in first.items():
+        assert straight == second[name][0], f"{name}: another process"
+        assert straight == resumed, f"{name}: resumed"
+    assert len({straight for straight, _ in first.values()}) == 9, "each generator counts"
 
 
 def _drawn(seed: int, stage: str, *indices: int) -> tuple[float, float, float]:

@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
+def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], short_report: None) -> Verb:
     def call(*words: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["staleharness", *words])
         with pytest.raises(SystemExit) as stop:
