@@ -52,7 +52,7 @@ def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def store(root: Path, seeds: int) -> None:
     """Write results of 4 x `seeds` runs, and of `seeds` - 2 of them in a folder of their own."""
     for seed in range(seeds - 2):
-        write_run(root.with_name("few"), "spo", seed, phases=2)
+        write_run(root.with_name("few"), "spo", seed, capacity=1, phases=2)
     for label in ("spo", "vaco"):
         for k, score in ((1, 900.0), (4, 300.0)):
             for seed in range(seeds):
@@ -75,7 +75,7 @@ def command(*words: str) -> Act:
 
 def draw_paper(root: Path) -> None:
     paper, figures = read_paper("p", root / "experiments")
-    gallery.make(paper, "p", gallery.show(figures, root / "bundles", reps=10), ["fig2"], root / "made")
+    gallery.make(paper, figures, gallery.show(figures, root / "bundles", reps=10), ["fig2"], root / "made")
 
 
 def write_report(root: Path) -> None:
