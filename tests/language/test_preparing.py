@@ -12,12 +12,14 @@ from staleharness.store.status import as_text, status
 from staleharness.store.store import Store
 
 SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
-STEPS = 200  # of some seconds in all: something is said every second
+STEPS = 120  # of some seconds in all: something is said every second
 
-# the command line, which says everything at once
+# the command line, which says everything at once, and draws nothing
 TALKATIVE = """
 from staleharness import cli
 from staleharness.commands.shared import display
+from staleharness.figures import drawings
+drawings.sections = lambda results: []
 display.PLAIN_EVERY = 0.0
 cli.main()
 """

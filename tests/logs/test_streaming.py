@@ -85,10 +85,10 @@ def peak(path: Path) -> int:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PIECE", 500)
-    monkeypatch.setattr(json_text, "PIECE", 5000)
-    monkeypatch.setattr(tally, "LIMIT", 1000)
-    monkeypatch.setattr(trace.stream_trace, "__defaults__", (500,))
+    monkeypatch.setattr(files, "PIECE", 200)
+    monkeypatch.setattr(json_text, "PIECE", 2000)
+    monkeypatch.setattr(tally, "LIMIT", 400)
+    monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -96,9 +96,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: Callable[[Path, int], Path]) -> None:
     read_log(str(form(tmp_path, 10)))  # modules and caches are there
     # of a trace the phases without a hole are remembered, 8 bytes each, and two copies of them while they are joined
-    assert peak(form(tmp_path, 20_000)) < 1.5 * peak(form(tmp_path, 2000)) + 3 * 8 * 10_000 * (
-        form is parquet
-    )
+    assert peak(form(tmp_path, 8000)) < 1.5 * peak(form(tmp_path, 800)) + 3 * 8 * 4000 * (form is parquet)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from killing import Killer, swept
 from known_plugins import known
 from places import HELPERS
-from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
+from sweeping import TINY, AtPhase, environment, metrics, sweep_here
 
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
 
+WITHOUT_FIGURES = """
+from staleharness import cli
+from staleharness.figures import drawings
+drawings.sections = lambda results: []
+cli.main()
+"""
 PLUGIN = HELPERS / "drawing_plugin.py"
 STEPS = 64 * 40  # forty phases
 ASKED = {"env": "Noisy-v0", "k": "2", "algo": "draws", "seeds": "2", "steps": str(STEPS), "settings": TINY}
@@ -55,7 +62,7 @@ def test_sweeps_of_two_processes_have_the_same_bits_whatever_their_hashing(tmp_p
     places = [tmp_path / seed for seed in ("1", "2")]
     running = [
         subprocess.Popen(
-            process(*asked, "--plugin", str(PLUGIN), "--out", str(out)),
+            [sys.executable, "-c", WITHOUT_FIGURES, *asked, "--plugin", str(PLUGIN), "--out", str(out)],
             env=environment(PYTHONHASHSEED=out.name), stdout=subprocess.DEVNULL,
         )
         for out in places
