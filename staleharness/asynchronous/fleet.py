@@ -123,7 +123,7 @@ class Fleet:
         return [made.content for _, made in taken], flow
 
     def _flow(self) -> Flow:
-        """What was generated, dropped, lost and left waiting since the last time."""
+        """Counts of generated, dropped and lost since the last time, and of what waits now."""
         waiting = Count()
         for made in (*(made for _, made in self.queue), *(made for _, _, made in self.blocked)):
             waiting += made.count

@@ -112,7 +112,7 @@ def split_list(text: str) -> list[str]:
 
 
 def is_empty(text: str) -> bool:
-    """Whether nothing was given: white space and commas alone, as of a shell variable that is not set."""
+    """Tell a text of white space and commas alone, as of a shell variable that is not set."""
     return not text.replace(",", " ").strip()
 
 

@@ -75,7 +75,7 @@ class ControlTask(Task):
                 )
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
-        """What `make` answers. Raises `UserError` where its observations or actions are not served."""
+        """The environments of `make`. Raises `UserError` where its observations or actions are not served."""
         made = self.make(env, num_envs, threads)
         if problem := unserved(made.single_observation_space, made.single_action_space):
             made.close()

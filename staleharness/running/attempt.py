@@ -184,9 +184,9 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     return lengths
 
 
-def made_elsewhere(attempt: Path, fingerprint: dict[str, Any]) -> list[str]:
-    """What differs from the fingerprint of all checkpoints of an attempt, as lines `name: there -> here`; nothing where
-    one fits, there is none, or nobody can tell without loading them. Reads no tensors."""
+def fingerprint_changes(attempt: Path, fingerprint: dict[str, Any]) -> list[str]:
+    """Changes from the fingerprint of an attempt's checkpoints to this one, as lines `name: there -> here`; none where
+    a checkpoint fits, where there is none, or where only loading them would tell. Reads no tensors."""
     first: list[str] = []
     for folder in (attempt, *folders_set_aside(attempt)):
         if not checkpoint.newest_first(folder):

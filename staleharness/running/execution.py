@@ -11,7 +11,7 @@ from ..errors import UserError, shortened
 from ..simulator import checkpoint
 from ..store.store import Store, StoredRun
 from ..task import find_env
-from .attempt import made_elsewhere
+from .attempt import fingerprint_changes
 from .demand import demand
 from .fingerprint import fingerprint
 from .limits import from_environment
@@ -67,7 +67,7 @@ def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
         if newest := checkpoint.newest_first(attempt):
             elsewhere += [
                 (checkpoint.phase_of(newest[0]), describe(run), "; ".join(changes), attempt)
-                for changes in [made_elsewhere(attempt, fingerprint(run.spec))]
+                for changes in [fingerprint_changes(attempt, fingerprint(run.spec))]
                 if changes
             ]
     if elsewhere:

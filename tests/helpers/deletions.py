@@ -91,7 +91,7 @@ def _lost(path: Path, source: Path | None) -> str:
 
 
 def _is_newest(path: Path) -> bool:
-    """Whether an intact checkpoint has no other as new of its run and fingerprint."""
+    """Tell an intact checkpoint that has no other as new of its run and fingerprint."""
     attempt = _attempt(path)
     others = (p for p in attempt.parent.rglob("checkpoint-*.pt") if attempt.name[:12] in str(p) and p != path)
     newer = (p for p in others if p.name >= path.name and _made_with(p) == _made_with(path))
@@ -103,7 +103,7 @@ def _attempt(path: Path) -> Path:
 
 
 def _finished(attempt: Path, root: Path) -> bool:
-    """Whether the run is published, or sealed and has only to be."""
+    """Tell a run that is published, or sealed and has only to be."""
     return (root / "runs" / attempt.name[:12] / "manifest.json").is_file() or (
         attempt / "manifest.json"
     ).is_file()

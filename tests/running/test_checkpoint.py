@@ -315,7 +315,7 @@ def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_whe
         def close(self) -> None: ...
 
     def resume(restart: bool) -> New:
-        return attempt.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore
+        return attempt.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
 
     with pytest.raises(UserError, match=f"{reason}.*nothing was deleted.*--restart") as refusal:
         resume(False)
