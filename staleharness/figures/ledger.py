@@ -66,8 +66,9 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         ax.set_xlabel("share of what was generated")
         handles = [Patch(color=colour) for colour in fates.values()]
+        columns = 3 if some_lost and width < PAGE else len(fates)  # five do not fit a column's width
         figure.legend(
-            handles, list(fates), loc="outside lower left", ncols=len(fates), frameon=False, handlelength=1.2
+            handles, list(fates), loc="outside lower left", ncols=columns, frameon=False, handlelength=1.2
         )
     return figure
 

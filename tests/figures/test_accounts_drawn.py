@@ -59,6 +59,15 @@ def test_lost_rows_are_drawn_and_named_only_where_there_are_some(results: Result
     assert [text.get_text() for text in legend.get_texts()] == list(FATES)[:-1]
 
 
+def test_the_names_of_all_fates_fit_a_narrow_figure(tmp_path: Path) -> None:
+    decisions = ENTRIES | {"trained": 80, "lost": 40}
+    said = {"ledger": {"decisions": decisions, "sequences": {key: n // 10 for key, n in decisions.items()}}}
+    figure = draw("ledger", Results.of([write_run(tmp_path, capacity=2, said=said)]), width=3.5)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_a_report_shows_the_ledger_only_where_something_was_lost(results: Results, tmp_path: Path) -> None:
     assert "ledger" in names(results)
     kept = {"decisions": ENTRIES | {"generated": 120, "dropped": 0, "queued": 0}}
