@@ -14,12 +14,13 @@ Each name is loaded when it is first used: importing staleharness loads no libra
 
 from typing import TYPE_CHECKING, Any
 
+from .base.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from .api import RunsFailed, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
     from .errors import UserError
     from .figures.drawings import draw, draw_panel, sheet
 
-__version__ = "0.3.0"
 __all__ = [
     "RunsFailed",
     "UserError",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from .base.plugins import Registry, source_file
-from .base.streams import seed_global_generators
 from .errors import UserError, nearest, shortened
 from .lag import parse_lag, schedule_of
 from .spec import RunSpec
-
-if TYPE_CHECKING:
-    from .simulator.loop import Simulation
 
 
 class Task:
@@ -49,6 +46,7 @@ class Task:
     paced: ClassVar[bool] = (
         False  # whether rows differ in length, so that the time they take can follow from it
     )
+    entry_point: ClassVar[str] = ""  # "module:function" that makes the simulation: imported when a run begins
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
     preload: ClassVar[
         tuple[str, ...]
@@ -113,9 +111,12 @@ class Task:
         here."""
 
     @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
-        """The run, phase by phase; relative paths that the spec names begin at `folder`."""
-        raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder)")
+    def simulation(cls, spec: RunSpec, folder: Path) -> Any:
+        """The run, phase by phase (`simulator.loop.Simulation`); relative paths in the spec begin at `folder`."""
+        if not cls.entry_point:
+            raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder), or entry_point")
+        module, _, name = cls.entry_point.partition(":")
+        return getattr(import_module(module), name)(spec, cls(), folder)
 
     @classmethod
     def try_out(cls, env: str) -> None:
@@ -164,11 +165,3 @@ def find_env(env: str) -> tuple[str, type[Task]]:
             return found, family
     known = {id for family in families for id in (*family.ids, *family.aliases)}
     raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
-
-
-def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
-    """The simulation of a run, by its own kind of task; relative paths that its spec names begin at `folder`. Seeds the
-    global generators before plugins are constructed."""
-    family = find_env(spec.env)[1]
-    seed_global_generators(spec.seed, "construct")
-    return family.simulation(spec, folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,8 +15,8 @@ from ..schedule import Bools, Ints
 from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.flows import flow_of
 from ..simulator.ledger import Count
-from ..simulator.loop import Collected, Simulation
-from ..simulator.phase import Scores
+from ..simulator.loop import Simulation
+from ..simulator.phase import Collected, Scores
 from ..tokens.learner import TokenLearner
 from .policy import BitPolicy, log_probability
 from .spec import ChainSpec
@@ -112,3 +113,7 @@ class ChainSimulation(Simulation[Completions]):
             "deterministic": [float(greedy[0])],
         }
         return Scores(returns, lengths, 0)
+
+
+def simulation(spec: ChainSpec, task: ChainTask, folder: Path) -> ChainSimulation:
+    return ChainSimulation(spec, task)

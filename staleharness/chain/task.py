@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import UserError
 from ..lag import parse_lag
@@ -14,8 +13,6 @@ from .spec import ChainSpec
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from ..simulator.loop import Simulation
 
 
 class ChainTask(Task):
@@ -28,14 +25,8 @@ class ChainTask(Task):
     axes: ClassVar[dict[str, str]] = {"N": "minibatches"}
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
+    entry_point: ClassVar[str] = "staleharness.chain.simulation:simulation"
     preload: ClassVar[tuple[str, ...]] = ("staleharness.chain.simulation",)
-
-    @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
-        from .simulation import ChainSimulation
-
-        assert isinstance(spec, ChainSpec)
-        return ChainSimulation(spec, cls())
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

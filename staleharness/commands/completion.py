@@ -99,8 +99,9 @@ def summaries() -> dict[str, str]:
 
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
+    from .shared.arguments import flag_of
     from .shared.help import docstrings
-    from .shared.words import flag_of, verbs
+    from .shared.words import verbs
 
     def of(command: type[Any]) -> dict[str, str]:
         meant = docstrings(command)

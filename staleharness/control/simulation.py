@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -12,11 +13,12 @@ from torch import Tensor
 from ..asynchronous.processes import Pace
 from ..batch import Rollout
 from ..errors import Diverged
+from ..lag import read_lag
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.elsewhere import counted_elsewhere
 from ..simulator.ledger import Count, Flow
-from ..simulator.loop import Collected, Simulation
-from ..simulator.phase import Scores
+from ..simulator.loop import Simulation
+from ..simulator.phase import Collected, Scores
 from .collector import Collector, Episodes
 from .crew import Consumed, Crew
 from .distributions import far_bounds
@@ -210,3 +212,8 @@ class ControlOfActors(LearnsControl):
 
     def close(self) -> None:
         self.actors.close()
+
+
+def simulation(spec: ControlSpec, task: ControlTask, folder: Path) -> LearnsControl:
+    """The run of a spec: with versions drawn in each phase, or with rows of actors."""
+    return (ControlSimulation if read_lag(spec.lag).drawn else ControlOfActors)(spec, task)

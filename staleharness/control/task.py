@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     import gymnasium
     from numpy.typing import NDArray
 
-    from ..simulator.loop import Simulation
-
 
 # steps within which an environment without a time limit has to end an episode, to be scored
 FIRST_END = 50_000
@@ -37,14 +34,8 @@ class ControlTask(Task):
     provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
     real_time: ClassVar[bool] = True
 
+    entry_point: ClassVar[str] = "staleharness.control.simulation:simulation"
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
-
-    @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
-        from .simulation import ControlOfActors, ControlSimulation
-
-        assert isinstance(spec, ControlSpec)
-        return (ControlSimulation if read_lag(spec.lag).drawn else ControlOfActors)(spec, cls())
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from ..tokens.policy import Forward
 from .decoder import Request
 from .model.causal_lm import CausalLM
+from .model.past import distinct
 from .model.quick_pass import QuickPass
-from .model.scoring import distinct
 from .rows import LOOK_EVERY, Rows
 from .sampling import choose, draw
 
@@ -75,7 +75,7 @@ class GrowingRows(Rows):
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
             self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
-            self.cache.begin(distinct(self.policy, self.prompt, self.prompt_mask), forward)
+            self.cache.begin(distinct(self.policy.shares_prompts, self.prompt, self.prompt_mask), forward)
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
         ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]

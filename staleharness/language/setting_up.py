@@ -15,11 +15,11 @@ from .generation import Sampler
 from .model.causal_lm import CausalLM
 from .model.checkpoint_files import check_memory
 from .model.memory import settle
-from .model.teaching import taught
 from .prompt_set import PromptSet, prompt_set
 from .prompts import find_prompt
 from .selection import Split, lessons_of, selected
 from .spec import LanguageSpec
+from .supervised import taught
 from .task import LanguageTask
 
 SPLITS: tuple[Split, Split] = ("train", "test")

@@ -12,8 +12,8 @@ from ..base.notes import NOTES
 from ..batch import Completions
 from ..simulator.buffer import PolicyBuffer
 from ..simulator.elsewhere import counted_elsewhere
-from ..simulator.loop import Collected, Simulation
-from ..simulator.phase import PhaseRecord, Scores
+from ..simulator.loop import Simulation
+from ..simulator.phase import Collected, PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
 from .evaluation import evaluate
 from .generation import Generator, Round

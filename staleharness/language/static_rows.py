@@ -16,9 +16,9 @@ from torch import Tensor
 from ..tokens.policy import Forward
 from .decoder import Request
 from .model.causal_lm import CausalLM
+from .model.past import distinct
 from .model.quick_pass import QuickPass
 from .model.recording import Recording
-from .model.scoring import distinct
 from .model.static_cache import StaticCache
 from .rows import LOOK_EVERY, Rows
 from .sampling import draw
@@ -109,7 +109,7 @@ class StaticRows(Rows):
             rows = slice(part * size, (part + 1) * size)
             one = forward.part(part) if self.parts > 1 else forward
             prompt, prompt_mask = self.prompt[rows], self.prompt_mask[rows]
-            prompts = distinct(self.policy, prompt, prompt_mask)
+            prompts = distinct(self.policy.shares_prompts, prompt, prompt_mask)
             past = self.policy.past()
             prompts.read(one, past)
             self.cache.fill(rows, 1, past, prompts.which)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ..base.files import digest, stamp, user_path
 from ..base.notes import NOTES
@@ -25,9 +25,6 @@ from .model.gguf_file import dequantised, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
-
-if TYPE_CHECKING:
-    from ..simulator.loop import Simulation
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -81,6 +78,7 @@ class LanguageTask(Task):
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
+    entry_point: ClassVar[str] = "staleharness.language.simulation:LanguageSimulation"
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
         "staleharness.language.decoders.transformers",
@@ -88,13 +86,6 @@ class LanguageTask(Task):
         "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",
     )
-
-    @classmethod
-    def simulation(cls, spec: RunSpec, folder: Path) -> Simulation[Any]:
-        from .simulation import LanguageSimulation
-
-        assert isinstance(spec, LanguageSpec)
-        return LanguageSimulation(spec, cls(), folder)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

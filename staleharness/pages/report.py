@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .. import __version__
 from ..base.files import digest, forget_torn, read_json, tree_digest, whole, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
+from ..base.version import __version__
 from ..figures.palette import styles
 from ..statistics.pairs import pairs
 from ..statistics.results import Results

@@ -83,7 +83,7 @@ def _probe(spec: RunSpec) -> float:
     """Steps per second of a few phases here."""
     import torch
 
-    from ..task import simulation_of
+    from ..simulator.loop import simulation_of
 
     torch.set_num_threads(spec.threads)
     simulation = simulation_of(spec.probe())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from .. import __version__
 from ..base.machine import LIBRARIES, commit, cpu_model, installed, overrides
+from ..base.version import __version__
 from ..spec import MATHS_VERSION, RunSpec
 
 

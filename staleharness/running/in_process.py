@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 
 from ..base.streams import global_generators_restored
+from ..simulator.loop import simulation_of
 from ..simulator.phase import PhaseRecord
 from ..spec import RunSpec
-from ..task import simulation_of
 
 TURN = threading.RLock()  # held by whoever has changed the settings of the process
 

@@ -15,12 +15,12 @@ from ..base.machine import resident_memory
 from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
-from ..simulator.loop import Simulation
+from ..simulator.loop import Simulation, simulation_of
 from ..simulator.phase import PhaseRecord, Scores
 from ..store.attempts import CHECKPOINTS, FINGERPRINT, OURS
 from ..store.store import Store
 from ..store.stored_run import MEMORY, PARTS
-from ..task import find_env, simulation_of
+from ..task import find_env
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
 from .growth import in_megabytes

@@ -10,7 +10,7 @@ from .ledger import UNITS, Count, Flow, Ledger
 if TYPE_CHECKING:
     from .lags import Lags
     from .learning import Learner
-    from .loop import Collected
+    from .phase import Collected
 
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing

@@ -6,26 +6,20 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol
 
 from ..algorithm import check, make_algorithm
 from ..base.streams import seed_global_generators
 from ..errors import Diverged
 from ..spec import RunSpec
-from ..task import Task
+from ..task import Task, find_env
 from .accounts import Accounts
 from .buffer import PolicyBuffer, Version
 from .lags import Lags
 from .learning import Learner
-from .ledger import Flow
 from .methods import describe, warnings_of
-from .phase import PhaseRecord, Scores
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Data = TypeVar("Data")
-
+from .phase import Collected, Data, PhaseRecord, Scores
 
 RACE = (
     "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
@@ -37,16 +31,6 @@ class Policy(Protocol):
     """What the loop asks of a policy: that it can be stored."""
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
-
-
-class Collected(NamedTuple, Generic[Data]):
-    """One phase's data, what to report of how they came about, and where the time went, beside the total."""
-
-    data: Data
-    behaviour_logp: Tensor  # of what was acted in this phase
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    flow: Flow | None = None  # where not all that was acted is handed to the learner, or not only that
 
 
 class Simulation(ABC, Generic[Data]):
@@ -192,3 +176,14 @@ def _of_untrained(scores: Scores) -> dict[str, float]:
     """What the policy scored before it was trained, and how sure that is."""
     means = {f"untrained/{way}": scores.mean(way) for way in scores.returns}
     return means | {f"untrained/{way}_error": scores.error(way) for way in scores.returns}
+
+
+def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
+    """Construct the simulation of a run; relative paths in its spec start at `folder`.
+
+    Seeds the global generators before any plugin is constructed.
+    """
+    family = find_env(spec.env)[1]
+    seed_global_generators(spec.seed, "construct")
+    simulation: Simulation[Any] = family.simulation(spec, folder)
+    return simulation

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+
+from .ledger import Flow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Data = TypeVar("Data")  # what the learner of a kind of task takes
+
+
+class Collected(NamedTuple, Generic[Data]):
+    """One phase's data, what to report of how they came about, and where the time went, beside the total."""
+
+    data: Data
+    behaviour_logp: Tensor  # of what was acted in this phase
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    flow: Flow | None = None  # where not all that was acted is handed to the learner, or not only that
 
 
 @dataclass(frozen=True)

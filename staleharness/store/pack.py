@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..base.files import digest, earlier, read_json, scratch, swap, user_path, whole, write_bytes, write_json
+from ..base.version import __version__
 from ..errors import UserError
 from .bundle import read_bundle
 from .packed import FILES, RUNS, TABLES, TRACES, is_packed, read_ids, read_table

@@ -23,12 +23,12 @@ from staleharness.pages.cards import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.job import Job
 from staleharness.running.run import execute
+from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.methods import OTHER, Place, describe, families, passes_of, place_of, warnings_of
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.diagnostics import MECHANISMS
 from staleharness.statistics.notes import on_warnings
 from staleharness.store.store import Store
-from staleharness.task import simulation_of
 from staleharness.testing import example_decisions
 
 BUILT_IN = [

@@ -15,7 +15,7 @@ import torch
 from races import Mortal, but_assigned, learner_digest
 
 from staleharness.control.spec import ControlSpec
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 from staleharness.trace import read_trace
 
 PHASES, ROWS, LENGTH, ACTORS = 5, 4, 24, 3

@@ -162,7 +162,7 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     from staleharness.language.prompt_set import PromptSet
     from staleharness.language.prompts import find_prompt
     from staleharness.language.spec import LanguageSpec
-    from staleharness.task import simulation_of
+    from staleharness.simulator.loop import simulation_of
 
     made: Any = simulation_of(LanguageSpec.from_dict({
         **LanguageSpec.presets["paper"], "hyper": {}, "env": "gsm8k", "algorithm": "ppo_clip", "model": folder,

@@ -43,7 +43,8 @@ BARS = {("cleanrl", 8): 4.0, ("sb3", 8): 3.5, ("cleanrl", 64): 3.8}
 def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
     import torch
 
-    from staleharness.task import find_env, simulation_of
+    from staleharness.simulator.loop import simulation_of
+    from staleharness.task import find_env
 
     torch.set_num_threads(task["threads"])
     envs, steps, phases = task["envs"], task["steps"], task["phases"]

@@ -50,7 +50,7 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
     """Blocks of `Simulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
     import torch
 
-    from staleharness.task import simulation_of
+    from staleharness.simulator.loop import simulation_of
 
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010

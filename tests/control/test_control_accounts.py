@@ -12,7 +12,7 @@ from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
 from witness import Seen
 
 from staleharness.simulator.lags import Lags
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 
 def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:

@@ -20,7 +20,8 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.schedule import NEVER, Demand, Schedule
 from staleharness.simulator.checkpoint import load_newest, save
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 SMALL = ControlSpec(

@@ -19,7 +19,7 @@ from watched import Watched, logp_under, played, watched
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.spec import ControlSpec
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,

@@ -18,7 +18,8 @@ from staleharness.control.distributions import Categorical, Gaussian, as_taken, 
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 NOTHING = torch.zeros(0)
 SMALL = ControlSpec(

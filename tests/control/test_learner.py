@@ -18,7 +18,7 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.simulator.learning import normalised
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=4 * 6 * 40, num_envs=6, num_steps=40, epochs=2,

@@ -14,7 +14,7 @@ from staleharness.control.critic import value_loss
 from staleharness.control.networks import gaussian_logp, means, network
 from staleharness.control.passes import SIZES, NetworkPass
 from staleharness.control.policy import MLPPolicy, Pull
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 
 def by_autograd(policy: MLPPolicy, obs: Tensor, action: Tensor, loss: Callable[..., Tensor]) -> Tensor:

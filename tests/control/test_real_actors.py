@@ -17,7 +17,8 @@ from staleharness.control.crew import Actor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.simulator.checkpoint import load_newest, save
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 from staleharness.trace import read_trace
 
 PHASES = 6

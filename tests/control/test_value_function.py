@@ -15,7 +15,7 @@ from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData, ControlLearner
 from staleharness.control.networks import layer_shapes, network, views_of
 from staleharness.simulator.buffer import PolicyBuffer, Version
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Past = tuple[dict[int, Version], list[Rollout]]
 

@@ -11,7 +11,8 @@ from control_runs import EPOCHS, PARTS, PHASES, SMALL, N, run
 from witness import Seen
 
 from staleharness.errors import UserError
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 WARM = {"warm_phases": 2, "warm_epochs": 4}
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from staleharness.base.machine import cpu_model, installed
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 sys.path.insert(
     0, str(Path(__file__).resolve().parents[1] / "helpers")

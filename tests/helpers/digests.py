@@ -15,8 +15,8 @@ from typing import Any
 
 from staleharness.api import load_plugins
 from staleharness.running.plan import plan
+from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
-from staleharness.task import simulation_of
 
 RUNS = {
     "control": {

@@ -19,8 +19,8 @@ from staleharness.base.streams import stream
 from staleharness.batch import Decisions, Targets, Trajectories
 from staleharness.simulator.buffer import Version
 from staleharness.simulator.learning import Gradient, Learner, normalised
-from staleharness.simulator.loop import Collected, Simulation
-from staleharness.simulator.phase import Scores
+from staleharness.simulator.loop import Simulation
+from staleharness.simulator.phase import Collected, Scores
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 

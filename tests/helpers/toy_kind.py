@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from staleharness.base.streams import stream
 from staleharness.simulator.buffer import Version
-from staleharness.simulator.loop import Collected, Simulation
-from staleharness.simulator.phase import Scores
+from staleharness.simulator.loop import Simulation
+from staleharness.simulator.phase import Collected, Scores
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 

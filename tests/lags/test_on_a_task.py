@@ -12,7 +12,8 @@ import torch
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 SPEC = ControlSpec(
     env="Hopper-v5", algorithm="ppo_clip", capacity=12, steps=8 * 4 * 20, num_envs=4, num_steps=20, epochs=2,

@@ -18,9 +18,9 @@ from staleharness.running.job import Job
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
 from staleharness.running.worker import check_plugins
+from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
-from staleharness.task import simulation_of
 from staleharness.testing import LAG_CHECKS, check_lag_model
 
 FILE = '''"""A few actors are slow."""

@@ -18,7 +18,7 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.simulator.ledger import ENTRIES, OPTIONAL, UNITS
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Specs = Callable[..., LanguageSpec]
 # stale groups dropped at the queue; the oldest dropped where it is full; groups stopped under way; groups that wait

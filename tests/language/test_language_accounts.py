@@ -13,7 +13,7 @@ import torch
 from staleharness.language import generation
 from staleharness.language.answers import Verdict
 from staleharness.language.spec import LanguageSpec
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Specs = Callable[..., LanguageSpec]
 NONE = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)

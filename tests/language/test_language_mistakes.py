@@ -18,9 +18,10 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.running.execution import runner_for
 from staleharness.running.plan import plan
+from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
-from staleharness.task import find_env, simulation_of
+from staleharness.task import find_env
 
 ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
 

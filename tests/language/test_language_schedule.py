@@ -18,7 +18,8 @@ from tiny_model import write_problems
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 from staleharness.trace import read_trace
 
 Specs = Callable[..., LanguageSpec]

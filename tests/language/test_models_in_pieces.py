@@ -16,7 +16,8 @@ from staleharness.language.model.checkpoint_files import shapes_in
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 Specs = Callable[..., LanguageSpec]
 LAYER = "model.layers.1.mlp.up_proj.weight"

@@ -16,7 +16,8 @@ from staleharness.language.answers import Verdict
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 Specs = Callable[..., LanguageSpec]
 PACED = "queue[row_time=4.0,pace=length]"

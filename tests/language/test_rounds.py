@@ -19,7 +19,7 @@ from staleharness.language.generation import completion_texts
 from staleharness.language.prompt_set import pad_left
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.buffer import PolicyBuffer
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Specs = Callable[..., LanguageSpec]
 PROMPTS, EACH, LENGTH = 4, 3, 10

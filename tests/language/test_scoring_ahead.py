@@ -13,7 +13,7 @@ from staleharness.language.answers import Verdict
 from staleharness.language.model.quick_pass import QuickPass
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.buffer import Version
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Specs = Callable[..., LanguageSpec]
 

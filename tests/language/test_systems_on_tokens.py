@@ -11,7 +11,8 @@ import pytest
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
 from staleharness.language.spec import LanguageSpec
-from staleharness.task import find_env, simulation_of
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 Specs = Callable[..., LanguageSpec]
 

@@ -16,9 +16,9 @@ from staleharness.running.job import Job
 from staleharness.running.plan import plan
 from staleharness.running.run import execute
 from staleharness.simulator import checkpoint
+from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
-from staleharness.task import simulation_of
 
 
 def job_of(root: Path, env: str, **asked: str) -> Job:

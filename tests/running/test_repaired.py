@@ -313,7 +313,8 @@ def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
 
 
 def simulation(job: Job) -> Any:
-    from staleharness.task import find_env, simulation_of
+    from staleharness.simulator.loop import simulation_of
+    from staleharness.task import find_env
 
     return simulation_of(find_env("random-mdp-0")[1].settings.from_dict(job.spec))
 

@@ -20,7 +20,7 @@ from tiny_model import write_model
 
 from staleharness.base.streams import seed_global_generators
 from staleharness.chain.spec import ChainSpec
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 
 def test_a_run_is_a_function_of_its_spec_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:

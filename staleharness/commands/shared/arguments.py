@@ -18,6 +18,11 @@ def value(metavar: str, default: str = "") -> Help:
     return Help(metavar, default)
 
 
+def flag_of(name: str) -> str:
+    """How a field of a `Command` is given."""
+    return f"--{name.replace('_', '-')}"
+
+
 def place(metavar: str) -> Help:
     """A word that is given by its place."""
     return Help(metavar)

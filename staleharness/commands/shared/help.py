@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from .arguments import Help
-from .words import flag_of
+from .arguments import Help, flag_of
 
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 

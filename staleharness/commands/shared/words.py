@@ -13,6 +13,8 @@ from typing import Any
 from ... import commands
 from ...base.parsing import is_empty
 from ...errors import UserError, nearest
+from .arguments import flag_of
+from .help import of_all, of_verb, shown_as
 
 # how help lists them; others follow by name
 ORDER = (
@@ -44,24 +46,17 @@ def verbs() -> dict[str, Verb]:
     return found
 
 
-def flag_of(name: str) -> str:
-    """How a field of a `Command` is given."""
-    return f"--{name.replace('_', '-')}"
-
-
 def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
     """The verb, and what it was given as its `Command`. Raises `UserError` with the nearest known word; asked for
     help or version, prints it and ends."""
     known = verbs()
     first = arguments[0] if arguments else "--help"
     if first == "--version":
-        from ... import __version__
+        from ...base.version import __version__
 
         print(__version__)
         sys.exit(0)
     if first in HELP:
-        from .help import of_all
-
         print(of_all({name: verb.command for name, verb in known.items()}))
         sys.exit(0)
     if first not in known:
@@ -69,8 +64,6 @@ def parse(arguments: Sequence[str]) -> tuple[Verb, Any]:
     verb = known[first]
     given = _given(verb, arguments[1:])
     if given is None:
-        from .help import of_verb
-
         print(of_verb(verb.name, verb.command))
         sys.exit(0)
     return verb, verb.command(**given)
@@ -115,8 +108,6 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
         if name in free:
             free.remove(name)
     if free:
-        from .help import shown_as
-
         needed = " and ".join(shown_as(verb.command)[name].metavar for name in free)
         raise UserError(f"{verb.name} needs {needed}, see {verb.name} --help")
     return given

@@ -83,8 +83,6 @@ def _convert(model: str, file: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    from .loading import missing
-
     source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     causal = transformers.AutoModelForCausalLM
     try:
@@ -105,6 +103,12 @@ def _convert(model: str, file: Path, folder: Path) -> None:
     except Exception as error:  # whatever a foreign file brings about in there
         raise UserError(f"MODEL={model} cannot be read: {' '.join(str(error).split())[:160]}") from error
     tokenizer.save_pretrained(folder)
+
+
+def missing(found: dict[str, Any]) -> str:
+    """The weights that transformers did not find, in words, given what it says of a model it has loaded."""
+    names = sorted(found["missing_keys"])
+    return f"{names[0]} and {len(names) - 1} more weights" if len(names) > 1 else "".join(names)
 
 
 @functools.lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from .past import Layer
 
 if TYPE_CHECKING:
     from ...tokens.policy import Forward
-    from .scoring import Prompts
+    from .past import Prompts
 
 
 class RoomyLayer(DynamicLayer, Layer):  # type: ignore[misc]

@@ -16,6 +16,7 @@ from ...base.machine import memory
 from ...errors import UserError, missing_extra, shortened
 from ..spec import LanguageSpec
 from .checkpoint_files import is_causal
+from .gguf_file import missing
 
 
 def load(source: str) -> tuple[Any, Any]:
@@ -84,12 +85,6 @@ def one_line(problem: str) -> Iterator[None]:
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{problem}: {shortened(words, 160)}") from error
-
-
-def missing(found: dict[str, Any]) -> str:
-    """The weights that transformers did not find, in words, given what it says of a model it has loaded."""
-    names = sorted(found["missing_keys"])
-    return f"{names[0]} and {len(names) - 1} more weights" if len(names) > 1 else "".join(names)
 
 
 def _tokenizer_class(source: str) -> Any:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .attention import attend
+
+if TYPE_CHECKING:
+    from ...tokens.policy import Forward
 
 
 class Layer(ABC):
@@ -54,3 +58,27 @@ class Past:
     def rows(self, which: Tensor) -> Past:
         """What rows that continue the row `which` [R] of these find."""
         return Past([Read(*(x.index_select(0, which) for x in pair)) for pair in self.read()])
+
+
+class Prompts(NamedTuple):
+    """Prompts [U, P] that differ from their neighbours, and which of them each row has; None: its own."""
+
+    ids: Tensor
+    mask: Tensor
+    which: Tensor | None
+
+    def read(self, forward: Forward, cache: Any) -> None:
+        """Put all but the last token into the empty `cache`, row by row of these prompts."""
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)
+        if positions.shape[1] > 1:
+            forward(self.ids[:, :-1], self.mask[:, :-1], positions[:, :-1], cache, 1)
+
+
+def distinct(shares: bool, prompt: Tensor, prompt_mask: Tensor) -> Prompts:
+    """The prompts [B, P] to read, each once if `shares`: the policy can share what it has read."""
+    if not shares or prompt.shape[1] == 1:
+        return Prompts(prompt, prompt_mask, None)
+    both = torch.cat([prompt, prompt_mask], 1)
+    found, which = both.unique_consecutive(dim=0, return_inverse=True)
+    ids, mask = found.chunk(2, 1)
+    return Prompts(ids, mask, None if len(found) == len(prompt) else which)

@@ -7,47 +7,31 @@ together, so that little is computed for padding.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...tokens.policy import Entropy, Forward, Scored
-from .past import Past
+from .past import Past, Prompts, distinct
 
-if TYPE_CHECKING:
-    from .causal_lm import CausalLM
+
+class Model(Protocol):
+    """What scoring asks of a policy."""
+
+    shares_prompts: bool
+    trains_with_cache: bool
+
+    def past(self) -> Any: ...
+    def cache(self) -> Any: ...
+
 
 LEAST = 32  # completions that go through the model together, where there are more
 
 
-class Prompts(NamedTuple):
-    """Prompts [U, P] that differ from their neighbours, and which of them each row has; None: its own."""
-
-    ids: Tensor
-    mask: Tensor
-    which: Tensor | None
-
-    def read(self, forward: Forward, cache: Any) -> None:
-        """Put all but the last token into the empty `cache`, row by row of these prompts."""
-        positions = (self.mask.cumsum(1) - 1).clamp(min=0)
-        if positions.shape[1] > 1:
-            forward(self.ids[:, :-1], self.mask[:, :-1], positions[:, :-1], cache, 1)
-
-
-def distinct(policy: CausalLM, prompt: Tensor, prompt_mask: Tensor) -> Prompts:
-    """The prompts [B, P] to read, each once if the policy can share what it has read."""
-    if not policy.shares_prompts or prompt.shape[1] == 1:
-        return Prompts(prompt, prompt_mask, None)
-    both = torch.cat([prompt, prompt_mask], 1)
-    found, which = both.unique_consecutive(dim=0, return_inverse=True)
-    ids, mask = found.chunk(2, 1)
-    return Prompts(ids, mask, None if len(found) == len(prompt) else which)
-
-
 def score(
-    policy: CausalLM,
+    policy: Model,
     prompt: Tensor,
     prompt_mask: Tensor,
     token: Tensor,
@@ -61,7 +45,7 @@ def score(
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     ids, width, last = torch.cat([prompt, token], 1), token.shape[1], prompt.shape[1] - 1
     one_by_one = Prompts(prompt, prompt_mask, None)
-    prompts = distinct(policy, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
+    prompts = distinct(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
     if prompts.which is None:
         logits = forward(ids, attention, positions, None, width + 1)[:, :-1]
         return _scored(logits, token, mask, entropy, norm)
@@ -95,7 +79,7 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
     return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
 
 
-def _taken(policy: CausalLM, past: Any, which: Tensor) -> Any:
+def _taken(policy: Model, past: Any, which: Tensor) -> Any:
     """A cache of rows of the cache `past`."""
     if isinstance(past, Past):
         return past.rows(which)

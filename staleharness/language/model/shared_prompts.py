@@ -17,7 +17,7 @@ from .past import Layer
 
 if TYPE_CHECKING:
     from ...tokens.policy import Forward
-    from .scoring import Prompts
+    from .past import Prompts
 
 
 TOKENS = 4096  # of prompts that go through the model at once, padding included

@@ -24,8 +24,8 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
-from staleharness.task import simulation_of
 
 OURS = ("transformers", "shared_prompts", "packed_weights")
 PLAIN = Path(__file__).with_name("plain_decoder.py")

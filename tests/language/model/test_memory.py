@@ -26,7 +26,7 @@ from staleharness.language.model.memory import (
 )
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
-from staleharness.task import simulation_of
+from staleharness.simulator.loop import simulation_of
 
 Policies = Callable[..., CausalLM]
 HALF_BILLION = transformers.Qwen2Config(

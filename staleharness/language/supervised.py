@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.machine import cpu_model, installed
-from ...base.streams import stream
-from ...errors import Interrupted, UserError
-from ...simulator import checkpoint
-from ...simulator.adamw import AdamW
-from ...simulator.learning import clip_norm
-from ..problem import strip_calculator
-from ..prompt_set import PromptSet, closing_token, pad_left
-from ..spec import LanguageSpec
-from .cache import made_once, no_progress_bar
-from .causal_lm import CausalLM
+from ..base.machine import cpu_model, installed
+from ..base.streams import stream
+from ..errors import Interrupted, UserError
+from ..simulator import checkpoint
+from ..simulator.adamw import AdamW
+from ..simulator.learning import clip_norm
+from .model.cache import made_once, no_progress_bar
+from .model.causal_lm import CausalLM
+from .problem import strip_calculator
+from .prompt_set import PromptSet, closing_token, pad_left
+from .spec import LanguageSpec
 
 BATCH = 16  # problems of a step
 TOKENS = 2048  # that go through the model at once, prompts and padding included: what memory a step takes

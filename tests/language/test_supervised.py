@@ -14,14 +14,15 @@ from torch import Tensor
 
 from staleharness.base import stopping
 from staleharness.errors import Interrupted, UserError
-from staleharness.language.model import teaching
+from staleharness.language import supervised
 from staleharness.language.model.cache import made_once
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.teaching import _solutions, teach
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_set import PromptSet, closing_token
 from staleharness.language.spec import LanguageSpec
-from staleharness.task import find_env, simulation_of
+from staleharness.language.supervised import _solutions, teach
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
 
 Specs = Callable[..., LanguageSpec]
 Policies = Callable[..., CausalLM]
@@ -94,7 +95,7 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
     problems = [Problem(f"Ann has {i} cards. How many?", text, "5") for i, text in enumerate(texts)]
     weights, told = [], []
     for tokens in (10**6, 300, 1):
-        monkeypatch.setattr("staleharness.language.model.teaching.TOKENS", tokens)
+        monkeypatch.setattr("staleharness.language.supervised.TOKENS", tokens)
         actor, lines = policy(), list[str]()
         prompts = [list(ids) for ids in actor.tokenizer([p.question for p in problems])["input_ids"]]
         passes, whole = [], actor.score
@@ -140,7 +141,7 @@ class Killed(BaseException):
 def test_it_goes_on_where_it_was_to_the_same_bits(
     policy: Policies, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(teaching, "SAVE_EVERY", 3600.0 if asked else 0.0)
+    monkeypatch.setattr(supervised, "SAVE_EVERY", 3600.0 if asked else 0.0)
 
     def weights(actor: CausalLM) -> Tensor:
         return torch.cat([p.detach().flatten() for p in actor.parameters.values()])
@@ -239,7 +240,7 @@ def test_fewer_training_problems_than_asked_for_are_remarked(spec: Specs) -> Non
 
 def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     for settings in ({}, {"most_steps": 1}, {"most_steps": 2, "training_problems": 6}):
         run: Any = simulation_of(spec(warm_start=3, **settings))
         assert taught[-1] == run.generator.sampler.prompts.problems
@@ -300,7 +301,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
     spec: Specs, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     words = sys.modules[find_env("word-problems")[1].__module__]
     every = list(words.problems("train"))
     for settings in (
@@ -323,7 +324,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
 @pytest.mark.parametrize("which", ["same", "others"])
 def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     some: Any = {"warm_start": 3, "warm_start_problems": which, "training_problems": 100}
     simulation_of(spec(**some))
     simulation_of(spec(**some, warm_start_most_steps=2))
@@ -335,7 +336,7 @@ def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: p
 
 def test_lessons_with_long_prompts_are_counted(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(teaching, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     run: Any = simulation_of(
         spec(warm_start=1, warm_start_problems="others", most_steps=1, prompt_tokens=24, long_prompts="drop")
     )
