@@ -53,7 +53,5 @@ class APPO(Algorithm):
         excess = log_ratio(d.behaviour_logp, d.proximal_logp)
         limit = math.log(self.weight_cap)
         anchor = d.behaviour_logp - excess.clamp(max=limit)
-        objective, clipped = clipped_surrogate(
-            importance_ratio(d.target_logp, anchor), d.advantage, self.clip
-        )
+        objective, clipped = clipped_surrogate(importance_ratio(d.target_logp, anchor), d.advantage, self.clip)
         return PolicyLoss(-objective, {"clipped": clipped, "truncated": (excess > limit).to(excess.dtype)})

@@ -48,9 +48,7 @@ class TrulyPPO(Algorithm):
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         assert d.analytic_kl is not None
-        ratio = importance_ratio(
-            d.target_logp, d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp
-        )
+        ratio = importance_ratio(d.target_logp, d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp)
         kl, gain = d.analytic_kl(self.anchor), ratio * d.advantage
         if self.rule == "rollback":
             edge = 1.0 + self.clip * d.advantage.sign()

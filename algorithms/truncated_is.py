@@ -5,14 +5,7 @@ from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
-from staleharness.weights import (
-    Level,
-    batch_normalised,
-    level_log_ratio,
-    truncated,
-    vetoed,
-    weighted_surrogate,
-)
+from staleharness.weights import Level, batch_normalised, level_log_ratio, truncated, vetoed, weighted_surrogate
 
 
 @ALGORITHMS.register("seq_is")

@@ -69,9 +69,7 @@ def find_python(asked: str) -> str:
             unable.append(version)
     if unable:
         package = f"python{unable[0]}-venv"
-        raise SetupError(
-            f"Python {unable[0]} cannot make virtual environments here: sudo apt-get install {package}"
-        )
+        raise SetupError(f"Python {unable[0]} cannot make virtual environments here: sudo apt-get install {package}")
     raise SetupError(
         f"{asked or 'python3'} is no Python 3.11, 3.12 or 3.13; name one: make setup PY=/usr/bin/python3.12"
     )
@@ -167,9 +165,7 @@ def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
             if plain
             else f"{absent}, nor is the plain one within reach: is there a network? (docs/install.md: without one)"
         )
-    say(
-        f"{absent}; taking the plain build, which on Linux brings CUDA: some 3 GB more to download, 6 GB more on disk"
-    )
+    say(f"{absent}; taking the plain build, which on Linux brings CUDA: some 3 GB more to download, 6 GB more on disk")
     return plain
 
 
@@ -181,9 +177,7 @@ def pip(python: Path, arguments: list[str], log: Path) -> None:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in process.stdout or ():
             out.write(line)
-            if sys.stderr.isatty() and re.match(
-                r"\s*(Collecting|Downloading|Processing|Installing|Building)", line
-            ):
+            if sys.stderr.isatty() and re.match(r"\s*(Collecting|Downloading|Processing|Installing|Building)", line):
                 width = shutil.get_terminal_size().columns - 1
                 print("\r\033[K" + f"  {line.strip()}"[:width], end="", file=sys.stderr, flush=True)
         if sys.stderr.isatty():

@@ -27,11 +27,7 @@ print(len(results), "runs")
 # %% The table
 # Interquartile mean of the normalised scores with its interval, and how stale the data were.
 table = results.table()
-print(
-    table.frame()[["algorithm", "capacity", "iqm", "iqm_low", "iqm_high", "lag_mean", "ess"]]
-    .round(3)
-    .to_string()
-)
+print(table.frame()[["algorithm", "capacity", "iqm", "iqm_low", "iqm_high", "lag_mean", "ess"]].round(3).to_string())
 print("\n".join(table.notes))
 
 # %% A figure
@@ -79,9 +75,15 @@ class MyIdea(Algorithm):
         return PolicyLoss(-ratio.clamp(max=self.cap) * d.advantage)
 ''')
 mine = sh.sweep(
-    env="Pendulum", k=4, algo=["my_idea", "my_idea[cap=2.0]", "ppo_clip"], seeds=1, steps=1024, settings=tiny,
-    out="first_study", plugin="my_idea.py",
-)  # fmt: skip
+    env="Pendulum",
+    k=4,
+    algo=["my_idea", "my_idea[cap=2.0]", "ppo_clip"],
+    seeds=1,
+    steps=1024,
+    settings=tiny,
+    out="first_study",
+    plugin="my_idea.py",
+)
 print(mine.runs[["algorithm", "seed", "sampled"]].to_string(index=False))
 
 # %% Later

@@ -51,10 +51,7 @@ def page(cls: type[Algorithm]) -> str:
     for base in shared(cls):
         parts.append(prose(inspect.cleandoc(base.__doc__ or "")))
     if rows := option_rows(cls):
-        parts += [
-            "## Options",
-            f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own.",
-        ]
+        parts += ["## Options", f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own."]
         parts.append(markdown_table(("option", "default", "values", "what it is"), rows))
     parts += ["## What touches what", touches(place), "## Traps"]
     parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *idle(cls)]))
@@ -188,14 +185,7 @@ def index(methods: list[type[Algorithm]]) -> str:
 def row(cls: type[Algorithm]) -> tuple[str, ...]:
     place = place_of(cls)
     passes = str(passes_of(cls()))
-    return (
-        f"[{cls.name}]({cls.name}.md)",
-        place.level,
-        place.transform,
-        place.trust_region,
-        place.anchor,
-        passes,
-    )
+    return (f"[{cls.name}]({cls.name}.md)", place.level, place.transform, place.trust_region, place.anchor, passes)
 
 
 def main() -> None:

@@ -52,9 +52,7 @@ def of_model(cls: type[LagModel]) -> str:
     options = {key: value for key, value in cls.hyper_parameters().items() if not is_load(cls, key)}
     parts = [f"### `{cls.usage()}`", inspect.cleandoc(cls.__doc__ or "")]
     if options:
-        parts.append(
-            "Options: " + ", ".join(f"`{key}={shown(value)}`" for key, value in options.items()) + "."
-        )
+        parts.append("Options: " + ", ".join(f"`{key}={shown(value)}`" for key, value in options.items()) + ".")
     source = f"Source: {cls.paper}. " if cls.paper else ""
     parts.append(f"{source}[staleharness/lags/{file}](../staleharness/lags/{file})")
     return "\n\n".join(parts)

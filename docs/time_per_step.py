@@ -29,9 +29,16 @@ def pipeline(length: int, spread: float) -> Pipeline:
     """1,024 slots at 50 tokens a second, a batch of 256 in groups of 8; a trainer that takes 2 s and 5.5 ms more for
     each token of a mean row, so that without a cap it is the trainer that binds."""
     return Pipeline(
-        slots=1024, workers=4, group=8, batch=256, token_seconds=0.02, train_seconds=2.0,
-        train_token_seconds=0.0055 / 256, lengths=f"lognormal[mean={length},cv={spread}]", steps=150,
-    )  # fmt: skip
+        slots=1024,
+        workers=4,
+        group=8,
+        batch=256,
+        token_seconds=0.02,
+        train_seconds=2.0,
+        train_token_seconds=0.0055 / 256,
+        lengths=f"lognormal[mean={length},cv={spread}]",
+        steps=150,
+    )
 
 
 def simulated(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[Cap]]:
@@ -64,9 +71,14 @@ def figure(found: dict[str, dict[int, list[Cap]]]) -> Figure:
             for i, (cap, colour) in enumerate(zip(CAPS, COLOURS, strict=True)):
                 seconds = [caps[i].step_seconds for caps in of.values()]
                 ax.plot(
-                    list(of), seconds, color=colour, marker=MARKERS[i], markersize=3.5,
-                    dashes=(3, 1.5) if cap is None else (), label="no cap" if cap is None else f"cap {cap:g}",
-                )  # fmt: skip
+                    list(of),
+                    seconds,
+                    color=colour,
+                    marker=MARKERS[i],
+                    markersize=3.5,
+                    dashes=(3, 1.5) if cap is None else (),
+                    label="no cap" if cap is None else f"cap {cap:g}",
+                )
             ax.set(xscale="log", yscale="log", xlabel="mean length of a row (tokens)")
             ax.set_xticks(list(of), [f"{n:,}" for n in of])
             ax.minorticks_off()

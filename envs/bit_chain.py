@@ -25,9 +25,7 @@ class BitChain(ChainTask):
     """
 
     paper = "after the horizon simulation in a survey of asynchronous RL by Huang; see arXiv:2602.17616"
-    ids: ClassVar[dict[str, str]] = {
-        "bit-chain": "binary decisions in a row, one reward at the end; no simulator"
-    }
+    ids: ClassVar[dict[str, str]] = {"bit-chain": "binary decisions in a row, one reward at the end; no simulator"}
 
     @staticmethod
     def needed(spec: ChainSpec) -> int:
@@ -53,13 +51,10 @@ class BitChain(ChainTask):
         """By bisection: the success probability grows with that of a 1."""
         h, low, high = spec.horizon, 0.0, 1.0
         ways = [
-            math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1)
-            for k in range(self.needed(spec), h + 1)
+            math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1) for k in range(self.needed(spec), h + 1)
         ]
         for _ in range(60):
             p = (low + high) / 2.0
-            odds = [
-                w + k * math.log(p) + (h - k) * math.log1p(-p) for k, w in enumerate(ways, self.needed(spec))
-            ]
+            odds = [w + k * math.log(p) + (h - k) * math.log1p(-p) for k, w in enumerate(ways, self.needed(spec))]
             low, high = (p, high) if math.fsum(map(math.exp, odds)) < spec.start else (low, p)
         return (low + high) / 2.0

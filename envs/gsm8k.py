@@ -39,9 +39,7 @@ class GSM8K(LanguageTask):
     """GSM8K with any causal language model that transformers can load, from the hub or a folder."""
 
     paper: ClassVar[str] = "Cobbe et al. 2021, arXiv:2110.14168"
-    ids: ClassVar[dict[str, str]] = {
-        "gsm8k": "needs MODEL=; DATA= is a folder with train.jsonl and test.jsonl"
-    }
+    ids: ClassVar[dict[str, str]] = {"gsm8k": "needs MODEL=; DATA= is a folder with train.jsonl and test.jsonl"}
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

@@ -65,9 +65,7 @@ class Gymnasium(ControlTask):
 
         from staleharness.control.replay_state import ReplayState
 
-        if "mujoco" in str(
-            gymnasium.spec(env).entry_point
-        ):  # earlier versions of the robots, Hopper-v4 and so on
+        if "mujoco" in str(gymnasium.spec(env).entry_point):  # earlier versions of the robots, Hopper-v4 and so on
             from staleharness.control.mujoco.physics import log_warnings
 
             log_warnings()

@@ -125,17 +125,13 @@ class Humanoid(Formulas):
     def observe(self, d: Any) -> Floats:
         flat = [field[:, 1:].reshape(len(d.qpos), -1) for field in (d.cinert, d.cvel, d.cfrc_ext)]
         inertia, velocity, forces = flat
-        return np.concatenate(
-            (d.qpos[:, 2:], d.qvel, inertia, velocity, d.qfrc_actuator[:, 6:], forces), axis=1
-        )
+        return np.concatenate((d.qpos[:, 2:], d.qvel, inertia, velocity, d.qfrc_actuator[:, 6:], forces), axis=1)
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         low, high = self.env._healthy_z_range
         healthy = (low < d.qpos[:, 2]) & (d.qpos[:, 2] < high)
         rewards = self.env._forward_reward_weight * velocity[:, 0] + healthy * self.env._healthy_reward
-        contact_cost = np.clip(
-            self.env._contact_cost_weight * squares(d.cfrc_ext), *self.env._contact_cost_range
-        )
+        contact_cost = np.clip(self.env._contact_cost_weight * squares(d.cfrc_ext), *self.env._contact_cost_range)
         costs = self.env._ctrl_cost_weight * squares(d.ctrl) + contact_cost
         return rewards - costs, ~healthy & self.env._terminate_when_unhealthy
 
@@ -148,9 +144,7 @@ class HumanoidStandup(Humanoid):
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         height = d.qpos[:, 2] / self.env.model.opt.timestep
-        impact_cost = np.clip(
-            self.env._impact_cost_weight * squares(d.cfrc_ext), *self.env._impact_cost_range
-        )
+        impact_cost = np.clip(self.env._impact_cost_weight * squares(d.cfrc_ext), *self.env._impact_cost_range)
         return height - self.env._ctrl_cost_weight * squares(d.ctrl) - impact_cost + 1, never(d)
 
 
@@ -173,9 +167,7 @@ class InvertedDoublePendulum(Formulas):
 
     def observe(self, d: Any) -> Floats:
         angles, force = np.ascontiguousarray(d.qpos[:, 1:]), np.clip(d.qfrc_constraint[:, :1], -10, 10)
-        return np.concatenate(
-            (d.qpos[:, :1], np.sin(angles), np.cos(angles), np.clip(d.qvel, -10, 10), force), axis=1
-        )
+        return np.concatenate((d.qpos[:, :1], np.sin(angles), np.cos(angles), np.clip(d.qvel, -10, 10), force), axis=1)
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         x, y = d.site_xpos[:, 0, 0], d.site_xpos[:, 0, 2]

@@ -74,9 +74,7 @@ def lesson(index: int, seed: int = 0) -> Problem:
     rng = stream(seed, "word-lessons", index)
     while True:
         misread = rng.random(len(steps)) < [step.sentence.misread for step in steps]
-        signs = [
-            MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)
-        ]
+        signs = [MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)]
         read = [(sign, step.n) for sign, step in zip(signs, steps, strict=True) if sign]
         if None not in _values(start, read):  # the pupil notices when there is no such number
             return _solved(question, start, read)
@@ -201,16 +199,20 @@ def problems(split: str) -> tuple[Problem, ...]:
 class WordProblems(LanguageTask):
     """Generated grade-school word problems, and a tiny causal language model that was warm-started on others."""
 
-    ids: ClassVar[dict[str, str]] = {
-        "word-problems": "generated problems of one to three steps; CPU, no download"
-    }
+    ids: ClassVar[dict[str, str]] = {"word-problems": "generated problems of one to three steps; CPU, no download"}
     prompt_format: ClassVar[str] = "plain"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {
-            "steps": 96, "prompts": 16, "completions": 8, "prompt_tokens": 64, "completion_tokens": 32,
-            "learning_rate": 5e-4, "evaluations": 8, "evaluation_problems": 256,
-        },
-    }  # fmt: skip
+            "steps": 96,
+            "prompts": 16,
+            "completions": 8,
+            "prompt_tokens": 64,
+            "completion_tokens": 32,
+            "learning_rate": 5e-4,
+            "evaluations": 8,
+            "evaluation_problems": 256,
+        }
+    }
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         return list(problems(split))

@@ -44,9 +44,7 @@ class Algorithm(Options):
     """
 
     paper: ClassVar[str] = ""  # authors, year, identifier
-    core: ClassVar[bool] = (
-        True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
-    )
+    core: ClassVar[bool] = True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
     policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
     needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
 
@@ -54,17 +52,13 @@ class Algorithm(Options):
     def check_class(cls, where: str) -> None:
         super().check_class(where)
         if cls.policy_loss is Algorithm.policy_loss:
-            raise UserError(
-                f"{where} does not define policy_loss(self, decisions), the loss that it trains with"
-            )
+            raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
         try:
             cls()
         except UserError as error:
             raise UserError(f"{where}: its defaults do not go together: {error}") from error
         except Exception as error:
-            raise UserError(
-                f"{where} cannot be made with its defaults: {type(error).__name__}: {error}"
-            ) from error
+            raise UserError(f"{where} cannot be made with its defaults: {type(error).__name__}: {error}") from error
 
     @property
     def proximal(self) -> Proximal:

@@ -79,9 +79,22 @@ def plan(
     from .store.study import ask
 
     _refuse_empty(
-        env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
-        device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
-    )  # fmt: skip
+        env=env,
+        k=k,
+        algo=algo,
+        seeds=seeds,
+        steps=steps,
+        preset=preset,
+        lag=lag,
+        n=n,
+        model=model,
+        data=data,
+        device=device,
+        settings=settings,
+        spec=spec,
+        scale=scale,
+        plugin=plugin,
+    )
     load_plugins(plugin)
     own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
     if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
@@ -91,10 +104,18 @@ def plan(
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named):
         raise UserError(f"SET={shortened(repr(settings))} is neither settings by name nor 'name=value,...'")
     question = ask(
-        env=_text(env), k=_text(k), algo=_text(algo), n=_text(n), preset=_text(preset), lag=_text(lag),
-        seeds=_text(seeds) if listed is None else None, spec_file=_text(spec), scale=str(scale),
-        settings=settings if isinstance(settings, str) else None, **own,
-    )  # fmt: skip
+        env=_text(env),
+        k=_text(k),
+        algo=_text(algo),
+        n=_text(n),
+        preset=_text(preset),
+        lag=_text(lag),
+        seeds=_text(seeds) if listed is None else None,
+        spec_file=_text(spec),
+        scale=str(scale),
+        settings=settings if isinstance(settings, str) else None,
+        **own,
+    )
     others = {key: plain_value(value) for key, value in named.items() if own.get(key) is None}
     question = replace(question, settings={**question.settings, **others})
     return resolve(question, listed)
@@ -159,9 +180,22 @@ def sweep(
     if progress is not None and not callable(progress):
         raise UserError(f"progress={shortened(repr(progress))} is not a function of one event")
     planned = plan(
-        env=env, k=k, algo=algo, seeds=seeds, steps=steps, preset=preset, lag=lag, n=n, model=model, data=data,
-        device=device, settings=settings, spec=spec, scale=scale, plugin=plugin,
-    )  # fmt: skip
+        env=env,
+        k=k,
+        algo=algo,
+        seeds=seeds,
+        steps=steps,
+        preset=preset,
+        lag=lag,
+        n=n,
+        model=model,
+        data=data,
+        device=device,
+        settings=settings,
+        spec=spec,
+        scale=scale,
+        plugin=plugin,
+    )
     store = Store(out)
     store.check()
     place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
@@ -202,7 +236,7 @@ def simulate(
 
     planned = plan(
         env=env, algo=algo, k=k, seeds=[seed], steps=steps, preset=preset, lag=lag, settings=settings, plugin=plugin
-    )  # fmt: skip
+    )
     if len(planned.runs) != 1:
         raise UserError(
             f"simulate takes one environment, algorithm and capacity; this names {len(planned.runs)} (use sweep)"

@@ -46,9 +46,7 @@ class Rollout:
         """The rows at `index` [R] (sorted), in that order."""
         keep = (self.final_row[:, None] == index[None, :]).nonzero()
         cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step", "final_value")}
-        dense = {
-            f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")
-        }
+        dense = {f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")}
         return Rollout(**dense, **cut, final_row=keep[:, 1])
 
 

@@ -30,9 +30,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
-    gc.set_threshold(
-        50_000, 10, 10
-    )  # figures are many objects: a tenth of a report went into looking for garbage
+    gc.set_threshold(50_000, 10, 10)  # figures are many objects: a tenth of a report went into looking for garbage
     # What the rooms below note while they read is a plain line on stderr.
     show_notes("stderr")
     try:

@@ -26,12 +26,7 @@ from .errors import UserError, nearest, shortened
 from .schedule import MOST_ROWS, Demand, Schedule
 from .spec import RunSpec
 
-LEDGER = (
-    "dropped",
-    "waited",
-    "in_flight",
-    "in_queue",
-)  # what may have become of rows that are not trained on
+LEDGER = ("dropped", "waited", "in_flight", "in_queue")  # what may have become of rows that are not trained on
 DRAWN = "drawn in each phase"  # a family of models
 WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
@@ -68,9 +63,7 @@ class Assignment:
 
     versions: NDArray[np.int64]  # [slots, stretches], of the buffer; not decreasing along a row
     every: int | None = None  # decisions of a stretch; None: a row has one stretch and keeps its version
-    ledger: Mapping[str, int] = field(
-        default_factory=dict
-    )  # rows, by the names of `LEDGER`; a drawn model has none
+    ledger: Mapping[str, int] = field(default_factory=dict)  # rows, by the names of `LEDGER`; a drawn model has none
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -90,13 +83,9 @@ class LagModel(Options):
 
     paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
     family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
-    real: ClassVar[bool] = (
-        False  # versions come from processes that really run at once; nobody is asked for any
-    )
+    real: ClassVar[bool] = False  # versions come from processes that really run at once; nobody is asked for any
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
-    longest: ClassVar[str] = (
-        ""  # what is to be known where the buffer is too small for its longest lag, in words
-    )
+    longest: ClassVar[str] = ""  # what is to be known where the buffer is too small for its longest lag, in words
 
     def assign(self, draw: Draw) -> Assignment:
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
@@ -148,8 +137,7 @@ class LagModel(Options):
         """Raise `UserError` where a buffer of `capacity` holds fewer than `versions`; for `check`."""
         if versions > capacity:
             raise UserError(
-                f"LAG={self.text} needs a buffer of at least K={versions}; "
-                f"K={capacity} holds lags 0 to {capacity - 1}"
+                f"LAG={self.text} needs a buffer of at least K={versions}; K={capacity} holds lags 0 to {capacity - 1}"
             )
 
     @property
@@ -252,9 +240,7 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     if model.drawn or model.real or model.online:
         return None
     if spec.demand is None:
-        raise UserError(
-            f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform"
-        )
+        raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform")
     rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
     if rows > MOST_ROWS:
         raise UserError(

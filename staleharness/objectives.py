@@ -181,9 +181,7 @@ def gae(t: Trajectories) -> Targets:
     return Targets(advantage, advantage + t.value)
 
 
-def vtrace(
-    t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: AdvantageForm = "lambda_mix"
-) -> Targets:
+def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: AdvantageForm = "lambda_mix") -> Targets:
     """V-trace (Espeholt et al. 2018, eq. 1, remarks 1 and 2): value targets v and the advantages they imply.
 
     With w = π/μ, ρ = min(ρ̄, w) and c = λ min(c̄, w) (λ slows the trace only; it never touches ρ):

@@ -46,9 +46,7 @@ class PipelineLag(LagModel):
         self.require("row_time", 1e-6 <= self.row_time <= 1e6, "from 1e-6 to 1e6")
         self.require("cv", 0 <= self.cv <= 10, "from 0 to 10")
         cv = type(self).hyper_parameters()["cv"]
-        self.require(
-            "cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes"
-        )
+        self.require("cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes")
         self.require("slow", 0 <= self.slow <= 1, "from 0 to 1")
         self.require("slow_factor", 1 <= self.slow_factor <= 1e6, "from 1 to 1e6")
         kinds = (self.slow > 0) == (self.slow_factor > 1)
@@ -69,12 +67,22 @@ class PipelineLag(LagModel):
         if self.online:
             spread, decision = "constant:0", self.row_time / demand.length
         settings = {
-            "slots": rows_of(self.slots, demand), "workers": 1, "group": demand.rows, "unit": "group",
-            "lengths": f"constant:{demand.length}", "token_seconds": decision, "environment": spread,
-            "batch": demand.groups * demand.rows, "train_seconds": 1.0, "steps": demand.phases,
-            "slow": self.slow, "slow_factor": self.slow_factor,
-            "sync_seconds": self.sync_time, "blocking": False, **rules,
-        }  # fmt: skip
+            "slots": rows_of(self.slots, demand),
+            "workers": 1,
+            "group": demand.rows,
+            "unit": "group",
+            "lengths": f"constant:{demand.length}",
+            "token_seconds": decision,
+            "environment": spread,
+            "batch": demand.groups * demand.rows,
+            "train_seconds": 1.0,
+            "steps": demand.phases,
+            "slow": self.slow,
+            "slow_factor": self.slow_factor,
+            "sync_seconds": self.sync_time,
+            "blocking": False,
+            **rules,
+        }
         found = Pipeline().changed(settings, self.title())
         if self.online and found.in_flight == "switch":
             raise UserError(

@@ -52,9 +52,7 @@ class Schedule:
     end: Ints  # [m] decisions of the row that are made when the stretch ends; the last one lasts to the row's end
     kept: Bools  # [m] False: masked out of the loss
     ledger: dict[str, dict[str, int]]  # "rows" and "decisions": generated = the sum of all the others
-    apart: int = (
-        0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
-    )
+    apart: int = 0  # not 0: each group was made by itself, its weights looked after every so many decisions; the bits
     # of a language model depend on what is computed together
     finished: Ints | None = None  # [n] the phase whose batch was the first taken after the row was; NEVER
     # [n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t: at the batch of phase t it was

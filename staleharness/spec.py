@@ -60,15 +60,11 @@ class RunSpec:
     threads: int = 1  # of torch and of the physics; bits depend on it
 
     advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
-    scores_start: ClassVar[bool] = (
-        False  # the learner scores a phase's data at its start whatever the method is
-    )
+    scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     unit: ClassVar[str] = "steps"  # what `steps` counts, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
-    positive: ClassVar[str] = (
-        "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
-    )
+    positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
 
     def __post_init__(self) -> None:
         for name in (*self.positive.split(), "adam_epsilon"):

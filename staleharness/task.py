@@ -34,32 +34,22 @@ class Task:
     fallback: ClassVar[bool] = False  # asked only when no other family knows the id
     kind: ClassVar[str] = ""
     settings: ClassVar[type[RunSpec]] = RunSpec  # what a run of this kind is described by
-    measures: ClassVar[dict[str, str]] = {
-        "sampled": "sampled returns",
-        "deterministic": "deterministic returns",
-    }
+    measures: ClassVar[dict[str, str]] = {"sampled": "sampled returns", "deterministic": "deterministic returns"}
     score: ClassVar[str] = "sampled"
     normalise: ClassVar[str] = "minmax"
     axes: ClassVar[dict[str, str]] = {}
     inflight: ClassVar[bool] = False  # whether weights can change inside a row
     real_time: ClassVar[bool] = False  # whether actors can be processes of their own
-    paced: ClassVar[bool] = (
-        False  # whether rows differ in length, so that the time they take can follow from it
-    )
+    paced: ClassVar[bool] = False  # whether rows differ in length, so that the time they take can follow from it
     entry_point: ClassVar[str] = ""  # "module:function" that makes the simulation: imported when a run begins
     presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
-    preload: ClassVar[
-        tuple[str, ...]
-    ] = ()  # modules that every run loads: imported once, before workers fork
+    preload: ClassVar[tuple[str, ...]] = ()  # modules that every run loads: imported once, before workers fork
     provides: ClassVar[frozenset[str]] = frozenset()  # of `algorithm.NEEDS`, beyond what every task gives
 
     @classmethod
     def find(cls, env: str) -> str | None:
         """The canonical id for what the user typed, or None when this family does not serve it."""
-        known = {
-            **{key.lower(): key for key in cls.ids},
-            **{key.lower(): id for key, id in cls.aliases.items()},
-        }
+        known = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}
         return known.get(env.lower())
 
     @classmethod
@@ -87,17 +77,11 @@ class Task:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
         model = parse_lag(spec.lag, spec.capacity)
         if model.drawn and model.within_rows and not cls.inflight:
-            raise UserError(
-                f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform"
-            )
+            raise UserError(f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform")
         if model.real and not cls.real_time:
-            raise UserError(
-                f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform"
-            )
+            raise UserError(f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform")
         if model.online and not cls.paced:
-            raise UserError(
-                f"LAG={spec.lag}: rows of {spec.env} are all of one length; leave out pace=length"
-            )
+            raise UserError(f"LAG={spec.lag}: rows of {spec.env} are all of one length; leave out pace=length")
         if spec.warm(0) and not model.drawn:
             raise UserError(
                 f"LAG={spec.lag} plans whole runs, and warm_phases is for lag that is drawn; give uniform, or "

@@ -199,9 +199,7 @@ def _wrong_with(name: str, kind: Any, absent: int) -> str | None:
         return None if types.is_floating(kind) or types.is_null(kind) else f"{kind} in place of seconds"
     lists = name in ("versions", "ends")
     inner = kind.value_type if lists and types.is_list(kind) else kind
-    right = (
-        types.is_string(inner) or types.is_large_string(inner) if name == "fate" else types.is_integer(inner)
-    )
+    right = types.is_string(inner) or types.is_large_string(inner) if name == "fate" else types.is_integer(inner)
     if not right or lists != types.is_list(kind):
         return f"{kind} in place of {'text' if name == 'fate' else 'whole numbers'}"
     return f"{absent} rows without it" if absent else None
@@ -224,9 +222,7 @@ def _check_phases(phases: NDArray[np.int_], path: str) -> None:
 def _check_rows(rows: pd.DataFrame, path: str) -> None:
     for fate in set(rows["fate"]) - set(FATES):
         raise UserError(f"trace {path}: fate {shortened(fate)!r} is not one of {', '.join(FATES)}")
-    for row, phase, versions, ends in zip(
-        *(rows[c] for c in ("row", "phase", "versions", "ends")), strict=True
-    ):
+    for row, phase, versions, ends in zip(*(rows[c] for c in ("row", "phase", "versions", "ends")), strict=True):
         if len(versions) == 0 or len(versions) != len(ends):
             raise UserError(f"trace {path}, row {row}: {len(versions)} versions and {len(ends)} ends")
         least = 0 if phase < 0 else 1  # a row that is given up may have no decision yet

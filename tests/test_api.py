@@ -93,7 +93,9 @@ def test_importing_it_loads_no_library_and_little_of_its_own(tmp_path: Path) -> 
         "print(sorted({'torch', 'numpy', 'pandas', 'tyro', 'rich', 'gymnasium'} & set(sys.modules)))"
     )
     done = program(code, tmp_path)
-    assert done.stdout.splitlines() == ["['staleharness'] ['staleharness.base', 'staleharness.base.version']", "[]"], done.stderr
+    assert done.stdout.splitlines() == ["['staleharness'] ['staleharness.base', 'staleharness.base.version']", "[]"], (
+        done.stderr
+    )
 
 
 def test_the_lists_are_those_of_the_command_line(
@@ -131,7 +133,7 @@ def test_the_lists_are_those_of_the_command_line(
         ),
         ({"env": "Hopper", "lag": "fixed:1", "k": 2}, {"env": "Hopper", "lag": "fixed:1", "k": "2"}),
     ],
-)  # fmt: skip
+)
 def test_a_plan_in_python_is_the_plan_as_typed(given: dict[str, Any], typed: dict[str, str]) -> None:
     assert sh.plan(**given) == resolve(ask(**typed))
 
@@ -147,22 +149,28 @@ def test_seeds_may_be_named_and_a_file_may_be_asked_beside_what_is_given(tmp_pat
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "ENV is missing"), ({"env": "Hoper"}, "did you mean 'Hopper'"), ({"env": []}, "names nothing"),
-        ({"env": "Hopper", "seeds": []}, "SEEDS"), ({"env": "Hopper", "seeds": [1, 1]}, "SEEDS"),
-        ({"env": "Hopper", "seeds": [-1]}, "SEEDS"), ({"env": "Hopper", "k": 1.5}, "K='1.5'"),
+        ({}, "ENV is missing"),
+        ({"env": "Hoper"}, "did you mean 'Hopper'"),
+        ({"env": []}, "names nothing"),
+        ({"env": "Hopper", "seeds": []}, "SEEDS"),
+        ({"env": "Hopper", "seeds": [1, 1]}, "SEEDS"),
+        ({"env": "Hopper", "seeds": [-1]}, "SEEDS"),
+        ({"env": "Hopper", "k": 1.5}, "K='1.5'"),
         ({"env": "Hopper", "seeds": 3.0}, r"SEEDS=3\.0 is neither a whole number"),
-        ({"env": "Hopper", "seeds": [0.5]}, r"SEEDS=\[0\.5\]"), ({"env": "Hopper", "lag": 3}, "LAG='3'"),
-        ({"env": "Hopper", "preset": 3}, "PRESET='3'"), ({"env": "Hopper", "device": 3}, "DEVICE='3'"),
-        ({"env": "Hopper", "scale": 3}, "SCALE='3'"), ({"env": "Hopper", "settings": {1: 2}}, r"SET=\{1: 2\}"),
+        ({"env": "Hopper", "seeds": [0.5]}, r"SEEDS=\[0\.5\]"),
+        ({"env": "Hopper", "lag": 3}, "LAG='3'"),
+        ({"env": "Hopper", "preset": 3}, "PRESET='3'"),
+        ({"env": "Hopper", "device": 3}, "DEVICE='3'"),
+        ({"env": "Hopper", "scale": 3}, "SCALE='3'"),
+        ({"env": "Hopper", "settings": {1: 2}}, r"SET=\{1: 2\}"),
         ({"env": "Hopper", "settings": 5}, "SET=5"),
         ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
-        ({"env": "Hopper", "jobs": 0}, "JOBS=0"), ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
+        ({"env": "Hopper", "jobs": 0}, "JOBS=0"),
+        ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
         ({"env": "Hopper", "plugin": 3}, "plugin path 3 does not exist"),
     ],
-)  # fmt: skip
-def test_a_mistake_is_a_user_error_and_writes_nothing(
-    given: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+)
+def test_a_mistake_is_a_user_error_and_writes_nothing(given: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(sh.UserError, match=words):
         sh.sweep(**given, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -184,7 +192,7 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(
         ({"memory": 2}, "MEMORY=2 is 2 bytes"),
         ({"scale": None}, "SCALE='None' is unknown"),
     ],
-)  # fmt: skip
+)
 def test_an_argument_of_another_type_is_a_user_error_and_writes_nothing(
     given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,9 +217,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         return [(run.spec.seed, run.spec.capacity) for run in sh.plan(env="Hopper", algo="spo", **words).runs]
 
     assert asked(seeds=np.int64(2), k=np.int64(3)) == asked(seeds=2, k=3) == [(0, 3), (1, 3)]
-    assert (
-        asked(seeds=np.arange(2), k=np.array([3])) == asked(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
-    )
+    assert asked(seeds=np.arange(2), k=np.array([3])) == asked(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
 
 
 def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:

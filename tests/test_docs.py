@@ -81,9 +81,7 @@ def test_the_architecture_has_a_paragraph_for_every_room_and_names_every_additio
     for room in rooms:
         assert f"**{room}/**" in text, room
     table = text.partition("## The one file to write")[2]
-    for what in "algorithm|environment|lag model|kind of task|runner|decoder|figure|exporter|command".split(
-        "|"
-    ):
+    for what in "algorithm|environment|lag model|kind of task|runner|decoder|figure|exporter|command".split("|"):
         assert re.search(rf"^\| an? {what} \|", table, re.MULTILINE), what
 
 

@@ -65,8 +65,11 @@ def test_it_is_listed(session: Session) -> None:
 def test_its_axis_is_planned_and_what_is_stored_is_not_run_again(session: Session) -> None:
     cells = session.sweep("--dry")["plan"]
     assert [(cell["label"], cell["spec"]["epochs"], cell["spec"]["seed"]) for cell in cells] == [
-        ("spo N=1", 1, 0), ("spo N=4", 4, 0), ("spo N=1", 1, 1), ("spo N=4", 4, 1),
-    ]  # fmt: skip
+        ("spo N=1", 1, 0),
+        ("spo N=4", 4, 0),
+        ("spo N=1", 1, 1),
+        ("spo N=4", 4, 1),
+    ]
     assert all(cell["done"] for cell in cells)
     runs = session.sweep()["runs"]
     assert (len(runs["skipped"]), runs["done"], runs["failed"]) == (4, [], [])
@@ -84,11 +87,7 @@ def test_its_table_and_page_are_in_its_own_words(session: Session) -> None:
     content = session.sweep()
     assert [(row["algorithm"], row["n_runs"]) for row in content["table"]] == [("spo N=1", 2), ("spo N=4", 2)]
     settings = content["settings"]
-    assert (settings["measure"], settings["normalise"], settings["unit"]) == (
-        "exact value",
-        "raw",
-        "transitions",
-    )
+    assert (settings["measure"], settings["normalise"], settings["unit"]) == ("exact value", "raw", "transitions")
     assert not [note for note in content["notes"] if "different" in note]  # N is an axis, and in every label
     page = Path(content["report"])
     text = page.read_text()
@@ -158,9 +157,7 @@ def test_its_scores_are_the_exact_values_of_the_policy_and_grow_with_training() 
 
 @pytest.mark.usefixtures("tabular")
 def test_what_it_cannot_run_is_said_before_anything_is_written() -> None:
-    with pytest.raises(
-        UserError, match=r"tba needs groups of completions .* which random-mdp-0 does not have"
-    ):
+    with pytest.raises(UserError, match=r"tba needs groups of completions .* which random-mdp-0 does not have"):
         plan(ask(env="random-mdp-0", algo="tba", seeds="1"))
     with pytest.raises(UserError, match=r"changes weights inside .* random-mdp-0 has none"):
         plan(ask(env="random-mdp-0", algo="ppo_clip", lag="inflight:4", seeds="1"))

@@ -29,19 +29,29 @@ def runs_of(root: Path, *kinds: str, **given: Any) -> list[StoredRun]:
 def test_the_facts_of_a_kind_are_plain_data() -> None:
     returns = {"sampled": "sampled returns", "deterministic": "deterministic returns"}
     assert KINDS["control"].facts() == {
-        "kind": "control", "unit": "environment steps", "measures": returns, "score": "sampled", "normalise": "minmax",
+        "kind": "control",
+        "unit": "environment steps",
+        "measures": returns,
+        "score": "sampled",
+        "normalise": "minmax",
         "axes": {},
-    }  # fmt: skip
+    }
     assert KINDS["language"].facts() == {
-        "kind": "language", "unit": "optimiser steps",
+        "kind": "language",
+        "unit": "optimiser steps",
         "measures": {"sampled": "sampled accuracy", "deterministic": "greedy accuracy"},
-        "score": "deterministic", "normalise": "raw", "axes": {"N": "minibatches"},
-    }  # fmt: skip
+        "score": "deterministic",
+        "normalise": "raw",
+        "axes": {"N": "minibatches"},
+    }
     assert KINDS["chain"].facts() == {
-        "kind": "chain", "unit": "optimiser steps",
+        "kind": "chain",
+        "unit": "optimiser steps",
         "measures": {"sampled": "success probability", "deterministic": "greedy success"},
-        "score": "sampled", "normalise": "raw", "axes": {"N": "minibatches"},
-    }  # fmt: skip
+        "score": "sampled",
+        "normalise": "raw",
+        "axes": {"N": "minibatches"},
+    }
 
 
 def test_every_family_is_of_a_kind() -> None:
@@ -68,17 +78,16 @@ def test_a_family_of_no_kind_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch)
         (["language"], ("deterministic", "raw"), "optimiser steps", ("sampled accuracy", "greedy accuracy")),
         (["chain"], ("sampled", "raw"), "optimiser steps", ("success probability", "greedy success")),
         (
-            ["control", "language"], ("sampled", "minmax"), "environment steps or optimiser steps",
+            ["control", "language"],
+            ("sampled", "minmax"),
+            "environment steps or optimiser steps",
             ("sampled returns", "deterministic returns"),
         ),
-        (
-            ["language", "chain"], ("sampled", "minmax"), "optimiser steps",
-            ("sampled returns", "deterministic returns"),
-        ),
+        (["language", "chain"], ("sampled", "minmax"), "optimiser steps", ("sampled returns", "deterministic returns")),
         ([], ("sampled", "minmax"), "steps", ("sampled returns", "deterministic returns")),
     ],
     ids=["control", "language", "chain", "control and language", "language and chain", "nothing"],
-)  # fmt: skip
+)
 def test_runs_are_read_as_their_kind_says_and_mixtures_as_returns(
     tmp_path: Path, kinds: list[str], usual: tuple[str, str], unit: str, words: tuple[str, str]
 ) -> None:
@@ -93,9 +102,7 @@ def test_runs_of_a_kind_may_be_scored_in_more_ways_than_others(tmp_path: Path) -
     facts = KINDS["language"].facts
     assert facts(["deterministic"])["measures"] == {"deterministic": "greedy accuracy"}
     runs = [
-        write_run(
-            tmp_path, seed=seed, kind="language", env="word-problems", phases=3, said={"task": facts(ways)}
-        )
+        write_run(tmp_path, seed=seed, kind="language", env="word-problems", phases=3, said={"task": facts(ways)})
         for seed, ways in enumerate((["deterministic"], ["sampled", "deterministic"]))
     ]
     for some in (runs, runs[::-1]):
@@ -107,15 +114,22 @@ def test_runs_of_a_kind_may_be_scored_in_more_ways_than_others(tmp_path: Path) -
 
 def test_a_kind_that_nobody_has_heard_of_is_read_as_it_says(tmp_path: Path) -> None:
     task = {
-        "kind": "grid", "unit": "sweeps of the grid", "measures": {"sampled": "exact value"}, "score": "sampled",
-        "normalise": "raw", "axes": {"W": "width"},
-    }  # fmt: skip
+        "kind": "grid",
+        "unit": "sweeps of the grid",
+        "measures": {"sampled": "exact value"},
+        "score": "sampled",
+        "normalise": "raw",
+        "axes": {"W": "width"},
+    }
     given: dict[str, Any] = {"env": "grid", "phases": 3, "said": {"task": task}, "settings": {"width": 5}}
     runs = [write_run(tmp_path, seed=seed, sampled=0.5 + seed / 10, **given) for seed in (0, 1)]
     settings = stats.table(runs, reps=20).settings
     assert {key: settings[key] for key in ("score", "normalise", "measure", "unit")} == {
-        "score": "sampled", "normalise": "raw", "measure": "exact value", "unit": "sweeps of the grid",
-    }  # fmt: skip
+        "score": "sampled",
+        "normalise": "raw",
+        "measure": "exact value",
+        "unit": "sweeps of the grid",
+    }
     assert (scores.axis(runs[0], "W"), scores.axis(runs[0], "N")) == ("width", None)
     assert scores.unit([*runs, *runs_of(tmp_path, "control")]) == "environment steps or sweeps of the grid"
 

@@ -53,7 +53,6 @@ def test_every_link_leads_somewhere(page: str) -> None:
 def test_what_a_broken_link_is(tmp_path: Path) -> None:
     page = tmp_path / "a.md"
     page.write_text(
-        "# Two *words*, `K`\n[a](#two-words-k) [b](#three) [c](b.md) `[d](no.md)` [e](https://x.org)\n",
-        "utf-8",
+        "# Two *words*, `K`\n[a](#two-words-k) [b](#three) [c](b.md) `[d](no.md)` [e](https://x.org)\n", "utf-8"
     )
     assert broken(page) == ["#three", "b.md"]

@@ -67,14 +67,7 @@ def trajectories(seed: int, gae_lambda: float = 0.8) -> Trajectories:
 
 
 def test_the_examples_hold_every_kind_of_end_and_ratios_on_both_sides_of_the_truncation() -> None:
-    seen = {
-        "tiny": False,
-        "huge": False,
-        "terminated": False,
-        "truncated": False,
-        "padded": False,
-        "cut": False,
-    }
+    seen = {"tiny": False, "huge": False, "terminated": False, "truncated": False, "padded": False, "cut": False}
     for t in map(trajectories, range(4)):
         valid = t.mask == 1
         ratio = (t.target_logp - t.behaviour_logp).exp()

@@ -204,9 +204,7 @@ def test_every_requirement_has_a_pin_within_its_range(python):
     project = PYPROJECT["project"]
     requirements = [*project["dependencies"], *PYPROJECT["build-system"]["requires"]]
     requirements += [item for extra in project["optional-dependencies"].values() for item in extra]
-    others = [
-        r for r in map(Requirement, requirements) if r.name != "staleharness"
-    ]  # an extra may hold another
+    others = [r for r in map(Requirement, requirements) if r.name != "staleharness"]  # an extra may hold another
     for requirement in others:
         pinned = pins(python)[requirement.name.lower()]
         assert requirement.specifier.contains(pinned), f"{requirement} but {pinned} in constraints"

@@ -68,9 +68,7 @@ def test_a_setting_added_later_leaves_every_published_id_alone(monkeypatch: pyte
         settings = Grown
 
     monkeypatch.setattr(move_ids, "find_env", lambda env: (env, Family))
-    monkeypatch.setattr(
-        move_ids, "source_hash", lambda cls: source_hash(cls.__base__ if cls is Family else cls)
-    )
+    monkeypatch.setattr(move_ids, "source_hash", lambda cls: source_hash(cls.__base__ if cls is Family else cls))
     for run_id, record, _ in records(move_ids.REFERENCE / "staleness_halfcheetah"):
         spec, family = move_ids.completed(record["spec"])
         assert move_ids.id_of(spec, family) == run_id
@@ -82,10 +80,7 @@ def test_every_published_record_says_its_kind_of_task(bundle: Path) -> None:
     for _, record, _ in records(bundle):
         facts = find_env(record["spec"]["env"])[1].facts(record["scores"])
         assert record["task"] == facts and record["format"] == FORMAT
-        assert (
-            set(facts["measures"]) >= set(record["scores"]) & set(SCORES)
-            and facts["score"] in record["scores"]
-        )
+        assert set(facts["measures"]) >= set(record["scores"]) & set(SCORES) and facts["score"] in record["scores"]
         assert all(setting in record["spec"] for setting in facts["axes"].values())
 
 
@@ -166,9 +161,7 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) 
     assert Store(root).read_all() == []
     assert move_ids.move(root) == {old: new for new, old in earlier.items()}
     assert [run.id for run in Store(root).read_all()] == sorted(earlier)
-    for (_, now, job, seal), (_, record, asked, sealed) in zip(
-        read_runs(root), read_runs(source), strict=True
-    ):
+    for (_, now, job, seal), (_, record, asked, sealed) in zip(read_runs(root), read_runs(source), strict=True):
         assert {**now, "spec": record["spec"]} == record and {**job, "spec": asked["spec"]} == asked
         assert seal == sealed and record["spec"].items() <= now["spec"].items() and now["spec"] == job["spec"]
     for name in ("metrics", "timing"):

@@ -11,9 +11,7 @@ from staleharness.base.published import published, reference
 from staleharness.store.bundle import bundles
 
 
-def test_a_published_bundle_is_found_far_from_the_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_bundle_is_found_far_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert published("results/reference/vaco_delta") == reference() / "vaco_delta"
     assert len(sh.load("results/reference/vaco_delta")) == 50

@@ -19,9 +19,21 @@ from staleharness.store.store import Store
 from staleharness.store.stored_run import seal
 
 NEVER = {
-    "eval", "exec", "os.system", "os.popen", "pickle.load", "marshal.load", "marshal.loads", "shelve.open",
-    "yaml.load", "yaml.unsafe_load", "pandas.read_pickle", "pd.read_pickle", "joblib.load", "dill.load",
-}  # fmt: skip
+    "eval",
+    "exec",
+    "os.system",
+    "os.popen",
+    "pickle.load",
+    "marshal.load",
+    "marshal.loads",
+    "shelve.open",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "pandas.read_pickle",
+    "pd.read_pickle",
+    "joblib.load",
+    "dill.load",
+}
 LOADS = ("from_pretrained", "from_config")  # methods of transformers' classes
 PICKLES = {"staleharness/testing/lag_models.py"}  # its own, a moment old: whether a model survives being sent
 ASKS_THE_NETWORK = {
@@ -98,14 +110,10 @@ def test_nothing_serves_the_network() -> None:
                 assert name in ASKS_THE_NETWORK, f"{name} imports socket"
     for file, called, _ in calls():
         if file in ASKS_THE_NETWORK:
-            assert called.rpartition(".")[2] not in ("bind", "listen", "create_server"), (
-                f"{file} calls {called}"
-            )
+            assert called.rpartition(".")[2] not in ("bind", "listen", "create_server"), f"{file} calls {called}"
 
 
-@pytest.mark.parametrize(
-    "name", ["os.system", "algorithms.spo", "../spo", "/etc/passwd", "spo.py", "__import__"]
-)
+@pytest.mark.parametrize("name", ["os.system", "algorithms.spo", "../spo", "/etc/passwd", "spo.py", "__import__"])
 def test_a_method_is_a_registered_name_and_never_a_path(tmp_path: Path, name: str) -> None:
     study = tmp_path / "study.toml"
     study.write_text(f"env = 'Hopper'\nalgorithm = [{json.dumps(name)}]\nseeds = 1\n")
@@ -124,19 +132,11 @@ def test_hidden_files_of_a_plugin_folder_are_not_executed(tmp_path: Path) -> Non
         assert "spo" in ALGORITHMS
 
 
-NAMES = [
-    "</script><img src=x onerror=alert(1)>",
-    "../../escaped",
-    "/etc/escaped",
-    "CON",
-    "x" * 300,
-]
+NAMES = ["</script><img src=x onerror=alert(1)>", "../../escaped", "/etc/escaped", "CON", "x" * 300]
 STEERS = "\x1b[31mred\x1b[0m"
 
 
-def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(
-    tmp_path: Path,
-) -> None:
+def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(tmp_path: Path) -> None:
     out, before = tmp_path / "work" / "results", {"work"}
     for name in NAMES:
         write_run(out, name, 0, phases=2, capacity=1)
@@ -180,11 +180,7 @@ def without_encoding(tree: ast.AST) -> list[int]:
         if name in ("read_text", "write_text"):
             return True
         place = 0 if isinstance(call.func, ast.Attribute) else 1  # of the mode: Path.open, and open
-        mode = (
-            call.args[place]
-            if len(call.args) > place
-            else ast.Constant("r" if len(call.args) == place else 0)
-        )
+        mode = call.args[place] if len(call.args) > place else ast.Constant("r" if len(call.args) == place else 0)
         return name == "open" and isinstance(mode, ast.Constant) and mode.value in ("r", "w", "a", "x", "r+")
 
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and text(node)]
@@ -193,19 +189,9 @@ def without_encoding(tree: ast.AST) -> list[int]:
 
 def test_no_file_is_read_or_written_in_the_encoding_of_the_locale() -> None:
     bad = ["p.read_text()", "p.write_text(x)", "open(p)", "open(p, 'w')", "p.open()", "p.open('x')"]
-    good = [
-        "p.read_text(encoding='utf-8')",
-        "open(p, 'rb')",
-        "p.open('wb')",
-        "os.open(p, flags)",
-        "a.open(e, 'w')",
-    ]
+    good = ["p.read_text(encoding='utf-8')", "open(p, 'rb')", "p.open('wb')", "os.open(p, flags)", "a.open(e, 'w')"]
     assert all(without_encoding(ast.parse(code)) for code in bad)
     assert not any(without_encoding(ast.parse(code)) for code in good)
-    files = [
-        path for folder in ("staleharness", "algorithms", "envs") for path in (ROOT / folder).rglob("*.py")
-    ]
-    found = {
-        path.relative_to(ROOT).as_posix(): without_encoding(ast.parse(path.read_bytes())) for path in files
-    }
+    files = [path for folder in ("staleharness", "algorithms", "envs") for path in (ROOT / folder).rglob("*.py")]
+    found = {path.relative_to(ROOT).as_posix(): without_encoding(ast.parse(path.read_bytes())) for path in files}
     assert len(found) > 200 and {name: lines for name, lines in found.items() if lines} == {}

@@ -65,11 +65,7 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "WORLD": str(self.world),
-            "PATH": f"{self.world}{os.pathsep}{os.environ['PATH']}",
-        }
+        return {**os.environ, "WORLD": str(self.world), "PATH": f"{self.world}{os.pathsep}{os.environ['PATH']}"}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, str(self.checkout / "constraints" / "install.py"), *arguments]
@@ -117,15 +113,15 @@ def test_a_failed_set_up_changes_no_choice_and_the_next_one_finishes_it(machine:
     (machine.world / "broken").unlink()
     assert "making" not in machine.install()
     assert {key: machine.stamp[key] for key in ("python", "extras", "torch")} == {
-        "python": "py312", "extras": "ray", "torch": "auto",
-    }  # fmt: skip
+        "python": "py312",
+        "extras": "ray",
+        "torch": "auto",
+    }
 
 
 def test_an_environment_of_the_user_s_own_is_not_made_anew(machine: Machine) -> None:
     subprocess.run(
-        [machine.world / "python3.12", "-m", "venv", "--clear", machine.venv],
-        check=True,
-        env=machine.environment,
+        [machine.world / "python3.12", "-m", "venv", "--clear", machine.venv], check=True, env=machine.environment
     )
     said = machine.install("--py", "python3.11", code=2)
     assert said.count("\n") == 1 and "has Python 3.12" in said and f"rm -r {machine.venv}" in said
@@ -168,9 +164,7 @@ def test_without_any_torch_in_reach_the_network_is_the_reason(machine: Machine) 
 def test_a_second_set_up_says_that_it_waits(machine: Machine) -> None:
     with (machine.checkout / "pyproject.toml").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        waiting = subprocess.Popen(
-            machine.command(), env=machine.environment, stderr=subprocess.PIPE, text=True
-        )
+        waiting = subprocess.Popen(machine.command(), env=machine.environment, stderr=subprocess.PIPE, text=True)
         assert waiting.stderr is not None
         assert "waiting for it to end" in waiting.stderr.readline()
         assert not machine.venv.exists()

@@ -18,9 +18,7 @@ def test_an_extra_that_is_absent_skips_with_the_command_that_installs_it() -> No
     ):
         require_extra("nothing_like_it")
     mark = needs_tool("nothing-like-it").mark
-    assert (
-        mark.args == (True,) and mark.kwargs["reason"] == "needs nothing-like-it, which is not installed here"
-    )
+    assert mark.args == (True,) and mark.kwargs["reason"] == "needs nothing-like-it, which is not installed here"
     assert needs_tool("sh").mark.args == (False,)
 
 

@@ -23,19 +23,7 @@ PAGES.append(ROOT / "results" / "reference" / "README.md")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 IDEA = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
-HOUSEKEEPING = (
-    "setup",
-    "check",
-    "test",
-    "slow",
-    "golden",
-    "mutants",
-    "lock",
-    "fix",
-    "lint",
-    "docs",
-    "bench-gpu",
-)
+HOUSEKEEPING = ("setup", "check", "test", "slow", "golden", "mutants", "lock", "fix", "lint", "docs", "bench-gpu")
 HERE = re.compile(r"my_idea|my_lag|cuda|~/|gsm8k|smollm2")  # what the reader's own machine has
 
 
@@ -77,9 +65,7 @@ def test_a_piece_of_python_runs(page: str, code: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 @pytest.mark.parametrize(("page", "line"), commands(), ids=named(commands()))
-def test_a_command_is_one_that_there_is(
-    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_one_that_there_is(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What make passes on is parsed; a sweep is planned, and a figure looked up."""
     words = shlex.split(line)
     if words[0] == "make":
@@ -124,9 +110,7 @@ def test_the_readme_begins_with_the_two_commands_that_ci_runs_before_anything_el
     begin = [re.sub(r"\s*#.*", "", line).strip() for line in first.splitlines()]
     assert begin == ["make sweep ENV=Hopper K=8", "make test"]
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert not any(
-        command in script for command in begin if command != "make test"
-    )  # no copy that could differ
+    assert not any(command in script for command in begin if command != "make test")  # no copy that could differ
     before = script[script.index("\ncommands=()") :]
     assert "README.md" in script and before.index('step "$command" eval "$command"') < before.index("EXTRAS=")
     assert "EXTRAS=" not in script[: script.index("\ncommands=()")]

@@ -32,12 +32,8 @@ from staleharness.spec import later
 from staleharness.store.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
-words = names.filter(
-    lambda word: isinstance(parse_value(word), str)
-)  # `nan`, `true` and `inf` mean something
-numbers = st.one_of(
-    st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=32)
-)
+words = names.filter(lambda word: isinstance(parse_value(word), str))  # `nan`, `true` and `inf` mean something
+numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=32))
 values = st.one_of(numbers, st.booleans(), words)
 
 
@@ -47,9 +43,7 @@ def test_an_algorithm_is_read_back_from_its_own_label(name: str, options: dict[s
     again = parse_algorithm(choice.label)
     assert (again.name, again.label) == (name, choice.label)
     assert again.options == options
-    assert {key: type(value) for key, value in again.options.items()} == {
-        k: type(v) for k, v in options.items()
-    }
+    assert {key: type(value) for key, value in again.options.items()} == {k: type(v) for k, v in options.items()}
 
 
 @given(st.lists(names, max_size=5), st.sampled_from([",", " ", ", ", "\n", " ,\t"]))
@@ -97,8 +91,7 @@ def test_any_text_is_a_whole_number_or_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [("8", 8), (" 8 ", 8), ("1_000", 1000), ("1e6", 10**6), ("2E+3", 2000), ("-3", -3), ("0", 0)],
+    ("text", "number"), [("8", 8), (" 8 ", 8), ("1_000", 1000), ("1e6", 10**6), ("2E+3", 2000), ("-3", -3), ("0", 0)]
 )
 def test_whole_numbers_may_be_typed_as_people_do(text: str, number: int) -> None:
     assert whole_number(text, "K") == number
@@ -114,11 +107,21 @@ def test_what_is_no_whole_number_is_named_in_a_line_of_sensible_length(text: str
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-3", 1e-3), ("3", 3), ("3.0", 3.0), ("true", True), ("[1, 2]", [1, 2]), ("0x10", 16), (".5e1", 5.0),
-        ("phase", "phase"), ('"phase"', "phase"), ("1.", "1."), ("a b", "a b"), ("9" * 5000, "9" * 5000),
+        ("1e-3", 1e-3),
+        ("3", 3),
+        ("3.0", 3.0),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("0x10", 16),
+        (".5e1", 5.0),
+        ("phase", "phase"),
+        ('"phase"', "phase"),
+        ("1.", "1."),
+        ("a b", "a b"),
+        ("9" * 5000, "9" * 5000),
         ("1\nother = 2", "1\nother = 2"),
     ],
-)  # fmt: skip
+)
 def test_values_are_read_as_toml_or_else_as_text(text: str, value: Any) -> None:
     assert parse_value(text) == value and type(parse_value(text)) is type(value)
 
@@ -131,10 +134,18 @@ def test_an_option_given_twice_is_said() -> None:
 @pytest.mark.parametrize(
     ("value", "hint", "result"),
     [
-        (3, int, 3), (1e6, int, 1_000_000), (3, float, 3.0), (0.5, float, 0.5), (True, bool, True), ("x", str, "x"),
-        ([1, 2], tuple[int, ...], (1, 2)), ("a", Literal["a", "b"], "a"), (None, int | None, None), (3, int | None, 3),
+        (3, int, 3),
+        (1e6, int, 1_000_000),
+        (3, float, 3.0),
+        (0.5, float, 0.5),
+        (True, bool, True),
+        ("x", str, "x"),
+        ([1, 2], tuple[int, ...], (1, 2)),
+        ("a", Literal["a", "b"], "a"),
+        (None, int | None, None),
+        (3, int | None, 3),
     ],
-)  # fmt: skip
+)
 def test_plain_data_becomes_the_annotated_type(value: Any, hint: Any, result: Any) -> None:
     assert convert(value, hint, "x") == result and type(convert(value, hint, "x")) is type(result)
 
@@ -142,12 +153,32 @@ def test_plain_data_becomes_the_annotated_type(value: Any, hint: Any, result: An
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        (0.5, int), (True, int), ("3", int), (None, int), (10**30, int), (1e30, int), (math.nan, int), (math.inf, int),
-        (math.nan, float), (math.inf, float), (-math.inf, float), (10**400, float), (True, float), ("1", float),
-        (1, bool), ("true", bool), (1, str), (3, tuple[int, ...]), ([0.5], tuple[int, ...]),
-        ("c", Literal["a", "b"]), (1, Literal[True]), ([], Literal["a"]), ({}, str), (3, dict[str, Any]),
+        (0.5, int),
+        (True, int),
+        ("3", int),
+        (None, int),
+        (10**30, int),
+        (1e30, int),
+        (math.nan, int),
+        (math.inf, int),
+        (math.nan, float),
+        (math.inf, float),
+        (-math.inf, float),
+        (10**400, float),
+        (True, float),
+        ("1", float),
+        (1, bool),
+        ("true", bool),
+        (1, str),
+        (3, tuple[int, ...]),
+        ([0.5], tuple[int, ...]),
+        ("c", Literal["a", "b"]),
+        (1, Literal[True]),
+        ([], Literal["a"]),
+        ({}, str),
+        (3, dict[str, Any]),
     ],
-)  # fmt: skip
+)
 def test_what_was_not_meant_is_refused_with_its_place(value: Any, hint: Any) -> None:
     with pytest.raises(UserError, match="over there"):
         convert(value, hint, "over there")
@@ -174,10 +205,21 @@ def test_the_same_spec_has_the_same_id_for_ever() -> None:
 
 
 OTHER: dict[str, Any] = {
-    "env": "Ant-v5", "algorithm": "vaco", "hyper": {"a": 0.2}, "lag": "fixed:1", "mechanism": "replay",
-    "assignment": "episode", "density": "mixture", "observation_statistics": "frozen", "hidden": (32,),
-    "step_size": "ess", "device": "cuda", "discount": 0.9, "gae_lambda": 0.9, "value_function": "behaviour",
-}  # fmt: skip
+    "env": "Ant-v5",
+    "algorithm": "vaco",
+    "hyper": {"a": 0.2},
+    "lag": "fixed:1",
+    "mechanism": "replay",
+    "assignment": "episode",
+    "density": "mixture",
+    "observation_statistics": "frozen",
+    "hidden": (32,),
+    "step_size": "ess",
+    "device": "cuda",
+    "discount": 0.9,
+    "gae_lambda": 0.9,
+    "value_function": "behaviour",
+}
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(ControlSpec)])
@@ -207,12 +249,8 @@ def test_a_field_added_later_is_left_out_of_the_id_while_it_says_as_before() -> 
     earlier, written = SPEC.run_id("a", "b"), SPEC.to_dict()
     assert Grown.from_dict(written).run_id("a", "b") == earlier
     assert Grown.from_dict({**written, "warm": False, "width": []}).run_id("a", "b") == earlier
-    assert Grown.from_dict(written).to_dict() == {**written, "warm": False, "width": []}, (
-        "yet it is on record"
-    )
-    other = {
-        Grown.from_dict({**written, **said}).run_id("a", "b") for said in ({"warm": True}, {"width": [1]})
-    }
+    assert Grown.from_dict(written).to_dict() == {**written, "warm": False, "width": []}, "yet it is on record"
+    other = {Grown.from_dict({**written, **said}).run_id("a", "b") for said in ({"warm": True}, {"width": [1]})}
     assert len(other | {earlier}) == 3
 
 
@@ -230,9 +268,7 @@ def test_the_plugin_files_are_part_of_the_id_each_in_its_own_place() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 100))
 def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, evaluations: int) -> None:
-    spec = ControlSpec(
-        "e", "a", steps=phases * 4, num_envs=2, num_steps=2, minibatches=1, evaluations=evaluations
-    )
+    spec = ControlSpec("e", "a", steps=phases * 4, num_envs=2, num_steps=2, minibatches=1, evaluations=evaluations)
     chosen = spec.evaluation_phases()
     assert spec.phases == phases
     assert chosen[-1] == phases - 1 and chosen[0] >= 0
@@ -252,12 +288,17 @@ def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"epochs": 0}, "epochs=0 must be positive"), ({"discount": 1.5}, "discount=1.5"), ({"seed": -1}, "seed=-1"),
-        ({"hidden": [0]}, "hidden"), ({"steps": 10}, "less than one phase"), ({"minibatches": 10**6}, "minibatches"),
+        ({"epochs": 0}, "epochs=0 must be positive"),
+        ({"discount": 1.5}, "discount=1.5"),
+        ({"seed": -1}, "seed=-1"),
+        ({"hidden": [0]}, "hidden"),
+        ({"steps": 10}, "less than one phase"),
+        ({"minibatches": 10**6}, "minibatches"),
         ({"num_envs": 2, "num_steps": 8, "minibatches": 9}, "advantage of 0 and teaches nothing; give 8 or less"),
-        ({"threads": 10**6}, "threads"), ({"value_clip": -1.0}, "value_clip"),
+        ({"threads": 10**6}, "threads"),
+        ({"value_clip": -1.0}, "value_clip"),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         ControlSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **changes})
@@ -270,9 +311,15 @@ def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> Non
         'preset = "standard"\n[settings]\nsteps = 1e5\nlearning_rate = 1e-4\nhidden = [32, 32]\n'
     )
     flags = ask(
-        env="Hopper,Ant", algo="vaco[delta=0.1]", k="1,4", seeds="2", lag="uniform", preset="standard", steps="1e5",
+        env="Hopper,Ant",
+        algo="vaco[delta=0.1]",
+        k="1,4",
+        seeds="2",
+        lag="uniform",
+        preset="standard",
+        steps="1e5",
         settings="learning_rate=1e-4,hidden=[32,32]",
-    )  # fmt: skip
+    )
     read = ask(spec_file=str(file))
     assert [cell["id"] for cell in dump(plan(read))] == [cell["id"] for cell in dump(plan(flags))]
     assert {run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs} == {0}
@@ -321,8 +368,9 @@ def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
     asked = ask(env="Hopper", algo="ppo_clip,ppo_clip[lag=fixed:0]", k="4", lag="fixed:3", seeds="1")
     runs = plan(asked).runs
     assert [(run.label, run.spec.lag) for run in runs] == [
-        ("ppo_clip", "fixed:3"), ("ppo_clip[lag=fixed:0]", "fixed:0")
-    ]  # fmt: skip
+        ("ppo_clip", "fixed:3"),
+        ("ppo_clip[lag=fixed:0]", "fixed:0"),
+    ]
     with pytest.raises(UserError, match="K=5"):
         plan(ask(env="Hopper", algo="ppo_clip[lag=fixed:4]", k="4", seeds="1"))
 

@@ -75,9 +75,7 @@ def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
     _, stored = carry_out(Plan(once, "real_lag", ""), Store(folder), jobs, _told)
     found = {each.id: each for each in stored}
     if missing := [each for each in once if each.run_id not in found]:
-        sys.exit(
-            f"{len(missing)} runs are missing, the first of {describe(missing[0])}; the same command goes on"
-        )
+        sys.exit(f"{len(missing)} runs are missing, the first of {describe(missing[0])}; the same command goes on")
     return [found[each.run_id] for each in runs]
 
 

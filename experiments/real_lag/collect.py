@@ -64,7 +64,11 @@ def row(run: StoredRun, cell: Cell) -> dict[str, Any]:
     untrained = run.column(f"untrained/{cell.task.score}")
     assert curve is not None and untrained is not None
     return {
-        "score": float(run.record["scores"][cell.task.score]["mean"]), "area": float(np.nanmean(curve)),
-        "untrained": float(untrained[0]), "mean_lag": mean_lag(run), "lags": histogram(run),
-        "capacity": int(run.record["spec"]["capacity"]), "id": run.id,
-    }  # fmt: skip
+        "score": float(run.record["scores"][cell.task.score]["mean"]),
+        "area": float(np.nanmean(curve)),
+        "untrained": float(untrained[0]),
+        "mean_lag": mean_lag(run),
+        "lags": histogram(run),
+        "capacity": int(run.record["spec"]["capacity"]),
+        "id": run.id,
+    }

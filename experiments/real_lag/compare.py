@@ -93,9 +93,7 @@ def pairs(frame: pd.DataFrame, first: str, second: str, outcome: str = "score") 
     return both.assign(difference=(both[outcome] - both["other"]) / gain(frame, outcome))
 
 
-def comparisons(
-    frame: pd.DataFrame, outcome: str = "score"
-) -> Iterator[tuple[str, str, str, str, Difference]]:
+def comparisons(frame: pd.DataFrame, outcome: str = "score") -> Iterator[tuple[str, str, str, str, Difference]]:
     """(task, load, first, second, difference); load "all": over loads, too."""
     for task, part in frame.groupby("task", sort=False):
         for first, second, _ in PAIRS:
@@ -129,11 +127,18 @@ def lags(frame: pd.DataFrame) -> pd.DataFrame:
         for way, some in cells.groupby("way", sort=False):
             there = [cell for cell in some.index if cell in real.index]
             apart = [distance(some["lags"][cell], real[cell]) for cell in there]
-            rows.append({
-                "task": task, "load": load, "way": way, "n": len(some), "mean": some["mean_lag"].mean(),
-                "spread": some["mean_lag"].std(), "distance": float(np.mean(apart)) if apart else np.nan,
-                "histogram": together(some["lags"].tolist()),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": task,
+                    "load": load,
+                    "way": way,
+                    "n": len(some),
+                    "mean": some["mean_lag"].mean(),
+                    "spread": some["mean_lag"].std(),
+                    "distance": float(np.mean(apart)) if apart else np.nan,
+                    "histogram": together(some["lags"].tolist()),
+                }
+            )
     return pd.DataFrame(rows)
 
 

@@ -14,9 +14,7 @@ from staleharness.store.stored_run import StoredRun
 
 METHODS = ("ppo_clip", "vaco", "spo")
 FRESH = 100  # added to a recorded run's seed where it is made again with another one
-CAPACITY = (
-    24  # versions in the buffer: far beyond the lag of any load, so that the load decides and not the bound
-)
+CAPACITY = 24  # versions in the buffer: far beyond the lag of any load, so that the load decides and not the bound
 WAYS = ("recorded", "same seed", "fresh seed", "pipeline", "uniform")  # of each cell; and without lag:
 ON_POLICY = "on-policy"
 
@@ -34,38 +32,46 @@ class Task:
 # The stated seconds are several times what the work takes on one core, so that they decide and not the machine. A batch
 # is four groups on Hopper and eight on word-problems.
 HOPPER = Task(
-    "Hopper", "sampled",
+    "Hopper",
+    "sampled",
     {
-        "steps": 81_920, "num_envs": 32, "num_steps": 64, "envs_per_actor": 8, "epochs": 4, "minibatches": 4,
-        "learning_rate": 1e-3, "evaluations": 5, "evaluation_episodes": 5, "final_episodes": 20,
+        "steps": 81_920,
+        "num_envs": 32,
+        "num_steps": 64,
+        "envs_per_actor": 8,
+        "epochs": 4,
+        "minibatches": 4,
+        "learning_rate": 1e-3,
+        "evaluations": 5,
+        "evaluation_episodes": 5,
+        "final_episodes": 20,
     },
     {
         "few actors": "async[actors=2,delay=0.01,train=0.6]",
         "full queue": "async[actors=4,queue=4.0,train=1.0]",
         "slow actors": "async[actors=8,delay=0.01,spread=12.0,slow=6,train=0.6]",
     },
-)  # fmt: skip
+)
 WORDS = Task(
-    "word-problems", "deterministic",
-    {
-        "steps": 48, "prompts": 8, "completions": 16, "learning_rate": 7e-4, "evaluations": 4,
-    },
+    "word-problems",
+    "deterministic",
+    {"steps": 48, "prompts": 8, "completions": 16, "learning_rate": 7e-4, "evaluations": 4},
     {
         "few actors": "async[actors=4,delay=0.025,train=0.8]",
         "full queue": "async[actors=4,queue=4.0,train=1.0]",
         "slow actors": "async[actors=14,delay=0.03,spread=8.0,slow=10,train=0.8]",
     },
-)  # fmt: skip
+)
 TINY = Task(
-    "Pendulum-v1", "sampled",
-    {"steps": 6 * 8 * 64, "num_envs": 8, "num_steps": 64, "envs_per_actor": 2, "evaluations": 1,
-     "final_episodes": 2},
+    "Pendulum-v1",
+    "sampled",
+    {"steps": 6 * 8 * 64, "num_envs": 8, "num_steps": 64, "envs_per_actor": 2, "evaluations": 1, "final_episodes": 2},
     {
         "few actors": "async[actors=2,delay=0.001,train=0.1]",
         "full queue": "async[actors=4,queue=2.0,train=0.1]",
         "slow actors": "async[actors=4,delay=0.001,spread=4.0,slow=2,train=0.05]",
     },
-)  # fmt: skip
+)
 SCALES = {"tiny": (TINY,), "small": (HOPPER, WORDS)}
 
 
@@ -99,14 +105,18 @@ class Cell:
     def _run(self, lag: str, capacity: int = CAPACITY) -> PlannedRun:
         settings = {key: value for key, value in self.task.settings.items() if key != "steps"}
         return sh.plan(
-            env=self.task.env, algo=self.method, k=capacity, seeds=[self.seed], lag=lag, settings=settings,
+            env=self.task.env,
+            algo=self.method,
+            k=capacity,
+            seeds=[self.seed],
+            lag=lag,
+            settings=settings,
             steps=self.task.settings["steps"],
-        ).runs[0]  # fmt: skip
+        ).runs[0]
 
 
 def cells(tasks: Sequence[Task], seeds: range) -> list[Cell]:
     """Seed by seed, so that whatever is there is as even as it can be."""
     return [
-        Cell(task, method, load, seed)
-        for seed in seeds for task in tasks for method in METHODS for load in task.loads
-    ]  # fmt: skip
+        Cell(task, method, load, seed) for seed in seeds for task in tasks for method in METHODS for load in task.loads
+    ]

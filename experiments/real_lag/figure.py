@@ -103,9 +103,7 @@ def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, P
     return figure, panels
 
 
-def _finished(
-    figure: Figure, panels: Panels, title: str, said: str, y: str, ways: Sequence[str]
-) -> bytes:  # fmt: skip
+def _finished(figure: Figure, panels: Panels, title: str, said: str, y: str, ways: Sequence[str]) -> bytes:
     columns = 1 if figure.get_figwidth() <= COLUMN else 3
     for i, ax in enumerate(panels.values()):
         if i % columns == 0:

@@ -13,9 +13,13 @@ from staleharness.pages.gallery_texts import picture
 from staleharness.statistics.display import display
 
 SAID = {
-    "recorded": "recorded", "same seed": "replayed, same seed", "fresh seed": "replayed, fresh seed",
-    "pipeline": "fitted pipeline", "uniform": "uniform, equal mean", ON_POLICY: "without lag",
-}  # fmt: skip
+    "recorded": "recorded",
+    "same seed": "replayed, same seed",
+    "fresh seed": "replayed, fresh seed",
+    "pipeline": "fitted pipeline",
+    "uniform": "uniform, equal mean",
+    ON_POLICY: "without lag",
+}
 NOTHING = "No two seeds have runs to compare yet, so nothing is tested."
 NAMED = {"pipeline": "the fitted pipeline", "uniform": "the uniform buffer"}
 
@@ -49,7 +53,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "that swings with the load of a cluster is not covered. The pipeline is fitted with a few numbers from a "
         "recording: the mean and deviation of a row's time and, with slow actors, how many are slow and by what "
         "factor. It knows nothing else about how actors differ.",
-    ]  # fmt: skip
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,11 +146,7 @@ def _score_words(frame: pd.DataFrame, found: Sequence[tuple[str, str, str, str, 
             f"On {task} learning gains {gain(part):.3g} without lag ({plain['untrained'].mean():.3g} to "
             f"{plain['score'].mean():.3g})"
         )
-        cost = {
-            load: d
-            for t, load, a, b, d in found
-            if (t, a, b) == (task, "recorded", ON_POLICY) and load != "all"
-        }
+        cost = {load: d for t, load, a, b, d in found if (t, a, b) == (task, "recorded", ON_POLICY) and load != "all"}
         if cost:
             line += "; real lag changes that by " + ", ".join(
                 f"{d.mean:+.0%} ({load}: {d.words})" for load, d in cost.items()
@@ -185,9 +185,7 @@ def _answer(found: Sequence[tuple[str, str, str, str, Difference]]) -> str:
 
 def _answers(found: Sequence[tuple[str, str, str, str, Difference]]) -> Iterator[str]:
     for first, second, effect in PAIRS[1:]:
-        mine = [
-            (task, load, d) for task, load, a, b, d in found if (a, b) == (first, second) and load != "all"
-        ]
+        mine = [(task, load, d) for task, load, a, b, d in found if (a, b) == (first, second) and load != "all"]
         if not mine:
             continue
         words: dict[str, list[str]] = {}

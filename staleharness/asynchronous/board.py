@@ -34,9 +34,7 @@ class Board:
         self.size = ends[-1]
         self.bytes: Any = context.RawArray("B", 2 * self.size)
         self.said: Any = context.RawArray("q", [NOTHING] * 8)
-        self.announced: Any = context.RawValue(
-            "q", NOTHING
-        )  # how many versions were published before the newest
+        self.announced: Any = context.RawValue("q", NOTHING)  # how many versions were published before the newest
         self.closed: Any = context.RawValue("b", 0)  # actors are to end
 
     def publish(self, version: Version) -> None:

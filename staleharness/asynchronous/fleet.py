@@ -199,9 +199,7 @@ class Fleet:
             here, there = self.context.Pipe()
             tally = Tally(self.context, order.rows, stretches)
             post = Post(order.open, number, self.board, load, tally, torch.get_num_threads(), plugins)
-            process = self.context.Process(
-                target=work, args=(post, there), name=f"actor-{number}", daemon=True
-            )
+            process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
             try:
                 with nothing_of_main(), short_names():
                     process.start()

@@ -31,16 +31,12 @@ class Processes:
     """Starts with the first phase it is asked for. A run that is resumed has new actors: those that it had are gone,
     with what they held."""
 
-    def __init__(
-        self, open: Callable[[int], Making], spec: RunSpec, pace: Pace, preload: Sequence[str]
-    ) -> None:
+    def __init__(self, open: Callable[[int], Making], spec: RunSpec, pace: Pace, preload: Sequence[str]) -> None:
         demand = spec.demand
         assert demand is not None, "a kind of task with actors says what it asks of them"
         room = max(demand.groups, round(pace.queue * demand.groups))
         loads = [Load(pace.fetch, delay) for delay in pace.delays()]
-        self.order = Order(
-            open, loads, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload
-        )
+        self.order = Order(open, loads, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload)
         said = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
         self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
         self.training = pace.train  # seconds that a phase of training takes at least

@@ -64,9 +64,7 @@ def check_replaceable(path: Path, head: str, kind: str) -> None:
         return
     with path.open("rb") if path.is_file() else io.BytesIO() as stream:
         if stream.read(len(head.encode())) != head.encode():
-            raise UserError(
-                f"{path} is not {kind} and would be replaced; give another folder or move it away"
-            )
+            raise UserError(f"{path} is not {kind} and would be replaced; give another folder or move it away")
 
 
 @contextlib.contextmanager
@@ -123,9 +121,7 @@ def forget_torn(folder: Path, *names: str, age: float = 0.0) -> None:
 def no_link(path: Path) -> None:
     """Raise `UserError` where this is a link, also one to nothing."""
     if path.is_symlink():
-        raise UserError(
-            f"{path} is a link, and in a results folder nothing is written through one; remove it"
-        )
+        raise UserError(f"{path} is a link, and in a results folder nothing is written through one; remove it")
 
 
 def folder_below(root: Path, *names: str) -> Path:
@@ -242,9 +238,7 @@ def user_path(text: str) -> Path:
         what = "a NUL" if "\0" in text else "a line break or another control character"
         raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
     if any(unicodedata.category(c) == "Cs" for c in text):  # how Python reads bytes that are no text
-        raise UserError(
-            f"{shortened(text)!r} is not a path in UTF-8, which tables and reports need; rename it"
-        )
+        raise UserError(f"{shortened(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
     try:
         path = Path(text).expanduser()
         path.exists()

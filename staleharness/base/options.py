@@ -30,9 +30,7 @@ class Options:
     @classmethod
     def check_class(cls, where: str) -> None:
         """Raise `UserError` where the class is not written as its kind has to be; `where` names it."""
-        own = [
-            key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)
-        ]
+        own = [key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
         if own and "__dataclass_fields__" not in vars(cls):
             raise UserError(
                 f"{where} has the field {own[0]} and is no dataclass; write @dataclass(frozen=True) above it"
@@ -44,9 +42,7 @@ class Options:
         for key, hint in types.items():
             if hint not in TYPES and get_origin(hint) is not Literal:
                 shown = hint.__name__ if isinstance(hint, type) else str(hint)
-                raise UserError(
-                    f"{where}: {key} is of type {shown}; a field is a bool, int, float, str or a Literal"
-                )
+                raise UserError(f"{where}: {key} is of type {shown}; a field is a bool, int, float, str or a Literal")
 
     @classmethod
     def title(cls) -> str:

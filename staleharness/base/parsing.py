@@ -199,9 +199,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return tuple(convert(item, arguments[0], where) for item in value)
     if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return build(hint, value, where)
-    if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(
-        value, Mapping
-    ):
+    if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
         return dict(value)
     if hint is str and isinstance(value, (bool, int, float)):
         text = shortened(_plain(value))

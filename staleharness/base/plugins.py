@@ -54,9 +54,7 @@ class Registry(Generic[T]):
         """
 
         if not (isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)):
-            raise UserError(
-                f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and ."
-            )
+            raise UserError(f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and .")
 
         def claim(cls: T) -> T:
             holder = self._classes.get(name)
@@ -84,9 +82,7 @@ class Registry(Generic[T]):
         kind."""
         self._load_all()
         if name not in self._classes:
-            raise UserError(
-                f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}"
-            )
+            raise UserError(f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}")
         found = self._classes[name]
         if found not in self._checked:
             self._check(found)
@@ -149,9 +145,7 @@ class Registry(Generic[T]):
                 for path in plugin_files(folder, self.kind):
                     self.load_file(path)
                 if folder.is_file() and not self._holds_plugin(folder):
-                    raise UserError(
-                        f"plugin {folder} registers nothing; `staleharness new` writes one to start from"
-                    )
+                    raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
             for point in installed()[self.kind]:
                 try:
                     with contextlib.redirect_stdout(sys.stderr):
@@ -200,9 +194,7 @@ def add_user_path(path: str) -> None:
     """Put one more file or folder on `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
     resolved = str(_existing(path, "--plugin").resolve())
     if os.pathsep in resolved:
-        raise UserError(
-            f"plugin path {resolved} has a {os.pathsep!r} in it, which separates paths; rename it"
-        )
+        raise UserError(f"plugin path {resolved} has a {os.pathsep!r} in it, which separates paths; rename it")
     if resolved not in _entries():
         os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), resolved])
 

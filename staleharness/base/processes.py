@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from ..errors import UserError
 
 HASHING = ("PYTHONHASHSEED", "0")  # of every worker: with another, sets of strings are in another order
-LONGEST = (
-    60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
-)
+LONGEST = 60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
 
 
 @contextlib.contextmanager
@@ -52,9 +50,7 @@ def short_names() -> Iterator[None]:
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = "/tmp"
         if not os.access(tempfile.tempdir, os.W_OK | os.X_OK):
-            raise UserError(
-                f"TMPDIR is longer than {LONGEST} characters, too long for a socket; give a shorter one"
-            )
+            raise UserError(f"TMPDIR is longer than {LONGEST} characters, too long for a socket; give a shorter one")
     try:
         yield
     finally:

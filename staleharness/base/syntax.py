@@ -44,11 +44,7 @@ def _counted(node: ast.AST, value: object) -> object:
     f-string (which Python 3.12 alone writes down)."""
     if not isinstance(value, list):
         return value
-    if (
-        isinstance(node, DOCUMENTED)
-        and value is node.body
-        and ast.get_docstring(node, clean=False) is not None
-    ):
+    if isinstance(node, DOCUMENTED) and value is node.body and ast.get_docstring(node, clean=False) is not None:
         value = value[1:]
     if isinstance(node, ast.JoinedStr):
         return [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]

@@ -48,9 +48,7 @@ class ChainSimulation(Simulation[Completions]):
         numbers, position = np.unique(acted, return_inverse=True)
         versions = [self.buffer[number] for number in numbers.tolist()]
         with self.policy.acting(versions, np.arange(len(versions))) as forward:
-            logits = forward()[
-                torch.from_numpy(position).to(device), torch.arange(spec.horizon, device=device)
-            ]
+            logits = forward()[torch.from_numpy(position).to(device), torch.arange(spec.horizon, device=device)]
         bits = torch.from_numpy(noise).to(device) < logits.sigmoid()
         outcome = self.task.outcome(spec, bits.cpu().numpy())
         steps = np.array([version.gradient_step for version in versions])[position]
@@ -80,11 +78,7 @@ class ChainSimulation(Simulation[Completions]):
         shape = rows, spec.horizon
         if schedule is None:  # an episode keeps its version
             starts = self.lags.draw(phase, rows).starts
-            return (
-                np.repeat(starts[:, None], spec.horizon, 1),
-                self._noise(phase, 0, shape),
-                np.ones(shape, bool),
-            )
+            return (np.repeat(starts[:, None], spec.horizon, 1), self._noise(phase, 0, shape), np.ones(shape, bool))
         planned = schedule.trained_in(phase)
         versions, kept = schedule.along(planned, spec.horizon)
         noise = np.empty(shape, np.float32)
@@ -108,10 +102,7 @@ class ChainSimulation(Simulation[Completions]):
         p = self.policy.logits.detach().double().sigmoid().cpu().numpy()
         greedy = self.task.outcome(self.spec, (p >= 0.5)[None])
         lengths = {"sampled": [self.spec.horizon], "deterministic": [self.spec.horizon]}
-        returns = {
-            "sampled": [self.task.success_probability(self.spec, p)],
-            "deterministic": [float(greedy[0])],
-        }
+        returns = {"sampled": [self.task.success_probability(self.spec, p)], "deterministic": [float(greedy[0])]}
         return Scores(returns, lengths, 0)
 
 

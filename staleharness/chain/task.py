@@ -32,9 +32,7 @@ class ChainTask(Task):
     def check(cls, spec: RunSpec) -> None:
         model = parse_lag(spec.lag, spec.capacity)
         if model.drawn and model.within_rows:
-            raise UserError(
-                f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform"
-            )
+            raise UserError(f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform")
         super().check(spec)
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -92,9 +92,7 @@ def _runs(command: Command) -> Results:
 
     store = Store(published(command.results))
     store.check_readable(f"RESULTS={command.results}")
-    runs = Results.of(store.read_all()).select(
-        env=command.env, k=command.k, algo=command.algo, where=command.where
-    )
+    runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
         raise UserError(f"RESULTS={command.results} holds no finished run that matches")
     return runs
@@ -138,9 +136,7 @@ def _target(out: str | None) -> Path | None:
         return None
     path = user_path(out)
     if path.suffix not in PICTURES or path.is_dir():
-        raise UserError(
-            f"OUT={out!r} is not the name of a picture; give one that ends in {', '.join(PICTURES)}"
-        )
+        raise UserError(f"OUT={out!r} is not the name of a picture; give one that ends in {', '.join(PICTURES)}")
     if not path.parent.is_dir():
         raise UserError(f"OUT={out}: there is no folder {path.parent}")
     return path

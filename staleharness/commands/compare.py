@@ -115,11 +115,16 @@ def _cells(row: Mapping[str, Any], digits: int) -> list[str]:
     n = str(row["n_a"]) if row["n_a"] == row["n_b"] else f"{row['n_a']}/{row['n_b']}"
     same = row["identical"] == row["n_a"] * row["n_envs"]
     return [
-        printable(row["algorithm"]), printable(row["env"]), str(row["capacity"]), n,
-        number(row["a"], digits), number(row["b"], digits),
-        _interval(row, "difference", f"+z.{digits}f"), _interval(row, "probability", ".2f"),
+        printable(row["algorithm"]),
+        printable(row["env"]),
+        str(row["capacity"]),
+        n,
+        number(row["a"], digits),
+        number(row["b"], digits),
+        _interval(row, "difference", f"+z.{digits}f"),
+        _interval(row, "probability", ".2f"),
         "identical" if same else row["seeds"],
-    ]  # fmt: skip
+    ]
 
 
 def _interval(row: Mapping[str, Any], name: str, form: str) -> str:

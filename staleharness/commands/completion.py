@@ -71,9 +71,7 @@ def zsh() -> str:
         return [_quoted(f"{name}:{text}" if text else name) for name, text in known.items()]
 
     listed = "\n".join(f"            {entry}" for entry in entries(summaries()))
-    cases = [
-        f"            {verb}) known=({' '.join(entries(known))}) ;;" for verb, known in options().items()
-    ]
+    cases = [f"            {verb}) known=({' '.join(entries(known))}) ;;" for verb, known in options().items()]
     return ZSH.replace("__VERBS__", listed).replace("__CASES__", "\n".join(cases))
 
 

@@ -59,9 +59,7 @@ def settings(what: str, out: str) -> dict[str, Any]:
                 f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"
             )
         if len(found) > 1:
-            raise UserError(
-                f"the ids of {plural(len(found), 'run')} in {out} begin with {what!r}; give more of the id"
-            )
+            raise UserError(f"the ids of {plural(len(found), 'run')} in {out} begin with {what!r}; give more of the id")
         spec = dict(found[0].spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
     return {**spec, **hyper}

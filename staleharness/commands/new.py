@@ -49,13 +49,9 @@ def write(kind: str, name: str, folder: str | None) -> Path:
         raise UserError(f"new {kind!r}: give {', '.join(first)} or {last}")
     template, cls = TEMPLATES[kind], _class_of(name)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
-        raise UserError(
-            f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea"
-        )
+        raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
     if keyword.iskeyword(cls) or any(cls in t.imported for t in TEMPLATES.values()):
-        raise UserError(
-            f"NAME={name!r} would be the class {cls}, which means something else; give another name"
-        )
+        raise UserError(f"NAME={name!r} would be the class {cls}, which means something else; give another name")
     _refuse_taken(kind, template, name, cls)
     home = user_path(folder) if folder is not None else _home(template)
     path = home / f"{name}.py"

@@ -99,16 +99,22 @@ def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = []
     for name, s in found.items():
         lag = s["lag"]
-        lines.append([
-            name, number(s["step_seconds"], 1), number(s["rows_per_second"], 2), number(lag["start_mean"]),
-            number(lag["token_weighted_mean"]), number(lag["start_p95"], 0), str(lag["start_max"]),
-            f"{s['trainer'].get('training', 0):.0%}", f"{s['slots'].get('working', 0):.0%}", s["binds"],
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                number(s["step_seconds"], 1),
+                number(s["rows_per_second"], 2),
+                number(lag["start_mean"]),
+                number(lag["token_weighted_mean"]),
+                number(lag["start_p95"], 0),
+                str(lag["start_max"]),
+                f"{s['trainer'].get('training', 0):.0%}",
+                f"{s['slots'].get('working', 0):.0%}",
+                s["binds"],
+            ]
+        )
     text = fixed_width(HEADERS, lines)
-    text += [
-        "",
-        "lag in versions, of a row's first decision (lag, p95, max) and over all its decisions (token lag)",
-    ]
+    text += ["", "lag in versions, of a row's first decision (lag, p95, max) and over all its decisions (token lag)"]
     for name, s in found.items():
         text += ["", f"{name}: {s['why']}"]
         text += [f"  trainer  {_shares(s['trainer'])}", f"  slots    {_shares(s['slots'])}"]
@@ -139,9 +145,7 @@ def _bias(s: Mapping[str, Any]) -> list[str]:
     if abs(lag["length_bias"]) < LENGTH_BIAS:
         return []
     trained, begun = number(lag["tokens_trained_mean"], 0), number(lag["tokens_begun_mean"], 0)
-    return [
-        f"lengths  {trained} of the rows trained on, {begun} of all in the mean: {lag['length_bias']:+.0%}"
-    ]
+    return [f"lengths  {trained} of the rows trained on, {begun} of all in the mean: {lag['length_bias']:+.0%}"]
 
 
 def _shares(shares: Mapping[str, float]) -> str:

@@ -31,9 +31,7 @@ def handle(command: Command) -> int:
     runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
-    parts = [
-        part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part
-    ]
+    parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = name_of_folder("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
     table, page = publish(command, store, name, title, runs, [], [])

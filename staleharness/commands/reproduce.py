@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 CORES = 2  # that the published runs shared
-ASKED: tuple[dict[str, str | bool], ...] = (
-    {"fig": "3"},
-    {"dry": True},
-    {"scale": "paper"},
-)  # examples of a command
+ASKED: tuple[dict[str, str | bool], ...] = ({"fig": "3"}, {"dry": True}, {"scale": "paper"})  # examples of a command
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,7 @@ def handle(command: Command) -> int:
         shown = Shown(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            code = max(
-                code, execute(shown, planned, store, runner_of(command, planned, store), command.restart)
-            )
+            code = max(code, execute(shown, planned, store, runner_of(command, planned, store), command.restart))
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
@@ -132,10 +126,16 @@ def _list(command: Command) -> int:
             made = Store(path).read_all() if path.is_dir() else []
             spent = sum(run.record["seconds"]["total"] for run in made) / max(1, len(made))
             space = sum(disk(run.record["phases"]) for run in made) / max(1, len(made))
-            rows.append({
-                "paper": name, "study": study, "figures": [f.number or f.name for f in drawn], "runs": runs,
-                "seconds": runs * spent / CORES if made else None, "bytes": runs * space if made else None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "paper": name,
+                    "study": study,
+                    "figures": [f.number or f.name for f in drawn],
+                    "runs": runs,
+                    "seconds": runs * spent / CORES if made else None,
+                    "bytes": runs * space if made else None,
+                }
+            )
     if command.json:
         print(json.dumps({"studies": rows}, sort_keys=True))
         return 0
@@ -189,24 +189,31 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
         held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
         done = {run.id for run in stored_of(planned, store)}
         missing = [
-            run
-            for run in planned.runs
-            if run.run_id not in done and (run.run_id, run.label) not in held | shared
+            run for run in planned.runs if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]
         shared |= {(run.run_id, run.label) for run in planned.runs}
         jobs = runner_of(command, planned, store).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
-        said.append({
-            "study": study, "runs": len(planned.runs), "done": len(planned.runs) - len(missing),
-            "seconds": guess.seconds, "bytes": guess.bytes, "checkpoint_bytes": guess.checkpoints,
-            "missing": [
-                {
-                    "id": run.run_id, "algorithm": run.label, "env": run.spec.env, "K": run.spec.capacity,
-                    "seed": run.spec.seed,
-                }
-                for run in missing
-            ],
-        })  # fmt: skip
+        said.append(
+            {
+                "study": study,
+                "runs": len(planned.runs),
+                "done": len(planned.runs) - len(missing),
+                "seconds": guess.seconds,
+                "bytes": guess.bytes,
+                "checkpoint_bytes": guess.checkpoints,
+                "missing": [
+                    {
+                        "id": run.run_id,
+                        "algorithm": run.label,
+                        "env": run.spec.env,
+                        "K": run.spec.capacity,
+                        "seed": run.spec.seed,
+                    }
+                    for run in missing
+                ],
+            }
+        )
         line = f"{study} ({command.scale}): {len(missing)} of {len(planned.runs)} runs to do; {guess.text}"
         print(line, file=sys.stderr if command.json else sys.stdout)
         if not command.json:

@@ -102,20 +102,12 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     from ..store.store import MARKER, Store
 
     path = published(command.source)
-    one = (
-        (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists()
-        if len(path.parents) > 1
-        else False
-    )
+    one = (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists() if len(path.parents) > 1 else False
     store = Store(path.parents[1] if one else path)
     store.check_readable(command.source)
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
-    runs = (
-        [run]
-        if one and run
-        else chosen(store.read_all(), command.env, command.k, command.algo, command.where)
-    )
+    runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo, command.where)
     if not (runs := [run for run in runs if not raced(run)]):
         raise UserError(
             f"{command.source} holds no finished run that matches and can be made again (the processes of a run "
@@ -140,7 +132,12 @@ def _folder(out: str | None) -> Iterator[Path | str]:
 
 def _plain(verdict: Verdict) -> dict[str, object]:
     return {
-        "id": verdict.run.id, "same": verdict.same, "holds": verdict.holds, "equal_phases": verdict.phases,
-        "first_difference": verdict.first, "apart": verdict.apart, "made_with": verdict.made_with,
+        "id": verdict.run.id,
+        "same": verdict.same,
+        "holds": verdict.holds,
+        "equal_phases": verdict.phases,
+        "first_difference": verdict.first,
+        "apart": verdict.apart,
+        "made_with": verdict.made_with,
         "code": verdict.code,
-    }  # fmt: skip
+    }

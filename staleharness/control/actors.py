@@ -24,9 +24,7 @@ class Actors:
 
     def __init__(self, policy: MLPPolicy, versions: list[Version], assignment: NDArray[np.int64]) -> None:
         """`assignment` [N] says which of `versions` (by position in the list) acts in each environment."""
-        stack = {
-            key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")
-        }
+        stack = {key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")}
         *weights, log_std = views_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
@@ -47,9 +45,7 @@ class Actors:
             weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
         self.weights, self.biases = weights[::2], weights[1::2]
         # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
-        self.inputs = [
-            torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights
-        ]
+        self.inputs = [torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights]
         self.rows = [each[:, :most] for each in self.inputs]
 
     def means(self, obs: Tensor) -> Tensor:

@@ -172,9 +172,7 @@ class Collector:
         self.episode_length[mask] = 0
 
     def state_dict(self) -> dict[str, Any]:
-        arrays = {
-            name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")
-        }
+        arrays = {name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")}
         env_state = self.env.get_state()  # type: ignore[attr-defined]
         return {key: _tensors(value) for key, value in (("arrays", arrays), ("env", env_state))}
 
@@ -246,8 +244,7 @@ class _Record:
             "truncated": tensor(self.truncated),
         }
         obs, rows, steps = (
-            np.concatenate(parts)
-            for parts in zip(*((o, r, np.full(len(r), t)) for o, r, t in self.final), strict=True)
+            np.concatenate(parts) for parts in zip(*((o, r, np.full(len(r), t)) for o, r, t in self.final), strict=True)
         )
         by_time["behaviour_value"] = _values(policy, versions, by_time["obs"], self.version)
         return Rollout(
@@ -259,9 +256,7 @@ class _Record:
         )
 
 
-def _values(
-    policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, version: NDArray[np.int64]
-) -> Tensor:
+def _values(policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, version: NDArray[np.int64]) -> Tensor:
     """V [..., 1] of observations [..., D] by the critics of the versions [...]; [..., 0] where they kept none."""
     values = obs.new_empty((*version.shape, int(policy.with_critic)))
     for v in versions if policy.with_critic else ():
@@ -270,9 +265,7 @@ def _values(
     return values
 
 
-def _drawn(
-    density: Distribution, seed: int, which: tuple[int, ...], shape: tuple[int, ...]
-) -> NDArray[np.float32]:
+def _drawn(density: Distribution, seed: int, which: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
     return density.noise(stream(seed, "action", *which), *shape)
 
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 
-def value_loss(
-    value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
-) -> tuple[Tensor, Tensor]:
+def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float) -> tuple[Tensor, Tensor]:
     """½ E (V − v)² [], and the gradient with respect to V [N] of `coef` times that.
 
     With `clip` above 0 it is CleanRL's form: of this and the same for V kept within `clip` of `start`, the learner's

@@ -22,9 +22,7 @@ LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot b
 BETWEEN = 256  # steps between two looks at whether the process is to end
 
 
-def evaluate(
-    spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int
-) -> Scores:
+def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
     Raises `RuntimeError` for an episode that does not end, and `Interrupted` where the process is to end.
@@ -44,9 +42,7 @@ def evaluate(
             if not alive.all():
                 longest = LONGEST
             if (length := int(lengths.max())) >= longest:
-                raise RuntimeError(
-                    f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit"
-                )
+                raise RuntimeError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
             if length % BETWEEN == 0:
                 heed(f"an evaluation of {spec.env}")
             noise[:episodes] = policy.density.noise(rng, episodes)

@@ -17,9 +17,7 @@ def state_of(generator: np.random.Generator | None) -> State | None:
     if generator is None:
         return None
     if not isinstance(generator.bit_generator, np.random.PCG64):
-        raise TypeError(
-            f"only PCG64 generators can be written down, not {type(generator.bit_generator).__name__}"
-        )
+        raise TypeError(f"only PCG64 generators can be written down, not {type(generator.bit_generator).__name__}")
     return dict(generator.bit_generator.state)
 
 

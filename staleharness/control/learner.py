@@ -139,9 +139,7 @@ class ControlLearner(Learner[ControlData, Part]):
         }
         return Gradient(decisions, answer, log)
 
-    def _own_value_loss(
-        self, part: Part, now: Evaluation, target: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
         fixed = part.fixed
         shown = Values(

@@ -31,9 +31,7 @@ class PhaseBatch:
     gae_lambda: float
 
     @classmethod
-    def prepare(
-        cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int
-    ) -> PhaseBatch:
+    def prepare(cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int) -> PhaseBatch:
         """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
         ended = rollout.terminated | rollout.truncated
         world_ended = rollout.terminated if spec.bootstrap_truncation else ended
@@ -55,9 +53,7 @@ class PhaseBatch:
             gae_lambda=spec.gae_lambda,
         )
 
-    def trajectories(
-        self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None
-    ) -> Trajectories:
+    def trajectories(self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None) -> Trajectories:
         """What `Algorithm.targets` is shown of `rows` [R] (all by default), given the learner's log-probabilities
         and values [R, T] there; where versions kept their critics, these take the place of the learner's values. The
         next observation's value is the next column's, except where the rollout recorded another observation."""

@@ -173,11 +173,7 @@ class MLPPolicy:
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         """The policy as it is now, ready to act later: weights and statistics, copied."""
-        tensors = {
-            "actor": self.actor_flat.clone(),
-            "mean": self.mean.clone(),
-            "inverse_std": self.inverse_std.clone(),
-        }
+        tensors = {"actor": self.actor_flat.clone(), "mean": self.mean.clone(), "inverse_std": self.inverse_std.clone()}
         if self.with_critic:
             tensors["critic"] = self.flat[self.actor_size :].clone()
         return Version(phase, gradient_step, tensors)

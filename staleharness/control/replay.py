@@ -62,9 +62,7 @@ class RolloutStore:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.unseen_rows = state["unseen_rows"]
-        self._rollouts = {
-            phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()
-        }
+        self._rollouts = {phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()}
         self._seen = {phase: seen.numpy() for phase, seen in state["seen"].items()}
 
 
@@ -72,7 +70,5 @@ def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Rollouts of equal length, one under the other."""
     offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
     joined = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
-    joined["final_row"] = torch.cat(
-        [r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)]
-    )
+    joined["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
     return Rollout(**joined)

@@ -103,9 +103,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         """Replay the running episodes. Raises `RuntimeError` when they do not come out as they were."""
         arrays = {name: np.asarray(value) for name, value in state.items()}
         if arrays["age"].shape != self._age.shape:
-            raise ValueError(
-                f"the state is of {len(arrays['age'])} environments, this vector has {self.num_envs}"
-            )
+            raise ValueError(f"the state is of {len(arrays['age'])} environments, this vector has {self.num_envs}")
         began = unpack(arrays["began"])
         seeds = [None if seed < 0 else seed for seed in arrays["seeds"].tolist()]
         length, age = len(arrays["actions"]), arrays["age"]
@@ -141,9 +139,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
                 "actions, so the run cannot be resumed exactly"
             )
 
-    def _restart(
-        self, starting: NDArray[np.bool_], began: list[State | None], seeds: list[int | None]
-    ) -> NDArray[Any]:
+    def _restart(self, starting: NDArray[np.bool_], began: list[State | None], seeds: list[int | None]) -> NDArray[Any]:
         """Begin the recorded episodes in the environments `starting`; the observations of all."""
         generators = [
             generator_from(state) if start and state is not None else current

@@ -24,9 +24,7 @@ class ControlSpec(RunSpec):
     # collection
     num_envs: int = 16  # stepped at once; each is an actor with a version of its own
     num_steps: int = 128  # per environment and phase
-    mechanism: Literal["reexecute", "replay"] = (
-        "reexecute"  # past policies act anew, or their stored data return
-    )
+    mechanism: Literal["reexecute", "replay"] = "reexecute"  # past policies act anew, or their stored data return
     assignment: Literal["phase", "episode"] = "phase"  # how long an actor keeps the version it was given
     density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
     # of past versions: their own, today's, or those of the first phase
@@ -56,20 +54,11 @@ class ControlSpec(RunSpec):
 
     scores_start: ClassVar[bool] = True
     unit: ClassVar[str] = "environment steps"
-    alike: ClassVar[tuple[str, ...]] = (
-        *RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches",
-    )  # fmt: skip
+    alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches")
     positive: ClassVar[str] = f"{RunSpec.positive} num_envs num_steps evaluation_episodes final_episodes"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         # a first look: minutes on two cores
-        "quick": {
-            "steps": 92_160,
-            "num_envs": 16,
-            "num_steps": 128,
-            "epochs": 10,
-            "minibatches": 8,
-            "evaluations": 6,
-        },
+        "quick": {"steps": 92_160, "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 8, "evaluations": 6},
         # a study: 488 phases, comparable with 1M-step results elsewhere
         "standard": {
             "steps": 999_424,
@@ -124,9 +113,7 @@ class ControlSpec(RunSpec):
         if self.envs_per_actor < 1 or self.num_envs % self.envs_per_actor:
             raise UserError(f"envs_per_actor={self.envs_per_actor} must divide num_envs={self.num_envs}")
         if self.minibatches > self.batch_size:
-            raise UserError(
-                f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase"
-            )
+            raise UserError(f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase")
         if self.normalise_advantage and 2 * self.minibatches > self.batch_size:
             raise UserError(
                 f"minibatches={self.minibatches} of {self.batch_size} decisions: one alone has a normalised advantage "
@@ -177,6 +164,4 @@ class ControlSpec(RunSpec):
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
         small = min(self.minibatches, max(1, self.num_envs * length // 2))
         steps = 3 * self.num_envs * length
-        return dataclasses.replace(
-            self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0
-        )
+        return dataclasses.replace(self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0)

@@ -113,22 +113,16 @@ def check_actors(spec: ControlSpec) -> None:
     plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
     for name, value in plain.items():
         if (given := getattr(spec, name)) != value:
-            raise UserError(
-                f"{name}={given} is for lag models that draw in each phase; LAG={spec.lag} does not"
-            )
+            raise UserError(f"{name}={given} is for lag models that draw in each phase; LAG={spec.lag} does not")
     if spec.warm(0):
-        raise UserError(
-            f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not"
-        )
+        raise UserError(f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not")
     if spec.observation_statistics == "shared_live":
         raise UserError(
             "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "
             "use snapshot or frozen"
         )
     if read_lag(spec.lag).real and spec.device != "cpu":
-        raise UserError(
-            f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu"
-        )
+        raise UserError(f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu")
 
 
 def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
@@ -138,9 +132,7 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
     if schedule.kept.all():
         return
     if takes_rows(algorithm := make_algorithm(spec)):
-        raise UserError(
-            f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows"
-        )
+        raise UserError(f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows")
     for phase in range(spec.phases):
         _, kept = schedule.along(schedule.trained_in(phase), spec.num_steps)
         if kept.sum() < spec.minibatches:

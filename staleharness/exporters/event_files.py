@@ -97,10 +97,14 @@ def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
     lags = np.arange(len(counts))
     there = lags[counts > 0]
     proto = HistogramProto(
-        min=float(there.min(initial=0)), max=float(there.max(initial=0)), num=float(counts.sum()),
-        sum=float(counts @ lags), sum_squares=float(counts @ lags**2),
-        bucket_limit=(lags + 0.5).tolist(), bucket=counts.astype(float).tolist(),
-    )  # fmt: skip
+        min=float(there.min(initial=0)),
+        max=float(there.max(initial=0)),
+        num=float(counts.sum()),
+        sum=float(counts @ lags),
+        sum_squares=float(counts @ lags**2),
+        bucket_limit=(lags + 0.5).tolist(),
+        bucket=counts.astype(float).tolist(),
+    )
     return Summary.Value(tag=tag, histo=proto)
 
 

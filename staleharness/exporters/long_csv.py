@@ -38,19 +38,12 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
 
 def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
     cell, held = cell_of(run), phases(run)
-    place = {
-        "run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity,
-        "seed": run.seed,
-    }  # fmt: skip
+    place = {"run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": run.seed}
     columns = dict(held.scalars)
     for lag in range(max(map(len, held.lags), default=0)):
-        columns[f"{HISTOGRAM}/{lag}"] = np.array(
-            [h[lag] if lag < len(h) else 0 for h in held.lags], np.float64
-        )
+        columns[f"{HISTOGRAM}/{lag}"] = np.array([h[lag] if lag < len(h) else 0 for h in held.lags], np.float64)
     for name, values in columns.items():
-        for phase, steps, value in zip(
-            held.phase.tolist(), held.steps.tolist(), values.tolist(), strict=True
-        ):
+        for phase, steps, value in zip(held.phase.tolist(), held.steps.tolist(), values.tolist(), strict=True):
             if value == value:  # not NaN
                 yield {**place, "phase": phase, "steps": steps, "metric": name, "value": value}
 

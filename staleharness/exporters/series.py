@@ -32,8 +32,7 @@ def phases(run: StoredRun) -> Phases:
     scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
     spent = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
     scalars |= {
-        name if name == MEMORY else SECONDS + name: spent[name].to_numpy(np.float64)
-        for name in sorted(spent.columns)
+        name if name == MEMORY else SECONDS + name: spent[name].to_numpy(np.float64) for name in sorted(spent.columns)
     }
     return Phases(
         metrics["phase"].to_numpy(np.int64),

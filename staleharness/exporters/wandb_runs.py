@@ -43,15 +43,27 @@ def _write(run: StoredRun, scratch: Path) -> Path:
     cell, held = cell_of(run), phases(run)
     # What W&B would record by itself is about this process, not about the run.
     quiet = wandb.Settings(
-        console="off", silent=True, disable_git=True, disable_code=True,
-        x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,
-    )  # fmt: skip
+        console="off",
+        silent=True,
+        disable_git=True,
+        disable_code=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_save_requirements=False,
+    )
     session = wandb.init(
-        mode="offline", dir=str(scratch), id=run.id, project=PROJECT, name=title(run), group=cell.env,
-        job_type=cell.label, tags=[cell.label.partition("[")[0], f"K={cell.capacity}"], settings=quiet,
+        mode="offline",
+        dir=str(scratch),
+        id=run.id,
+        project=PROJECT,
+        name=title(run),
+        group=cell.env,
+        job_type=cell.label,
+        tags=[cell.label.partition("[")[0], f"K={cell.capacity}"],
+        settings=quiet,
         config={**run.spec, "label": run.record["label"], "fingerprint": run.record["fingerprint"]},
         reinit="finish_previous",
-    )  # fmt: skip
+    )
     for i, step in enumerate(held.steps.tolist()):
         row: dict[str, Any] = {
             panel(name): column[i] for name, column in held.scalars.items() if not math.isnan(column[i])

@@ -19,9 +19,7 @@ from .registry import FIGURES
 
 
 @FIGURES.register("score_against_option")
-def score_against_option(
-    results: Results, table: Table, width: float = PAGE, *, option: str, name: str = ""
-) -> Figure:
+def score_against_option(results: Results, table: Table, width: float = PAGE, *, option: str, name: str = "") -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
     values, ks = option_values(results, option), table.settings["capacities"]
     order = sorted(set(values.values()), key=lambda v: (isinstance(v, str), v))
@@ -44,26 +42,32 @@ def score_against_option(
             for i, method in enumerate(methods):
                 look, shift = looks[method], 0.06 * (i - (len(methods) - 1) / 2)
                 rows = [
-                    (order.index(values[r["algorithm"]]), r) for r in table.rows
-                    if r["capacity"] == k and r["iqm"] is not None and r["algorithm"] in values
+                    (order.index(values[r["algorithm"]]), r)
+                    for r in table.rows
+                    if r["capacity"] == k
+                    and r["iqm"] is not None
+                    and r["algorithm"] in values
                     and method_of[r["algorithm"]] == method
-                ]  # fmt: skip
+                ]
                 rows.sort(key=lambda row: row[0])
                 for x, r in rows:
                     if "dots" in r:
                         dots(ax, x + shift, r["dots"]["iqm"], look)
                     elif r["iqm_low"] is not None:
                         ends = [r["iqm_low"], r["iqm_high"]]
-                        ax.plot(
-                            [x + shift] * 2, ends, color=look.colour, linewidth=2.6, alpha=0.35, gid=gid(look)
-                        )
+                        ax.plot([x + shift] * 2, ends, color=look.colour, linewidth=2.6, alpha=0.35, gid=gid(look))
                 ax.plot(
-                    [x for x, _ in rows], [r["iqm"] for _, r in rows], color=look.colour, marker=look.marker,
-                    markersize=5, markeredgecolor="white", markeredgewidth=0.5, gid=gid(look), label=look.name,
-                )  # fmt: skip
-            ax.set_xticks(
-                range(len(order)), labels=[f"{v:g}" if isinstance(v, float) else str(v) for v in order]
-            )
+                    [x for x, _ in rows],
+                    [r["iqm"] for _, r in rows],
+                    color=look.colour,
+                    marker=look.marker,
+                    markersize=5,
+                    markeredgecolor="white",
+                    markeredgewidth=0.5,
+                    gid=gid(look),
+                    label=look.name,
+                )
+            ax.set_xticks(range(len(order)), labels=[f"{v:g}" if isinstance(v, float) else str(v) for v in order])
             ax.set_xlim(-0.4, len(order) - 0.6)
             ax.set_title(f"K = {k}", loc="left")
             ax.yaxis.set_major_locator(MaxNLocator(5))

@@ -40,10 +40,7 @@ def draw_advice(found: Advice, source: str, width: float = PAGE) -> Figure:
     places = [(env, what) for what in ("lag", "time")[: 1 + both] for env in envs]
     groups = ["share" if what == "lag" else env for env, what in places]
     title = "What staleness costs" + (", and what it buys" if both else "")
-    with panels(title, subtitle, groups, table=table, columns=columns, height=1.9, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.9, width=width) as (figure, axes):
         for i, (ax, (env, what)) in enumerate(zip(axes, places, strict=True)):
             ax.set_title(env, loc="left")
             if what == "lag":
@@ -60,18 +57,24 @@ def _against_time(ax: Axes, found: Advice, env: str, looks: dict[str, Style]) ->
     methods = found.on(env)
     for at, method in enumerate(methods):
         look = looks[method.curve.algorithm]
-        there = sorted(
-            (p for p in method.row["caps"] if p["kept"] is not None), key=lambda p: p["step_seconds"]
-        )
+        there = sorted((p for p in method.row["caps"] if p["kept"] is not None), key=lambda p: p["step_seconds"])
         x = np.array([p["step_seconds"] for p in there]) * 1.012 ** (at - (len(methods) - 1) / 2)
         y = [p["score"] for p in there]
         for xi, point in zip(x, there, strict=True):
             bar = np.percentile(method.scores[_name(point["cap"])], (2.5, 97.5))
             ax.plot([xi, xi], bar, color=look.colour, linewidth=2, alpha=0.25, gid=gid(look))
         ax.plot(
-            x, y, color=look.colour, dashes=look.dashes, linewidth=1.1, marker=look.marker, markersize=4.5,
-            markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
-        )  # fmt: skip
+            x,
+            y,
+            color=look.colour,
+            dashes=look.dashes,
+            linewidth=1.1,
+            marker=look.marker,
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            gid=gid(look),
+        )
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_minor_locator(NullLocator())

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
 
 
-@FIGURES.register(
-    "aggregate_scores",
-    Section(40, "Aggregate scores", "Black: the estimate. Coloured: its interval."),
-)
+@FIGURES.register("aggregate_scores", Section(40, "Aggregate scores", "Black: the estimate. Coloured: its interval."))
 def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Figure:
     """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
     looks = looks_of(table)
@@ -35,10 +32,7 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
     columns, height = 4 if width > 5 else 2, 0.5 + 0.155 * len(lines)
     title = "Aggregate scores"
     subtitle = f"{size(table)}, {bars(table)}; {scale(table)}; of the gap (↓), less is better"
-    with panels(title, subtitle, [0] * 4, table=table, columns=columns, height=height, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, [0] * 4, table=table, columns=columns, height=height, width=width) as (figure, axes):
         for ax, (name, heading) in zip(axes, NAMES.items(), strict=True):
             for r in table.rows:
                 look, at = looks[r["algorithm"]], place[r["algorithm"], r["capacity"]]
@@ -76,9 +70,7 @@ def _room(ax: Axes, table: Table) -> None:
         ax.set_xlim(min(there) - margin, max(there) + margin)
 
 
-def _lines(
-    table: Table, looks: Mapping[str, Style], width: float
-) -> tuple[dict[tuple[str, int], int], list[str]]:
+def _lines(table: Table, looks: Mapping[str, Style], width: float) -> tuple[dict[tuple[str, int], int], list[str]]:
     """Where each (algorithm, capacity) stands among the lines of a chart with a heading per capacity, the highest IQM
     first; values of an option in their order."""
     place: dict[tuple[str, int], int] = {}

@@ -56,23 +56,20 @@ def backward_forward(results: Results, table: Table) -> Sheet:
     steps = {run.label: forward_steps(run) for run in results}
     methods = sorted({_method(label) for label in steps})
     ks, ns = results.grid.capacities, sorted(set(steps.values()), reverse=True)
-    lags = {
-        k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks
-    }
+    lags = {k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks}
     warm = sorted({int(run.spec.get("warm_phases", 0)) for run in results})
     about = f"IQM with its {table.settings['level']:.0%} stratified bootstrap interval; {scale(table)}"
     if warm != [0]:
-        about += (
-            f"; all cells go on from the same policy, after {' or '.join(map(str, warm))} on-policy phases"
-        )
+        about += f"; all cells go on from the same policy, after {' or '.join(map(str, warm))} on-policy phases"
     ends = [r["iqm"] for r in table.rows if r["iqm"] is not None]
     low, high = min([0.0, *ends]), max([1.0, *ends])
     blocks = []
     for method in methods:
         rows = {
-            (r["capacity"], steps[r["algorithm"]]): r for r in table.rows
+            (r["capacity"], steps[r["algorithm"]]): r
+            for r in table.rows
             if r["iqm"] is not None and _method(r["algorithm"]) == method
-        }  # fmt: skip
+        }
         lines = [(f"{n} steps", [_entry(rows.get((k, n)), low, high) for k in ks]) for n in ns]
         columns = [f"lag {number(lags[k], 1)}, K = {k}" for k in ks]
         blocks.append(Block(method, "forward ↑ backward →", columns, lines))

@@ -44,12 +44,7 @@ def in_logarithms(column: Column) -> Column:
 
 
 def draw_spread(
-    ax: Axes,
-    runs: Iterable[StoredRun],
-    column: Column,
-    look: Style,
-    fewest: int = 0,
-    shown: Transform = np.asarray,
+    ax: Axes, runs: Iterable[StoredRun], column: Column, look: Style, fewest: int = 0, shown: Transform = np.asarray
 ) -> None:
     """A band around the mean of `binned`: Student's pointwise interval over the runs of each environment; the range of
     runs where an environment has fewer than `fewest`. Nothing where runs are not measured at the same steps.

@@ -36,9 +36,14 @@ Bars = dict[str, Contrast | None]  # {algorithm: its interval}
 
 @FIGURES.register("budgets")
 def budgets(
-    results: Results, table: Table, width: float = PAGE, *, k: int = 16, envs: tuple[str, ...] = (),
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    k: int = 16,
+    envs: tuple[str, ...] = (),
     beside: Mapping[str, Results] | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """The share kept at capacity k of each method, a panel per study and environment: a dot per seed, its score at k
     over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
     where there is nothing to show."""
@@ -70,17 +75,20 @@ def budgets(
     table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
     with panels(
-        "The budget side by side", subtitle, [0] * len(places), table=table, columns=columns,
-        height=0.62 + 0.19 * len(names), width=width,
-    ) as (figure, axes):  # fmt: skip
+        "The budget side by side",
+        subtitle,
+        [0] * len(places),
+        table=table,
+        columns=columns,
+        height=0.62 + 0.19 * len(names),
+        width=width,
+    ) as (figure, axes):
         bars: list[Bars] = [
             {label: interval(Evidence(studies[study], table), label, env, k) for label in found[env, study]}
             for env, study in places
         ]
         every = [x for shares in found.values() for values in shares.values() for x in values]
-        every += [
-            end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None
-        ]
+        every += [end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
             _panel(ax, studies[study], env, found[env, study], bars[i], looks, k, width)
             ax.set_xlim(min(0.0, *every) - 0.05, max(1.0, *every) + 0.05)
@@ -89,17 +97,13 @@ def budgets(
     return figure
 
 
-def _left_out(
-    studies: Sequence[Results], table: Table, found: Mapping[tuple[str, int], Shares], k: int
-) -> str:
+def _left_out(studies: Sequence[Results], table: Table, found: Mapping[tuple[str, int], Shares], k: int) -> str:
     """What is to be said where a method with runs has no share."""
     for (env, study), shares in found.items():
         evidence = Evidence(studies[study], table)
         for label in evidence.results.grid.labels:
             if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
-                return (
-                    f"; no row: it gained less than {LEARNED:.0%} of the best one's at K = 1, or has no runs"
-                )
+                return f"; no row: it gained less than {LEARNED:.0%} of the best one's at K = 1, or has no runs"
     return ""
 
 
@@ -130,7 +134,7 @@ def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | Non
 
 def _panel(
     ax: Axes, study: Results, env: str, shares: Shares, bars: Bars, looks: Mapping[str, Style], k: int, width: float
-) -> None:  # fmt: skip
+) -> None:
     rows = {}
     for at, (label, look) in enumerate(looks.items()):
         if label not in shares:

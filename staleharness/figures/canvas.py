@@ -35,16 +35,39 @@ LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches o
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
 INK, FAINT = "#222222", "#6B6B6B"
 SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 7.5, "axes.labelsize": 7.5,
-    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7.5, "text.color": INK,
-    "axes.edgecolor": "#999999", "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.color": "#E4E4E4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.3,
-    "text.hinting": "none", "text.parse_math": False, "text.usetex": False, "savefig.dpi": 200,
-    "axes.formatter.use_mathtext": False, "svg.fonttype": "none", "svg.hashsalt": "staleharness",
+    "font.family": "DejaVu Sans",
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "text.color": INK,
+    "axes.edgecolor": "#999999",
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.3,
+    "text.hinting": "none",
+    "text.parse_math": False,
+    "text.usetex": False,
+    "savefig.dpi": 200,
+    "axes.formatter.use_mathtext": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "staleharness",
     "pdf.fonttype": 42,
-}  # fmt: skip
+}
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
@@ -73,9 +96,7 @@ def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
     with drawing():
         figure.savefig(stream, format=kind, metadata=metadata)
     # matplotlib names the font it has; a reader's machine may have another, and Verdana is as wide
-    return stream.getvalue().replace(
-        b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif"
-    )
+    return stream.getvalue().replace(b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif")
 
 
 def few_colours(png: bytes) -> bytes:
@@ -109,9 +130,8 @@ def columns_for(width: float, wanted: int) -> int:
 
 @contextlib.contextmanager
 def panels(
-    title: str, subtitle: str, groups: Sequence[object], *, table: Table, columns: int, height: float,
-    width: float,
-) -> Iterator[tuple[Figure, list[Axes]]]:  # fmt: skip
+    title: str, subtitle: str, groups: Sequence[object], *, table: Table, columns: int, height: float, width: float
+) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure with one panel of `height` inches per group, in rows of `columns`; title, subtitle and what the runs
     of the table are at the top left. DRAFT is written across it where runs of the table are missing.
 
@@ -130,23 +150,28 @@ def panels(
             if i % columns and group == groups[i - 1]:
                 axes[-1].tick_params(labelleft=False)
         # The layout leaves room for the faint text; the title stands over its first, empty line.
-        figure.suptitle(
-            "\n".join(["", *lines[1:]]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35
-        )
+        figure.suptitle("\n".join(["", *lines[1:]]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35)
         top = 1 - 0.03 / figure.get_figheight()
         figure.text(0.005, top, "", ha="left", va="top", fontweight="bold", gid="figure-title")
         retitle(figure, title)
         yield figure, axes
         if table.draft:
             figure.text(
-                0.5, 0.45, "DRAFT", ha="center", va="center", rotation=18, fontsize=12 * width, fontweight="bold",
-                color=INK, alpha=0.1, gid="draft",
-            )  # fmt: skip
+                0.5,
+                0.45,
+                "DRAFT",
+                ha="center",
+                va="center",
+                rotation=18,
+                fontsize=12 * width,
+                fontweight="bold",
+                color=INK,
+                alpha=0.1,
+                gid="draft",
+            )
         if (engine := figure.get_layout_engine()) is not None:
             engine.execute(figure)  # places everything once, for all formats
-        figure.set_layout_engine(
-            None
-        )  # "none" would be an engine, for which matplotlib draws twice when it saves
+        figure.set_layout_engine(None)  # "none" would be an engine, for which matplotlib draws twice when it saves
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -198,8 +223,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     width = figure.get_figwidth()
     # A leading underscore would hide an entry, hence the space.
     names = {
-        label: (" " if label.startswith("_") else "") + shown(s.name or label, width)
-        for label, s in looks.items()
+        label: (" " if label.startswith("_") else "") + shown(s.name or label, width) for label, s in looks.items()
     }
     lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
@@ -252,8 +276,17 @@ def names_at_ends(
             "relpos": (0, 0.5),
         }
         note = ax.annotate(
-            shown(look.name or label), xy=(x, y), xytext=(1.025, at), textcoords="axes fraction", va="center",
-            ha="left", color=look.colour, fontweight="bold", arrowprops=leader, annotation_clip=False, gid=gid(look),
-        )  # fmt: skip
+            shown(look.name or label),
+            xy=(x, y),
+            xytext=(1.025, at),
+            textcoords="axes fraction",
+            va="center",
+            ha="left",
+            color=look.colour,
+            fontweight="bold",
+            arrowprops=leader,
+            annotation_clip=False,
+            gid=gid(look),
+        )
         if note.arrow_patch is not None:
             note.arrow_patch.set_gid(gid(look))

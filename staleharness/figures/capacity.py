@@ -32,9 +32,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
     Section(30, "Score against buffer capacity", "The more level a line, the more staleness it takes."),
     panel=capacity_panel,
 )
-def score_against_capacity(
-    results: Results, table: Table, width: float = PAGE, *, delay: bool = False
-) -> Figure:
+def score_against_capacity(results: Results, table: Table, width: float = PAGE, *, delay: bool = False) -> Figure:
     """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm.
 
     `delay`: the axis says by how many phases data are delayed, K − 1, of runs whose lag is `oldest`.

@@ -83,17 +83,13 @@ def axis(table: Table) -> str:
 
 def band(table: Table) -> str:
     """What the coloured band around a curve is, or the thin lines beside it."""
-    return _shown(
-        table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs"
-    )
+    return _shown(table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs")
 
 
 def spread(table: Table) -> str:
     """What the band around a mean of a diagnostic is."""
     return _shown(
-        table,
-        f"band: {table.settings['level']:.0%} pointwise interval (Student's)",
-        "band: range of the runs",
+        table, f"band: {table.settings['level']:.0%} pointwise interval (Student's)", "band: range of the runs"
     )
 
 
@@ -115,11 +111,7 @@ def _shown(table: Table, interval: str, runs: str) -> str:
     """What is shown of rows with runs enough for an interval, and of those without."""
     if not has_few(table):
         return interval
-    return (
-        f"{interval}, or {runs} where too few for one"
-        if has_enough(table)
-        else f"{runs} (too few for an interval)"
-    )
+    return f"{interval}, or {runs} where too few for one" if has_enough(table) else f"{runs} (too few for an interval)"
 
 
 def iqm_axis(table: Table) -> str:

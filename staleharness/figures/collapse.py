@@ -50,14 +50,18 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     stale = [lag for lag in lags if lag]
     blocks = [
         Block(
-            f"Final {table.settings['measure']}", corner, columns,
+            f"Final {table.settings['measure']}",
+            corner,
+            columns,
             [(f"{rate:g}", [final(rate, lag) for lag in lags]) for rate in rates],
         ),
         Block(
-            f"Time of the fall × S × {corner}", corner, [f"S = {lag}" for lag in stale],
+            f"Time of the fall × S × {corner}",
+            corner,
+            [f"S = {lag}" for lag in stale],
             [(f"{rate:g}", [product(rate, lag) for lag in stale]) for rate in rates],
         ),
-    ]  # fmt: skip
+    ]
     about = (
         f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
         f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; >: the mean of "

@@ -45,9 +45,14 @@ def probability_of_improvement(
     looks = highest_first({label: look for label, look in looks_of(table).items() if label != baseline}, last)
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Probability of improvement over {display(baseline)}", subtitle, [0] * len(ks), table=table, columns=columns,
-        height=0.5 + 0.17 * len(looks), width=width,
-    ) as (figure, axes):  # fmt: skip
+        f"Probability of improvement over {display(baseline)}",
+        subtitle,
+        [0] * len(ks),
+        table=table,
+        columns=columns,
+        height=0.5 + 0.17 * len(looks),
+        width=width,
+    ) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             here = {}
             for r in (r for r in rows if r["capacity"] == k):
@@ -70,12 +75,9 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
     if has_few(table):
         band = f"{band}, none where the runs are too few" if has_enough(table) else "too few for an interval"
     subtitle = (
-        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), "
-        f"{band}; {scale(table)}"
+        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), {band}; {scale(table)}"
     )
-    everything = [
-        x for tasks in all_scores(found, table).values() for x in np.concatenate(list(tasks.values()))
-    ]
+    everything = [x for tasks in all_scores(found, table).values() for x in np.concatenate(list(tasks.values()))]
     taus = np.linspace(min(0.0, *everything), max(1.0, *everything), POINTS)
     columns = columns_for(width, min(4, len(ks)))
     with panels(
@@ -89,9 +91,7 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
                 if min(map(len, tasks)) >= fewest:
                     rng = np.random.default_rng(stable_seed("profile", label, k))
                     low, high = percentiles(profile(resample(tasks, REPS, rng), taus))
-                    ax.fill_between(
-                        taus, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look)
-                    )
+                    ax.fill_between(taus, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
                 ax.plot(taus, profile(tasks, taus), color=look.colour, dashes=look.dashes, gid=gid(look))
             ax.set_title(f"K = {k}", loc="left")
             percent_axis(ax)
@@ -106,27 +106,28 @@ def profile(tasks: Sequence[Array], taus: Array) -> Array:
 
 
 @FIGURES.register("paired_differences")
-def paired_differences(
-    results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
-) -> Figure:
+def paired_differences(results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip") -> Figure:
     """Score minus the baseline's, seed by seed (common random numbers): dots, and their mean with its interval."""
     found, ks = results.grid, table.settings["capacities"]
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
     looks = {label: look for label, look in looks_of(table).items() if label != baseline}
     apart = {label: pairs(found, table, label, baseline, ks[-1]) for label in looks}
-    looks = highest_first(
-        looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks}
-    )
+    looks = highest_first(looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks})
     subtitle = (
         f"{axis(table)} minus that of {display(baseline)} with the same seed, environment and K: dots; black: "
         f"mean over environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Differences from {display(baseline)}, seed by seed", subtitle, [0] * len(ks), table=table, columns=columns,
-        height=0.5 + 0.19 * len(looks), width=width,
-    ) as (figure, axes):  # fmt: skip
+        f"Differences from {display(baseline)}, seed by seed",
+        subtitle,
+        [0] * len(ks),
+        table=table,
+        columns=columns,
+        height=0.5 + 0.19 * len(looks),
+        width=width,
+    ) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             rows = {}
             for at, (label, look) in enumerate(looks.items()):

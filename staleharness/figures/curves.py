@@ -30,9 +30,7 @@ Curve = tuple[Array, Array]  # environment steps [points], value [points]
 TasksOf = Callable[[str, str, int], list[list[Curve]]]  # (algorithm, environment, K) -> curves by task
 
 
-def curve_panel(
-    ax: Axes, results: Results, table: Table, *, env: str | None = None, k: int | None = None
-) -> None:
+def curve_panel(ax: Axes, results: Results, table: Table, *, env: str | None = None, k: int | None = None) -> None:
     """The learning curves of one environment (with or without its version) at one capacity; either can be left out
     where there is one."""
     found = results.grid
@@ -68,14 +66,10 @@ def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figu
     """Return of the newest policy over training: one panel per environment and capacity, IQM over seeds."""
     found = results.grid
     titles = {(env, k): f"{env}, K = {k}" for env in found.envs for k in found.capacities}
-    subtitle = (
-        f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
-    )
+    subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
     tasks_of = returns(results, table)
     levels = {env: untrained_return(results, table, env) for env in found.envs}
-    return _curve_panels(
-        "Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width
-    )
+    return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width)
 
 
 def _several_envs(results: Results) -> bool:
@@ -84,12 +78,7 @@ def _several_envs(results: Results) -> bool:
 
 @FIGURES.register(
     "aggregate_curves",
-    Section(
-        20,
-        "Score over training",
-        "All environments together, each run's curve normalised first.",
-        _several_envs,
-    ),
+    Section(20, "Score over training", "All environments together, each run's curve normalised first.", _several_envs),
 )
 def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""
@@ -115,9 +104,15 @@ def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[lis
 
 
 def _curve_panels(
-    title: str, subtitle: str, y: str, table: Table, titles: Mapping[tuple[str, int], str],
-    tasks_of: TasksOf, levels: Mapping[str, float], width: float,
-) -> Figure:  # fmt: skip
+    title: str,
+    subtitle: str,
+    y: str,
+    table: Table,
+    titles: Mapping[tuple[str, int], str],
+    tasks_of: TasksOf,
+    levels: Mapping[str, float],
+    width: float,
+) -> Figure:
     """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band. `levels` are what
     the untrained policy scores, by environment."""
     subtitle += UNTRAINED if any(map(math.isfinite, levels.values())) else ""
@@ -125,10 +120,7 @@ def _curve_panels(
     count, per_env = len(titles), envs.count(envs[0])
     wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
     columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75
-    with panels(title, subtitle, envs, table=table, columns=columns, height=height, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, envs, table=table, columns=columns, height=height, width=width) as (figure, axes):
         for ax, ((env, k), name) in zip(axes, titles.items(), strict=True):
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")

@@ -21,9 +21,7 @@ from .sheet import Sheet
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
     """Raise `UserError` where no figure or table has this name, or it lacks or does not take an option."""
     if name not in FIGURES and name not in SHEETS:
-        raise UserError(
-            f"{where}: no figure or table is called {name!r}; {nearest(name, [*FIGURES, *SHEETS])}"
-        )
+        raise UserError(f"{where}: no figure or table is called {name!r}; {nearest(name, [*FIGURES, *SHEETS])}")
     parameters = inspect.signature(FIGURES[name].draw if name in FIGURES else SHEETS[name].write).parameters
     known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key in options:
@@ -36,16 +34,12 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
 
 def _check_runs(name: str, results: Results, where: str) -> None:
     if not isinstance(results, Results):
-        raise UserError(
-            f"{where}: {shortened(repr(results))} are no results; give what sh.load or sh.sweep returns"
-        )
+        raise UserError(f"{where}: {shortened(repr(results))} are no results; give what sh.load or sh.sweep returns")
     if not len(results):
         raise UserError(f"{where}: {name} shows runs, and these results hold none")
 
 
-def draw(
-    name: str, /, results: Results, table: Table | None = None, width: float = PAGE, **options: Any
-) -> Figure:
+def draw(name: str, /, results: Results, table: Table | None = None, width: float = PAGE, **options: Any) -> Figure:
     """The figure called `name`; without a table, of that which the results have by default. Raises `UserError`."""
     check_drawing(name, options, "draw")
     _check_runs(name, results, "draw")

@@ -31,13 +31,7 @@ def _forward(run: StoredRun) -> int:
 
 @FIGURES.register("metric_by_forward")
 def metric_by_forward(
-    results: Results,
-    table: Table,
-    width: float = PAGE,
-    *,
-    metric: str,
-    name: str,
-    share: bool = False,
+    results: Results, table: Table, width: float = PAGE, *, metric: str, name: str, share: bool = False
 ) -> Figure:
     """A column of the metrics over training: one panel per N, one line per method, mean over runs."""
     names = table.settings.get("names", {})

@@ -18,9 +18,7 @@ from .captions import seeds
 from .registry import FIGURES, Section
 
 # Okabe and Ito's colours, from dark to light in this order, and black: also told apart in grey.
-FATES = {
-    "trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9", "lost": "#000000"
-}  # fmt: skip
+FATES = {"trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9", "lost": "#000000"}
 
 
 def _lost_some(results: Results) -> bool:
@@ -51,10 +49,7 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         "sequence is a row: what an actor does in a phase, or a completion"
     )
     height = 0.45 + 0.3 * len(lines)
-    with panels("Ledger", subtitle, [0], table=table, columns=1, height=height, width=width) as (
-        figure,
-        (ax,),
-    ):
+    with panels("Ledger", subtitle, [0], table=table, columns=1, height=height, width=width) as (figure, (ax,)):
         for at, (k, unit) in enumerate(lines):
             _bar(ax, at, [r for r in results if int(r.spec["capacity"]) == k], unit, fates)
         names = [f"K = {k}, {unit}" for k, unit in lines]
@@ -67,9 +62,7 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         ax.set_xlabel("share of what was generated")
         handles = [Patch(color=colour) for colour in fates.values()]
         columns = 3 if some_lost and width < PAGE else len(fates)  # five do not fit a column's width
-        figure.legend(
-            handles, list(fates), loc="outside lower left", ncols=columns, frameon=False, handlelength=1.2
-        )
+        figure.legend(handles, list(fates), loc="outside lower left", ncols=columns, frameon=False, handlelength=1.2)
     return figure
 
 
@@ -81,7 +74,12 @@ def _bar(ax: Axes, at: int, runs: list[StoredRun], unit: str, fates: Mapping[str
         if share > 0.12:
             dark = fate in ("trained", "masked", "lost")
             ax.text(
-                left + share / 2, at, f"{total[fate]:,}", ha="center", va="center", fontsize=7,
+                left + share / 2,
+                at,
+                f"{total[fate]:,}",
+                ha="center",
+                va="center",
+                fontsize=7,
                 color="white" if dark else INK,
-            )  # fmt: skip
+            )
         left += share

@@ -69,9 +69,16 @@ def points_against_capacity(
             elif "dots" in r:
                 dots(ax, xi, r["dots"][name], look)
         ax.plot(
-            x, y, color=look.colour, dashes=look.dashes, gid=gid(look),
-            marker=look.marker, markersize=5.5, markeredgecolor="white", markeredgewidth=0.5,
-        )  # fmt: skip
+            x,
+            y,
+            color=look.colour,
+            dashes=look.dashes,
+            gid=gid(look),
+            marker=look.marker,
+            markersize=5.5,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+        )
         if mine:
             ends.append((label, x[-1], y[-1]))
     ax.set_xscale("log", base=2)
@@ -85,9 +92,7 @@ def points_against_capacity(
 
 def highest_first(looks: Mapping[str, Style], values: Mapping[str, float]) -> dict[str, Style]:
     """The algorithms sorted by what is compared; those without a value last."""
-    return dict(
-        sorted(looks.items(), key=lambda item: (item[0] not in values, -values.get(item[0], 0.0), item[0]))
-    )
+    return dict(sorted(looks.items(), key=lambda item: (item[0] not in values, -values.get(item[0], 0.0), item[0])))
 
 
 def dots(ax: Axes, at: float, values: Sequence[float], look: Style, *, across: bool = False) -> None:
@@ -113,10 +118,16 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
         lines = [line for text in same for line in textwrap.wrap(text, 26)]
         right, low = _emptiest_corner(ax, 0.72, 0.05 + 0.09 * len(lines))
         note = ax.text(
-            0.98 if right else 0.02, 0.03 if low else 0.97, "\n".join(lines), transform=ax.transAxes,
-            ha="right" if right else "left", va="bottom" if low else "top", fontsize=5.5, color=FAINT,
+            0.98 if right else 0.02,
+            0.03 if low else 0.97,
+            "\n".join(lines),
+            transform=ax.transAxes,
+            ha="right" if right else "left",
+            va="bottom" if low else "top",
+            fontsize=5.5,
+            color=FAINT,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
-        )  # fmt: skip
+        )
         note.set_in_layout(False)
 
 
@@ -142,10 +153,7 @@ def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]
 
 
 def named_rows(
-    ax: Axes,
-    looks: Mapping[str, Style],
-    rows: Mapping[str, tuple[float, float | None, float | None]],
-    width: float,
+    ax: Axes, looks: Mapping[str, Style], rows: Mapping[str, tuple[float, float | None, float | None]], width: float
 ) -> None:
     """A line per algorithm of `looks`, from top to bottom: the estimate in black on its interval (value, low, high).
 

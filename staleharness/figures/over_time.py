@@ -17,9 +17,7 @@ from .registry import FIGURES
 
 
 @FIGURES.register("metric_over_time")
-def metric_over_time(
-    results: Results, table: Table, width: float = PAGE, *, metric: str, name: str
-) -> Figure:
+def metric_over_time(results: Results, table: Table, width: float = PAGE, *, metric: str, name: str) -> Figure:
     """A column of the metrics against wall-clock time without evaluation: one panel per capacity, mean over runs."""
     found, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
     cores = machines(results)

@@ -52,9 +52,16 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
 
 @FIGURES.register("metric_over_training")
 def metric_over_training(
-    results: Results, table: Table, width: float = PAGE, *, metric: str, name: str,
-    part: Sequence[float] = (0.9, 1.0), line: float = math.nan, line_name: str = "",
-) -> Figure:  # fmt: skip
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    metric: str,
+    name: str,
+    part: Sequence[float] = (0.9, 1.0),
+    line: float = math.nan,
+    line_name: str = "",
+) -> Figure:
     """A column of the metrics over training (mean over runs), and its mean over a part of the phases against K.
 
     `part`: from which share of the phases to which. `line`: a level to compare with, named `line_name`. Algorithms that
@@ -62,10 +69,7 @@ def metric_over_training(
     """
     found = results.grid
     having = {
-        label
-        for c, rs in found.cells.items()
-        for label in [c.label]
-        if any(r.column(metric) is not None for r in rs)
+        label for c, rs in found.cells.items() for label in [c.label] if any(r.column(metric) is not None for r in rs)
     }
     looks = {label: look for label, look in looks_of(table).items() if label in having}
     fewest = table.settings.get("fewest", 0)
@@ -100,18 +104,23 @@ def _span(table: Table, part: Sequence[float]) -> str:
 
 
 def score_panels(
-    title: str, subtitle: str, y: str, y_end: str, table: Table, width: float, curve: Callable[[Axes, int], None],
-    end: Callable[[Axes], None], names: Sequence[str] | None = None, one: bool = False,
-) -> Figure:  # fmt: skip
+    title: str,
+    subtitle: str,
+    y: str,
+    y_end: str,
+    table: Table,
+    width: float,
+    curve: Callable[[Axes, int], None],
+    end: Callable[[Axes], None],
+    names: Sequence[str] | None = None,
+    one: bool = False,
+) -> Figure:
     """A panel per capacity and one for the end; `one`: all of them have the same y axis."""
     ks = table.settings["capacities"]
     looks = {label: s for label, s in looks_of(table).items() if names is None or label in names}
     columns = columns_for(width, min(4, len(ks) + 1))
     groups = [0] * len(ks) + [0 if one else 1]
-    with panels(title, subtitle, groups, table=table, columns=columns, height=1.9, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.9, width=width) as (figure, axes):
         for ax, k in zip(axes, ks, strict=False):
             curve(ax, k)
             say_same(ax, looks)
@@ -131,9 +140,7 @@ def score_panels(
     return figure
 
 
-def _end_row(
-    found: Grid, label: str, k: int, metric: str, part: Sequence[float], fewest: int
-) -> dict[str, Any]:
+def _end_row(found: Grid, label: str, k: int, metric: str, part: Sequence[float], fewest: int) -> dict[str, Any]:
     """Mean of a part of the phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for members in found.tasks(label, k).values():

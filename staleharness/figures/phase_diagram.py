@@ -26,9 +26,10 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
     blocks = []
     for method in sorted(set(method_of.values())):
         rows = {
-            (r["capacity"], values[r["algorithm"]]): r for r in table.rows
+            (r["capacity"], values[r["algorithm"]]): r
+            for r in table.rows
             if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
-        }  # fmt: skip
+        }
         lines = [(f"{v:g}", [_entry(rows, k, v, order) for k in ks]) for v in order]
         blocks.append(Block(display(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
@@ -46,8 +47,6 @@ def _entry(rows: Rows, k: int, value: Any, order: Sequence[Any]) -> Entry:
     others = [rows[k, v]["iqm"] for v in order if v != value and (k, v) in rows]
     dots = row.get("dots", {}).get("iqm", [])
     ends = "" if low is None else f"[{low:.2f}, {high:.2f}]"
-    clear = bool(others) and (
-        low > max(others) if low is not None else len(dots) > 1 and min(dots) > max(others)
-    )
+    clear = bool(others) and (low > max(others) if low is not None else len(dots) > 1 and min(dots) > max(others))
     below = f"({', '.join(f'{x:.2f}' for x in dots)})" if dots else ends
     return Entry(f"{row['iqm']:.2f}", below, row["iqm"], clear)

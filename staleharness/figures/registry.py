@@ -52,9 +52,7 @@ class Tabulation:
 class Figures(Registered[Drawing]):
     """name -> `Drawing`."""
 
-    def register(
-        self, name: str, section: Section | None = None, panel: Panel | None = None
-    ) -> Callable[[Draw], Draw]:
+    def register(self, name: str, section: Section | None = None, panel: Panel | None = None) -> Callable[[Draw], Draw]:
         """Decorator of a drawing function (results, table, width, **options) -> figure."""
 
         def keep(draw: Draw) -> Draw:

@@ -68,14 +68,16 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
         for _, setting in columns:
             label = cells.get((method, setting)) if setting else None
             line.append(
-                NOT_MEASURED if setting is None or label is None else _entry(
+                NOT_MEASURED
+                if setting is None or label is None
+                else _entry(
                     retained(
                         found, label, setting.k, score, base=(base, setting.k) if base else None, accuracy=accuracy
                     ),
                     _fewest(results, (label, setting.k), (base, setting.k) if base else (label, 1))
                     >= table.settings.get("fewest", 0),
                 )
-            )  # fmt: skip
+            )
         label = next(label for (name, _), label in cells.items() if name == method)
         rows[method] = (_name(looks[label].name), line)
     last = {method: (line[-1].shade or 0.0, line[-2].shade or 0.0) for method, (_, line) in rows.items()}

@@ -21,9 +21,18 @@ from .registry import FIGURES
 
 @FIGURES.register("rows_over_training")
 def rows_over_training(
-    results: Results, table: Table, width: float = PAGE, *, rows: Mapping[str, Sequence[str]], name: str,
-    unit: str = "", note: str = "", logarithmic: bool = False, line: float = math.nan, one_axis: bool = True,
-) -> Figure:  # fmt: skip
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    rows: Mapping[str, Sequence[str]],
+    name: str,
+    unit: str = "",
+    note: str = "",
+    logarithmic: bool = False,
+    line: float = math.nan,
+    one_axis: bool = True,
+) -> Figure:
     """One row of panels per entry of `rows` (its name -> the columns in it), one panel per capacity; mean over runs,
     and on a `logarithmic` axis the geometric mean, its interval taken on logarithms.
 
@@ -33,9 +42,8 @@ def rows_over_training(
     """
     found, ks = results.grid, table.settings["capacities"]
     looks = looks_of(table)
-    subtitle = (
-        f"{'geometric ' * logarithmic}mean over environments and seeds ({seeds(found)}), {spread(table)}"
-        + (f"; {note}" if note else "")
+    subtitle = f"{'geometric ' * logarithmic}mean over environments and seeds ({seeds(found)}), {spread(table)}" + (
+        f"; {note}" if note else ""
     )
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + machines(results)
@@ -48,10 +56,7 @@ def rows_over_training(
     groups = [0 if one_axis else row for row, _ in places]
     between = " " if width > 5 else "\n"
     title = f"{name[0].upper()}{name[1:]} over training"
-    with panels(title, subtitle, groups, table=table, columns=columns, height=1.7, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.7, width=width) as (figure, axes):
         drawn = set()
         for ax, (row, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
@@ -60,9 +65,7 @@ def rows_over_training(
                     x, y = binned(found.members(label, k), column)
                     if len(x):
                         draw_spread(ax, found.members(label, k), column, look, fewest, shown)
-                        ax.plot(
-                            x, shown(y), color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look)
-                        )
+                        ax.plot(x, shown(y), color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
                         drawn.add(label)
             say_same(ax, looks)
             if one_axis or row == list(rows)[-1]:

@@ -46,10 +46,7 @@ def score_and_time(results: Results, table: Table) -> Sheet:
         there = row["iqm_low"] is not None
         return Entry(f"{row['iqm']:.3f}", f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]" if there else "")
 
-    parts = {
-        f"final {axis(table)}": score,
-        f"training time, {short}": over_runs(lambda r: seconds[r] / unit, 2),
-    }
+    parts = {f"final {axis(table)}": score, f"training time, {short}": over_runs(lambda r: seconds[r] / unit, 2)}
     if all(run.column(SECONDS + "proximal") is not None for run in results):
         proximal = {run.id: _spent(run, "proximal") for run in results}
         parts["of it in the proximal step, %"] = over_runs(lambda r: 100 * proximal[r] / seconds[r], 1)
@@ -61,9 +58,7 @@ def score_and_time(results: Results, table: Table) -> Sheet:
     names = {label: look.name or label for label, look in looks_of(table).items()}
     columns = [f"K = {k}" for k in ks]
     blocks = [
-        Block(
-            heading, "algorithm", columns, [(names[label], [cell(label, k) for k in ks]) for label in names]
-        )
+        Block(heading, "algorithm", columns, [(names[label], [cell(label, k) for k in ks]) for label in names])
         for heading, cell in parts.items()
     ]
     return Sheet("Score and time", [about, made(table)], blocks, table.draft)

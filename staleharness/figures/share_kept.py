@@ -34,9 +34,14 @@ def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: flo
     looks = looks_of_curves(table, (m.curve.algorithm for m in found.methods))
     columns = columns_for(width, min(3, len(found.envs)))
     with panels(
-        "Share of the synchronous score that is kept", caption(found), [0] * len(found.envs), table=table,
-        columns=columns, height=1.9, width=width,
-    ) as (figure, axes):  # fmt: skip
+        "Share of the synchronous score that is kept",
+        caption(found),
+        [0] * len(found.envs),
+        table=table,
+        columns=columns,
+        height=1.9,
+        width=width,
+    ) as (figure, axes):
         for i, (ax, env) in enumerate(zip(axes, found.envs, strict=True)):
             ax.set_title(env, loc="left")
             against_lag(ax, found, env, looks)
@@ -82,16 +87,30 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
             bar = [point["kept_low"], point["kept_high"]]
             ax.plot(x, bar, color=look.colour, linewidth=2, alpha=0.35, gid=gid(look))
         ax.plot(
-            share.lags[1:] + shift, np.minimum(share.raw[1:], TOP), color=look.colour, linestyle="",
-            marker=look.marker, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
-        )  # fmt: skip
+            share.lags[1:] + shift,
+            np.minimum(share.raw[1:], TOP),
+            color=look.colour,
+            linestyle="",
+            marker=look.marker,
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            gid=gid(look),
+        )
         for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
             if raw > TOP:
                 left = lag < end / 2
                 ax.annotate(
-                    f"{raw:.0%}", (lag + shift, TOP), xytext=(5 if left else -5, 0), textcoords="offset points",
-                    ha="left" if left else "right", va="center", color=look.colour, fontsize="small", gid=gid(look),
-                )  # fmt: skip
+                    f"{raw:.0%}",
+                    (lag + shift, TOP),
+                    xytext=(5 if left else -5, 0),
+                    textcoords="offset points",
+                    ha="left" if left else "right",
+                    va="center",
+                    color=look.colour,
+                    fontsize="small",
+                    gid=gid(look),
+                )
     if found.log is not None:
         end = max(end, _scale(found, methods) * max(found.log.mean, found.log.quantile(0.95)))
         _log(ax, found, methods, end)
@@ -122,7 +141,13 @@ def _log(ax: Axes, found: Advice, methods: list[Method], end: float) -> None:
     scale = _scale(found, methods)
     counts, edges = np.histogram(found.log.lags * scale, 30, (0, end * 1.02), weights=found.log.weights)
     ax.bar(
-        edges[:-1], 0.22 * counts / max(counts.max(), 1e-12), width=np.diff(edges), align="edge", color="#C8C8C8",
-        linewidth=0, transform=ax.get_xaxis_transform(), zorder=0.5,
-    )  # fmt: skip
+        edges[:-1],
+        0.22 * counts / max(counts.max(), 1e-12),
+        width=np.diff(edges),
+        align="edge",
+        color="#C8C8C8",
+        linewidth=0,
+        transform=ax.get_xaxis_transform(),
+        zorder=0.5,
+    )
     ax.axvline(found.log.mean * scale, color=FAINT, linewidth=1)

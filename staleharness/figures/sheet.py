@@ -66,9 +66,7 @@ class Sheet:
 
     def html(self) -> str:
         """Elements to stand inside a page with the style of the reports; every text is escaped."""
-        return "\n".join(
-            [*map(self._block, self.blocks), f'<p class="about">{escape(" ".join(self.lines))}</p>']
-        )
+        return "\n".join([*map(self._block, self.blocks), f'<p class="about">{escape(" ".join(self.lines))}</p>'])
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

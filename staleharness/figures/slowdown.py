@@ -65,20 +65,12 @@ def slowdown(
     subtitle += f" and {len(missing) - 4} more" if len(missing) > 4 else ""
     columns, height = columns_for(width, min(3, len(found))), 0.5 + 0.2 * len(names)
     with panels(
-        "Slowdown by stale data",
-        subtitle,
-        [0] * len(found),
-        table=table,
-        columns=columns,
-        height=height,
-        width=width,
+        "Slowdown by stale data", subtitle, [0] * len(found), table=table, columns=columns, height=height, width=width
     ) as (figure, axes):
         for i, (ax, (env, rows)) in enumerate(zip(axes, found.items(), strict=True)):
             _panel(ax, rows, names, looks)
             ax.set_title(env, loc="left")
-            ax.set_yticks(
-                range(len(names)), labels=[shown(look.name or name, width) for name, look in looks.items()]
-            )
+            ax.set_yticks(range(len(names)), labels=[shown(look.name or name, width) for name, look in looks.items()])
             ax.tick_params(axis="y", length=0, labelleft=i % columns == 0)
     return figure
 
@@ -100,9 +92,7 @@ def _panel(ax: Axes, rows: Mapping[str, Slowdown], names: Sequence[str], looks: 
         ends = [row.low.value, row.high.value]
         ax.plot(ends, [at, at], color=look.colour, linewidth=3, alpha=0.35, gid=gid(look))
         if row.high.never and not row.factor.never:
-            ax.plot(
-                row.high.value, at, color=look.colour, marker=">", markersize=3.5, alpha=0.5, gid=gid(look)
-            )
+            ax.plot(row.high.value, at, color=look.colour, marker=">", markersize=3.5, alpha=0.5, gid=gid(look))
         marker = ">" if row.factor.never else look.marker
         ax.plot(row.factor.value, at, color=look.colour, marker=marker, markersize=5, gid=gid(look))
     values = [f.value for r in rows.values() for f in (r.low, r.factor, r.high)]

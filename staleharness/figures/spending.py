@@ -47,8 +47,7 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
     """
     found, names = results.grid, labels(table)
     spent = {
-        label: _mean_seconds([r for c, rs in found.cells.items() if c.label == label for r in rs])
-        for label in names
+        label: _mean_seconds([r for c, rs in found.cells.items() if c.label == label for r in rs]) for label in names
     }
     subtitle = (
         f"mean seconds per generation round over buffer capacities, environments and runs ({seeds(found)}); right: the "
@@ -77,9 +76,14 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
         ax.set_xlabel("seconds per generation round")
         handles = [Patch(color=colour, label=part) for part, colour in PARTS.items()]
         figure.legend(
-            handles=handles, loc="outside lower left", ncols=6 if width > 5 else 3, frameon=False,
-            handlelength=1.0, columnspacing=1.2, labelcolor=FAINT,
-        )  # fmt: skip
+            handles=handles,
+            loc="outside lower left",
+            ncols=6 if width > 5 else 3,
+            frameon=False,
+            handlelength=1.0,
+            columnspacing=1.2,
+            labelcolor=FAINT,
+        )
     return figure
 
 

@@ -29,10 +29,7 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
         f"it; mean over environments and seeds ({seeds(found)}), no interval; at most {BINS} bins"
     )
     title, groups = "Staleness over training", [name for name, _ in places]
-    with panels(title, subtitle, groups, table=table, columns=columns, height=1.45, width=width) as (
-        figure,
-        axes,
-    ):
+    with panels(title, subtitle, groups, table=table, columns=columns, height=1.45, width=width) as (figure, axes):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
                 x, y = results.diagnostics.get((label, k), NOTHING).staleness[name]

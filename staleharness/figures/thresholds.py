@@ -20,9 +20,7 @@ from .registry import FIGURES
 
 
 @FIGURES.register("steps_to_threshold")
-def steps_to_threshold(
-    results: Results, table: Table, width: float = PAGE, *, threshold: float = 0.5
-) -> Figure:
+def steps_to_threshold(results: Results, table: Table, width: float = PAGE, *, threshold: float = 0.5) -> Figure:
     """Share of runs whose newest policy has scored `threshold` (normalised) at least once, against the steps."""
     found, looks = results.grid, looks_of(table)
     subtitle = (
@@ -43,13 +41,7 @@ def steps_to_threshold(
                 steps = np.concatenate([[0.0], x[x < math.inf], [end]])
                 heights = np.mean([(t[:, None] <= steps).mean(axis=0) for t in tasks], axis=0)
                 ax.step(
-                    steps,
-                    heights,
-                    where="post",
-                    color=look.colour,
-                    dashes=look.dashes,
-                    linewidth=1.2,
-                    gid=gid(look),
+                    steps, heights, where="post", color=look.colour, dashes=look.dashes, linewidth=1.2, gid=gid(look)
                 )
 
     rows = []
@@ -63,13 +55,5 @@ def steps_to_threshold(
         points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
 
     return score_panels(
-        "Steps to threshold",
-        subtitle,
-        "share of runs",
-        "share at the end",
-        table,
-        width,
-        curve,
-        end,
-        one=True,
+        "Steps to threshold", subtitle, "share of runs", "share at the end", table, width, curve, end, one=True
     )

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS, LANES = 6, 32  # shown
-VERSIONS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-)  # of Okabe and Ito; a version's colour comes back after four
+VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; a version's colour comes back after four
 STATES = {"syncing": "#444444", "down": "#B3261E"}
 
 
@@ -53,19 +48,25 @@ def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS)
             ax.tick_params(labelbottom=False)
         top.set_xlim(begin, end)
         queue.set_xlabel("seconds")
-        figure.suptitle(
-            "\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35
-        )
+        figure.suptitle("\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35)
         figure.text(
-            0.005, 1 - 0.03 / figure.get_figheight(), f"A pipeline at work: {name}", ha="left", va="top",
-            fontsize=9, fontweight="bold", gid="figure-title",
-        )  # fmt: skip
+            0.005,
+            1 - 0.03 / figure.get_figheight(),
+            f"A pipeline at work: {name}",
+            ha="left",
+            va="top",
+            fontsize=9,
+            fontweight="bold",
+            gid="figure-title",
+        )
         there = {state for b, e, state in record.trainer if state in STATES and e > begin and b < end}
         if there:
             figure.legend(
-                handles=[Patch(color=STATES[s], label=s) for s in sorted(there)], loc="outside lower left",
-                frameon=False, ncols=2,
-            )  # fmt: skip
+                handles=[Patch(color=STATES[s], label=s) for s in sorted(there)],
+                loc="outside lower left",
+                frameon=False,
+                ncols=2,
+            )
         figure.align_ylabels([lanes, queue])
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -110,14 +111,7 @@ def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
     ends = record.made[np.isin(record.slot, shown)]
     owners = record.slot[np.isin(record.slot, shown)]
     inside = (ends > begin) & (ends < end)
-    ax.plot(
-        ends[inside],
-        [lane[int(s)] for s in owners[inside]],
-        "|",
-        color="white",
-        markersize=3,
-        markeredgewidth=0.8,
-    )
+    ax.plot(ends[inside], [lane[int(s)] for s in owners[inside]], "|", color="white", markersize=3, markeredgewidth=0.8)
     for from_, to, state in record.trainer:
         if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stands still as well
             ax.axvspan(from_, to, color=STATES[state], alpha=0.55, linewidth=0)

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
 @FIGURES.register("told_apart")
 def told_apart(
-    results: Results, table: Table, width: float = PAGE, *,
-    baseline: str = "ppo_clip", beside: str = "", k: int | None = None,
-) -> Figure:  # fmt: skip
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    baseline: str = "ppo_clip",
+    beside: str = "",
+    k: int | None = None,
+) -> Figure:
     """Final scores at one K (the largest), best method first: a dot per run, the mean, and whether a paired t-test
     tells the method from the baseline. One panel per environment; scores as they are.
 
@@ -53,15 +58,18 @@ def told_apart(
     )
     columns, most = columns_for(width, min(2, len(scores))), max(map(len, scores.values()))
     with panels(
-        "Methods told apart", subtitle, list(scores), table=table, columns=columns, height=0.5 + 0.165 * most,
+        "Methods told apart",
+        subtitle,
+        list(scores),
+        table=table,
+        columns=columns,
+        height=0.5 + 0.165 * most,
         width=width,
-    ) as (figure, axes):  # fmt: skip
+    ) as (figure, axes):
         for ax, (env, held) in zip(axes, scores.items(), strict=True):
             _rows(ax, held, baseline, looks, width)
             ax.set_title(env, loc="left")
-            ax.set_xlabel(
-                axis(table) if table.settings["normalise"] == "raw" else str(table.settings["measure"])
-            )
+            ax.set_xlabel(axis(table) if table.settings["normalise"] == "raw" else str(table.settings["measure"]))
     return figure
 
 
@@ -89,9 +97,7 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
         if (d := compared.get(label)) is not None and d.low is not None and d.high is not None:
             ends = [means[label] + d.low - d.mean, means[label] + d.high - d.mean]
             alpha = 0.75 if d.told else 0.25
-            ax.barh(
-                at, ends[1] - ends[0], left=ends[0], height=0.6, color=look.colour, alpha=alpha, gid=gid(look)
-            )
+            ax.barh(at, ends[1] - ends[0], left=ends[0], height=0.6, color=look.colour, alpha=alpha, gid=gid(look))
         runs = list(scores[label].values())
         pen: dict[str, Any] = {"color": look.colour, "markersize": 2.8, "markeredgewidth": 0.4}
         ax.plot(runs, np.full(len(runs), at), "o", markeredgecolor="white", gid=gid(look), **pen)

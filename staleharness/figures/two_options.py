@@ -42,33 +42,39 @@ def score_against_two_options(
     columns = columns_for(width, len(columns_of))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     title = f"Score against {name or option}, by {across_name or across} and K"
-    with panels(
-        title, subtitle, [0] * len(places), table=table, columns=columns, height=1.55, width=width
-    ) as (figure, axes):
+    with panels(title, subtitle, [0] * len(places), table=table, columns=columns, height=1.55, width=width) as (
+        figure,
+        axes,
+    ):
         for ax, (k, value) in zip(axes, places, strict=True):
             for i, method in enumerate(methods):
                 look, shift = looks[method], 0.07 * (i - (len(methods) - 1) / 2)
                 points = [
-                    (order.index(along[r["algorithm"]]), r) for r in table.rows
-                    if r["capacity"] == k and r["iqm"] is not None
-                    and method_of.get(r["algorithm"]) == method and beside.get(r["algorithm"]) == value
-                ]  # fmt: skip
+                    (order.index(along[r["algorithm"]]), r)
+                    for r in table.rows
+                    if r["capacity"] == k
+                    and r["iqm"] is not None
+                    and method_of.get(r["algorithm"]) == method
+                    and beside.get(r["algorithm"]) == value
+                ]
                 points.sort(key=lambda point: point[0])
-                for (
-                    x,
-                    r,
-                ) in points:  # side by side, as they would hide each other; the lines are where they belong
+                for x, r in points:  # side by side, as they would hide each other; the lines are where they belong
                     if "dots" in r:
                         dots(ax, x + shift, r["dots"]["iqm"], look)
                     elif r["iqm_low"] is not None:
                         ends = [r["iqm_low"], r["iqm_high"]]
-                        ax.plot(
-                            [x + shift] * 2, ends, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look)
-                        )
+                        ax.plot([x + shift] * 2, ends, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look))
                 ax.plot(
-                    [x for x, _ in points], [r["iqm"] for _, r in points], color=look.colour, dashes=look.dashes,
-                    marker=look.marker, markersize=4.5, markeredgecolor="white", markeredgewidth=0.5, gid=gid(look),
-                )  # fmt: skip
+                    [x for x, _ in points],
+                    [r["iqm"] for _, r in points],
+                    color=look.colour,
+                    dashes=look.dashes,
+                    marker=look.marker,
+                    markersize=4.5,
+                    markeredgecolor="white",
+                    markeredgewidth=0.5,
+                    gid=gid(look),
+                )
             say_same(ax, looks)
             ax.set_xticks(range(len(order)), labels=[f"{v:g}" for v in order])
             ax.set_xlim(-0.4, len(order) - 0.6)

@@ -25,9 +25,16 @@ BINS = 40  # of a column over training
 
 @FIGURES.register("warning_before_fall")
 def warning_before_fall(
-    results: Results, table: Table, width: float = PAGE, *, metric: str, name: str, share: float = 2 / 3,
-    after: int = 0, window: int = 8,
-) -> Figure:  # fmt: skip
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    metric: str,
+    name: str,
+    share: float = 2 / 3,
+    after: int = 0,
+    window: int = 8,
+) -> Figure:
     """Training reward, a column that may warn of its fall, and, run by run, when each of the two fell.
 
     Either has fallen when its mean over the last `window` phases is below `share` of its best so far. The first
@@ -41,9 +48,14 @@ def warning_before_fall(
         f"{window} phases, from step {after} on)"
     )
     with panels(
-        f"{name} before the reward falls", subtitle, ["reward", "column", "runs"], table=table, columns=1,
-        height=1.65, width=width,
-    ) as (figure, (reward, column, events)):  # fmt: skip
+        f"{name} before the reward falls",
+        subtitle,
+        ["reward", "column", "runs"],
+        table=table,
+        columns=1,
+        height=1.65,
+        width=width,
+    ) as (figure, (reward, column, events)):
         for ax, what, said in ((reward, "reward", "training reward"), (column, metric, name)):
             mean_lines(ax, looks, results, what)
             ax.set_title(said, loc="left")
@@ -84,6 +96,12 @@ def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float])
     ax.plot(when, [height] * 2, color=look.colour, linewidth=0.8, gid=gid(look))
     for x, face in zip(when, ("white", look.colour), strict=True):
         ax.plot(
-            [x], [height], "o", color=look.colour, markerfacecolor=face, markersize=3.2, markeredgewidth=0.9,
+            [x],
+            [height],
+            "o",
+            color=look.colour,
+            markerfacecolor=face,
+            markersize=3.2,
+            markeredgewidth=0.9,
             gid=gid(look),
-        )  # fmt: skip
+        )

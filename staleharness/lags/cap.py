@@ -38,9 +38,7 @@ class Cap(LagModel):
         self.require("max", self.max >= 0, "0 or above")
         model = self.model
         self.require(
-            "of",
-            model.drawn and not model.within_rows,
-            "a model that draws, and whose rows keep their version",
+            "of", model.drawn and not model.within_rows, "a model that draws, and whose rows keep their version"
         )
         object.__setattr__(self, "of", model.text)
 
@@ -64,9 +62,7 @@ class Cap(LagModel):
         while stale.any():
             attempt += 1
             if attempt > ATTEMPTS:
-                raise UserError(
-                    f"LAG={self.text} starves in phase {draw.phase}: {ATTEMPTS:,} draws were all too old"
-                )
+                raise UserError(f"LAG={self.text} starves in phase {draw.phase}: {ATTEMPTS:,} draws were all too old")
             dropped += int(stale.sum())
             again = self.model.assign(replace(draw, key=(*draw.key, attempt))).starts
             versions = np.where(stale, again, versions)

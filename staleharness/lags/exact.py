@@ -27,9 +27,7 @@ class Exact(LagModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("age", self.age >= 0, "0 or above")
-        self.require(
-            "bootstrap", self.bootstrap == 0 or self.bootstrap >= self.age, f"0, or at least {self.age}"
-        )
+        self.require("bootstrap", self.bootstrap == 0 or self.bootstrap >= self.age, f"0, or at least {self.age}")
 
     def assign(self, draw: Draw) -> Assignment:
         return keep(np.full(draw.slots, self._version(draw.phase)))

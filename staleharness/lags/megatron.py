@@ -41,11 +41,4 @@ class Megatron(PipelineLag):
         tasks = max(1, round((1 + self.lag) * demand.groups * demand.rows / rows))
         cap = {"cap": tasks - 1.0} if self.submit == "B" else {}
         order = "submitted" if self.consume == "B" else "completed"
-        return {
-            "unit": unit,
-            "slots": tasks * rows,
-            "order": order,
-            "train_seconds": 0.0,
-            "blocking": True,
-            **cap,
-        }
+        return {"unit": unit, "slots": tasks * rows, "order": order, "train_seconds": 0.0, "blocking": True, **cap}

@@ -38,8 +38,6 @@ class NeMoRL(PipelineLag):
     def rules(self, demand: Demand) -> dict[str, Any]:
         if self.sampler == "windowed":
             capacity = self.buffered or self.max_staleness + 2.0
-            return {"capacity": capacity, "in_flight": "switch"} | stale_rules(
-                self.max_staleness, self.on_stale
-            )
+            return {"capacity": capacity, "in_flight": "switch"} | stale_rules(self.max_staleness, self.on_stale)
         order = {"in_order": "submitted", "weight_fifo": "version", "ready_first": "completed"}[self.sampler]
         return {"cap": float(self.max_staleness), "order": order, "in_flight": "switch"}

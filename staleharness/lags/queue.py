@@ -31,9 +31,7 @@ class Queue(PipelineLag):
         super().__post_init__()
         self.require("capacity", self.capacity >= 1, "at least 1 batch")
         self.require("max_lag", self.max_lag >= -1, "0 or above, or -1")
-        self.require(
-            "on_stale", self.on_stale != "withhold" or self.full == "block", "another where full drops"
-        )
+        self.require("on_stale", self.on_stale != "withhold" or self.full == "block", "another where full drops")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         queue: dict[str, Any] = {

@@ -31,6 +31,11 @@ class Slime(PipelineLag):
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {
-            "unit": "batch", "order": "submitted", "cap": 1.0, "cap_version": "trainer",
-            "sync_every": self.update_weights_interval, "in_flight": "drain", "blocking": True,
-        }  # fmt: skip
+            "unit": "batch",
+            "order": "submitted",
+            "cap": 1.0,
+            "cap_version": "trainer",
+            "sync_every": self.update_weights_interval,
+            "in_flight": "drain",
+            "blocking": True,
+        }

@@ -34,9 +34,7 @@ class Trace(LagModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(
-            "file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]"
-        )
+        self.require("file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]")
         object.__setattr__(self, "file", name_of(self.file))  # a run works in a folder of its own
 
     @property
@@ -60,10 +58,7 @@ class Trace(LagModel):
         made = rows["ends"].map(max).to_numpy(np.int64)
         fates = rows["fate"].where(trained | (rows["fate"] != "trained"), "queued")  # the run ends before
         ledger = {
-            unit: {
-                "generated": int(count.sum()),
-                **{f: int(count[fates == f].sum()) for f in sorted(set(fates))},
-            }
+            unit: {"generated": int(count.sum()), **{f: int(count[fates == f].sum()) for f in sorted(set(fates))}}
             for unit, count in (("rows", np.ones_like(made)), ("decisions", made))
         }
         finished, left = (rows[name].to_numpy(np.int64) for name in ("finished_in", "left_in"))

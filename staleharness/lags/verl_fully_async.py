@@ -35,6 +35,8 @@ class VerlFullyAsync(PipelineLag):
     def rules(self, demand: Demand) -> dict[str, Any]:
         every = self.trigger_parameter_sync_step
         return {
-            "cap": every * (1 + self.staleness_threshold) - 1, "sync_every": every,
-            "in_flight": "switch" if self.partial_rollout else "drain", "blocking": not self.partial_rollout,
-        }  # fmt: skip
+            "cap": every * (1 + self.staleness_threshold) - 1,
+            "sync_every": every,
+            "in_flight": "switch" if self.partial_rollout else "drain",
+            "blocking": not self.partial_rollout,
+        }

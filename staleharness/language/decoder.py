@@ -32,9 +32,7 @@ class Request:
 
     prompt: Tensor  # [B, P] int64, padded on the left
     prompt_mask: Tensor  # [B, P] int64; 1 for a token
-    versions: NDArray[
-        np.int64
-    ]  # [B, S] of each row in each stretch; S > 1: weights change inside the completion
+    versions: NDArray[np.int64]  # [B, S] of each row in each stretch; S > 1: weights change inside the completion
     stretch: int  # tokens that one version samples, the last stretch but for what the limit cuts
     uniform: Tensor | None  # [B, length] in [0, 1), the noise of each token; None: the likeliest token
     length: int  # most tokens of a completion

@@ -22,12 +22,7 @@ SEED = 20_240_603  # the same for every run: all policies are sampled with the s
 
 
 def evaluate(
-    spec: LanguageSpec,
-    decoder: Decoder,
-    prompts: PromptSet,
-    extractor: str,
-    stops: tuple[str, ...],
-    phase: int,
+    spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...], phase: int
 ) -> Scores:
     """Scores of the learner as it stands: `deterministic`, 1 or 0 for each problem's greedy completion, which has no
     noise; and `sampled` where `evaluation_samples` are asked for, the share of each problem's that is right. What is
@@ -38,27 +33,19 @@ def evaluate(
     buffer.push(policy.snapshot(phase, 0))
     length = spec.completion_tokens
 
-    def complete(
-        rows: NDArray[np.int64], noise: Tensor | None
-    ) -> tuple[list[float], list[int], dict[str, int]]:
+    def complete(rows: NDArray[np.int64], noise: Tensor | None) -> tuple[list[float], list[int], dict[str, int]]:
         """(1 or 0, tokens) of a completion for each row's problem, and counts of them."""
         right: list[float] = []
         lengths: list[int] = []
         counts = {"unparsed": 0, "truncated": 0}
         for part in parts(np.arange(len(rows)), BATCH):
             problems = rows[part]
-            prompt, mask = pad_left(
-                [prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device)
-            )
+            prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device))
             versions = np.full((len(part), 1), phase, dtype=np.int64)
             uniform = None if noise is None else noise[part].to(policy.device)
-            decoded = decoder.complete(
-                Request(prompt, mask, versions, length, uniform, length, stops), buffer
-            )
+            decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, stops), buffer)
             texts = completion_texts(policy, decoded)
-            verdicts = [
-                grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)
-            ]
+            verdicts = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)]
             right += [float(v.correct) for v in verdicts]
             lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
             counts["unparsed"] += sum(not v.parsed for v in verdicts)
@@ -69,11 +56,13 @@ def evaluate(
     scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
     if not (each := spec.evaluation_samples):
         return scores
-    noise = np.stack([
-        stream(SEED, "evaluation", problem, sample).random(length, np.float32)
-        for problem in rows.tolist()
-        for sample in range(each)
-    ])  # fmt: skip
+    noise = np.stack(
+        [
+            stream(SEED, "evaluation", problem, sample).random(length, np.float32)
+            for problem in rows.tolist()
+            for sample in range(each)
+        ]
+    )
     right, lengths, _ = complete(rows.repeat(each), torch.from_numpy(noise))
     shares = np.reshape(right, (-1, each)).mean(1).tolist()
     return Scores(

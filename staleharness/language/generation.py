@@ -79,11 +79,13 @@ class Sampler:
         the rows have: (how many groups their actor had made, the actor)."""
         spec, policy = self.spec, self.decoder.policy
         each, length = spec.completions, spec.completion_tokens
-        uniform = np.stack([
-            stream(spec.seed, "action", nth, actor, sample).random(length, np.float32)
-            for nth, actor in keys
-            for sample in range(each)
-        ])  # fmt: skip
+        uniform = np.stack(
+            [
+                stream(spec.seed, "action", nth, actor, sample).random(length, np.float32)
+                for nth, actor in keys
+                for sample in range(each)
+            ]
+        )
         tokens = [self.prompts.tokens[i] for i in chosen for _ in range(each)]
         prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
         noise = torch.from_numpy(uniform).to(policy.device)
@@ -178,9 +180,7 @@ class Generator:
         flow = Flow(made, dropped=lost, dropped_lags=lags)
         return Round(joined(kept, self.sampler.decoder.policy.pad), dropped, flow, seconds)
 
-    def _draw(
-        self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds
-    ) -> Completions:
+    def _draw(self, buffer: PolicyBuffer, phase: int, first: int, groups: int, seconds: Seconds) -> Completions:
         """`groups` more groups of this phase, the first of which is its `first`th."""
         each, length = self.spec.completions, self.spec.completion_tokens
         chosen = [self.next_problem() for _ in range(groups)]

@@ -65,9 +65,7 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        raise UserError(
-            f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub"
-        ) from error
+        raise UserError(f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub") from error
 
     name = f"main/{split}-00000-of-00001.parquet"
     try:
@@ -93,9 +91,7 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
 
 def _problem(row: Any, where: str) -> Problem:
     if not isinstance(row, dict):
-        raise UserError(
-            f"{where}: a row is one JSON object with question and answer, not {type(row).__name__}"
-        )
+        raise UserError(f"{where}: a row is one JSON object with question and answer, not {type(row).__name__}")
     question, solution = _text(row, "question", where), _text(row, "answer", where)
     _, mark, gold = solution.rpartition("####")
     if not mark:

@@ -18,9 +18,7 @@ from ..simulator.flows import dropped_groups, flow_of
 from .decoder import Request
 from .generation import Round, Sampler, Seconds, count, joined
 
-UNCOUNTED = (
-    "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
-)
+UNCOUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
 
 
 class Planned:
@@ -34,9 +32,7 @@ class Planned:
 
     def __init__(self, sampler: Sampler, schedule: Schedule) -> None:
         self.sampler, self.spec, self.schedule = sampler, sampler.spec, schedule
-        self.lengths = np.zeros(
-            len(schedule), np.int64
-        )  # tokens of each row that was made only to be counted
+        self.lengths = np.zeros(len(schedule), np.int64)  # tokens of each row that was made only to be counted
 
     @property
     def remarks(self) -> list[str]:

@@ -36,9 +36,7 @@ def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -
     extractor would not accept: the model would be shown what it is not paid for.
     """
     if len(shots) < format.shots:
-        raise UserError(
-            f"prompt {format.name} needs {format.shots} worked examples, and {len(shots)} were given"
-        )
+        raise UserError(f"prompt {format.name} needs {format.shots} worked examples, and {len(shots)} were given")
     for shot in shots:
         if not grade(shot.solution, shot.answer, format.extractor).correct:
             raise UserError(

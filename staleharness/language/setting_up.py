@@ -86,9 +86,7 @@ def _too_few(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]
     """A warning where a split has fewer problems than were asked for."""
     remarks = []
     if spec.training_problems > (there := len(train.problems)):
-        remarks.append(
-            f"training_problems={spec.training_problems}, and there are {there}: these are trained on"
-        )
+        remarks.append(f"training_problems={spec.training_problems}, and there are {there}: these are trained on")
     if spec.evaluation_problems > (there := len(test.problems)):
         remarks.append(
             f"evaluation_problems={spec.evaluation_problems}, and there are {there} test problems: scores are of these"

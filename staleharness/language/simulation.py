@@ -55,9 +55,7 @@ class LanguageSimulation(Simulation[Completions]):
         train = self.sampler.prompts
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
-            NOTES.warning(
-                "left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped
-            )
+            NOTES.warning("left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped)
         self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.generator = self._generator(found)
@@ -93,10 +91,7 @@ class LanguageSimulation(Simulation[Completions]):
 
     def collect(self, phase: int) -> Collected[Completions]:
         made = self.generator.round(self.buffer, phase)
-        said: dict[str, Any] = {
-            "dropped_groups": made.dropped_groups,
-            "dropped_problems": self.dropped_problems,
-        }
+        said: dict[str, Any] = {"dropped_groups": made.dropped_groups, "dropped_problems": self.dropped_problems}
         data = made.completions
         if not self.lags.model.drawn:
             steps, updates = data.gradient_step[data.mask.bool()], self.spec.epochs * self.spec.minibatches

@@ -29,9 +29,7 @@ class LanguageSpec(TokenSpec):
     model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
     data_digest: str = ""
     prompt_format: str = ""  # by name; empty: the task's own
-    most_steps: int = later(
-        0, before=0
-    )  # of a problem's worked solution; longer ones are left out; 0: none is
+    most_steps: int = later(0, before=0)  # of a problem's worked solution; longer ones are left out; 0: none is
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
     warm_start: int = later(
         0, before=0
@@ -60,9 +58,7 @@ class LanguageSpec(TokenSpec):
     decoder: str = later(
         "transformers", before="transformers"
     )  # what samples completions, by name; on a CPU shared_prompts in bfloat16, else packed_weights with MODEL
-    decode_batch: int = later(
-        0, before=0
-    )  # completions sampled together; 0: as many as memory allows, all on a CPU
+    decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
     # under a simulated pipeline
@@ -100,8 +96,15 @@ class LanguageSpec(TokenSpec):
 
     unit: ClassVar[str] = "optimiser steps"
     alike: ClassVar[tuple[str, ...]] = (
-        *RunSpec.alike, "model", "prompts", "completions", "completion_tokens", "minibatches", "dtype", "versions",
-    )  # fmt: skip
+        *RunSpec.alike,
+        "model",
+        "prompts",
+        "completions",
+        "completion_tokens",
+        "minibatches",
+        "dtype",
+        "versions",
+    )
     positive: ClassVar[str] = (
         f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"
     )
@@ -191,18 +194,23 @@ class LanguageSpec(TokenSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in (
-            "weight_decay", "evaluation_problems", "micro_batch", "decode_batch", "most_steps",
-            "training_problems", "warm_start", "warm_start_most_steps", "evaluation_samples",
-        ):  # fmt: skip
+            "weight_decay",
+            "evaluation_problems",
+            "micro_batch",
+            "decode_batch",
+            "most_steps",
+            "training_problems",
+            "warm_start",
+            "warm_start_most_steps",
+            "evaluation_samples",
+        ):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.steps % self.steps_per_phase:
             n = self.steps_per_phase
             below = self.steps // n * n
             near = f"{below} or {below + n}" if below else f"{n}"
-            raise UserError(
-                f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}"
-            )
+            raise UserError(f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}")
         if self.completions == 1 and self.baseline != "none":
             raise UserError(
                 f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "

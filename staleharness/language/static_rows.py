@@ -24,9 +24,7 @@ from .rows import LOOK_EVERY, Rows
 from .sampling import draw
 
 FEW = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
-COLUMNS = (
-    128  # attention reads whole multiples of so many columns, so that a recording serves for as many tokens
-)
+COLUMNS = 128  # attention reads whole multiples of so many columns, so that a recording serves for as many tokens
 
 
 class _Step(NamedTuple):
@@ -80,9 +78,13 @@ class StaticRows(Rows):
         before = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
         shape = (len(before),)
         return _Step(
-            before.clone(), self.prompt_length + (t - 1), self.logp.new_zeros(shape),
-            before.new_zeros(shape), self.logp.new_zeros(shape), self.ended.new_zeros(shape),
-        )  # fmt: skip
+            before.clone(),
+            self.prompt_length + (t - 1),
+            self.logp.new_zeros(shape),
+            before.new_zeros(shape),
+            self.logp.new_zeros(shape),
+            self.ended.new_zeros(shape),
+        )
 
     def _step(self, forward: QuickPass, step: _Step, columns: int) -> None:
         past, mask = self.cache.newest(columns), self.cache.mask[..., :columns]

@@ -32,9 +32,7 @@ MAX_GRAD_NORM = 1.0
 SAVE_EVERY = 300.0  # seconds
 
 
-def taught(
-    source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]
-) -> Path:
+def taught(source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]) -> Path:
     """The folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its weights
     trained, each solution up to the end of its turn. The learning rate rises to `spec.warm_start_rate` over a tenth of
     the steps, then falls linearly to 0.
@@ -54,9 +52,7 @@ def taught(
 
     determines = {
         "model": digest or source,
-        "examples": [
-            [p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)
-        ],
+        "examples": [[p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)],
         "steps": [spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
         "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
         "ends": "as the chat template does" if spec.chat_template else "",
@@ -83,9 +79,7 @@ def teach(
     """
     optimiser = AdamW(list(policy.parameters.values()), rate, 1e-8, 0.0)
     count, rising = len(prompts.problems), max(1, steps // 10)
-    orders = [
-        stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))
-    ]
+    orders = [stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))]
     order = np.concatenate(orders)
     first = _resumed(policy, optimiser, folder) if folder else 0
     due = time.monotonic() + SAVE_EVERY
@@ -118,9 +112,7 @@ def teach(
 
 def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
     parameters = {name: p.detach() for name, p in policy.parameters.items()}
-    checkpoint.save(
-        folder, step, {"step": step, "parameters": parameters, "optimiser": optimiser.state_dict()}
-    )
+    checkpoint.save(folder, step, {"step": step, "parameters": parameters, "optimiser": optimiser.state_dict()})
 
 
 def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
@@ -128,9 +120,7 @@ def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
     try:
         state = checkpoint.load_newest(folder)
     except checkpoint.Unusable as problem:
-        raise UserError(
-            f"a checkpoint in {folder} {problem}; move it away to begin the warm start anew"
-        ) from problem
+        raise UserError(f"a checkpoint in {folder} {problem}; move it away to begin the warm start anew") from problem
     if state is None:
         return 0
     with torch.no_grad():

@@ -99,9 +99,7 @@ class LanguageTask(Task):
         if isinstance(model, PipelineLag) and model.online:
             model.pipeline(spec.demand)
         if model.real and spec.device != "cpu":
-            raise UserError(
-                f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu"
-            )
+            raise UserError(f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu")
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         check_decoder(spec.decoder)
         if spec.model:
@@ -135,8 +133,7 @@ class LanguageTask(Task):
                 )
             return settings
         NOTES.warning(
-            "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none",
-            model,
+            "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none", model
         )
         return {**settings, "chat_template": True}
 

@@ -55,9 +55,7 @@ def columns(path: Path) -> list[str]:
                 return _distinct(name for row in objects(text) for name, _ in _flat(row, ""))
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
-    raise UserError(
-        f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)"
-    )
+    raise UserError(f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)")
 
 
 def numbers(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:

@@ -41,9 +41,16 @@ class LagLog:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "file": self.file, "column": self.column, "unit": self.unit, "rows": self.rows, "mean": self.mean,
-            "median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max()), "note": self.note,
-        }  # fmt: skip
+            "file": self.file,
+            "column": self.column,
+            "unit": self.unit,
+            "rows": self.rows,
+            "mean": self.mean,
+            "median": self.quantile(0.5),
+            "p95": self.quantile(0.95),
+            "max": float(self.lags.max()),
+            "note": self.note,
+        }
 
 
 def read_log(text: str, asked: str | None = None, unit: str | None = None) -> LagLog:
@@ -55,9 +62,7 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
     if path.suffix == ".parquet":
         if asked is not None or unit not in (None, "versions"):
-            raise UserError(
-                f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning"
-            )
+            raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
         return _trace(str(path), path.name)
     names = columns(path)
     if asked is None:

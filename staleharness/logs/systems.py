@@ -34,9 +34,7 @@ SYSTEMS = (
     # algorithms/async_utils.py, logged below train/
     System("NeMo-RL", r"(train/)?avg_trajectory_age", "versions", "the trajectories of a step"),
     # docs of the asynchronous trainer (trajectory_staleness, ..._worst); the path before and after it is a guess
-    System(
-        "verl", r"(.*/)?trajectory_staleness([/_]mean)?", "versions", "the newest part of a trajectory", False
-    ),
+    System("verl", r"(.*/)?trajectory_staleness([/_]mean)?", "versions", "the newest part of a trajectory", False),
     System("staleharness", r"lag_mean", "versions", "the decisions of a phase"),
     System("a table of lags", r"lag", "versions", "a row"),
 )

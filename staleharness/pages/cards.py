@@ -47,9 +47,7 @@ def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
         "warnings": on_warnings(runs),
         "capacities": ks,
         "runs": plural(len(runs), "run"),
-        "mechanisms": _mechanisms(
-            [results.diagnostics[label, k].touched for k in ks], dict(method.get("touches", {}))
-        ),
+        "mechanisms": _mechanisms([results.diagnostics[label, k].touched for k in ks], dict(method.get("touches", {}))),
     }
 
 

@@ -54,12 +54,7 @@ def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, An
     cells = []
     for key, _, _ in COLUMNS:
         value = row[key]
-        cell: dict[str, Any] = {
-            "value": "" if value is None else value,
-            "text": value,
-            "interval": "",
-            "bar": None,
-        }
+        cell: dict[str, Any] = {"value": "" if value is None else value, "text": value, "interval": "", "bar": None}
         if key == "n_runs":
             cell["text"] = count(row)
         elif key == "seconds":
@@ -96,16 +91,27 @@ def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]
     for run in runs:
         r, cell = run.record, cell_of(run)
         yield {
-            "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": r["spec"]["seed"],
+            "algorithm": cell.label,
+            "environment": cell.env,
+            "K": cell.capacity,
+            "seed": r["spec"]["seed"],
             **_scores(r["scores"]),
-            "steps": r["steps"], "evaluation steps": r["evaluation_steps"], "time": r["seconds"]["total"],
-            "evaluation time": r["seconds"]["evaluate"], "status": "done", "run": run.id,
-        }  # fmt: skip
+            "steps": r["steps"],
+            "evaluation steps": r["evaluation_steps"],
+            "time": r["seconds"]["total"],
+            "evaluation time": r["seconds"]["evaluate"],
+            "status": "done",
+            "run": run.id,
+        }
     for f in failures:
         yield {
-            "algorithm": f.get("label", ""), "environment": f.get("env", ""), "K": f.get("capacity"),
-            "seed": f.get("seed"), "status": f.get("class", "failed"), "run": f.get("id", ""),
-        }  # fmt: skip
+            "algorithm": f.get("label", ""),
+            "environment": f.get("env", ""),
+            "K": f.get("capacity"),
+            "seed": f.get("seed"),
+            "status": f.get("class", "failed"),
+            "run": f.get("id", ""),
+        }
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,9 +154,7 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
 def failure(record: Mapping[str, Any]) -> dict[str, Any]:
     place = [str(record["label"])] if record.get("label") else []
     place += [
-        f"{word}{record[key]}"
-        for key, word in (("env", "on "), ("capacity", "K="), ("seed", "seed "))
-        if key in record
+        f"{word}{record[key]}" for key, word in (("env", "on "), ("capacity", "K="), ("seed", "seed ")) if key in record
     ]
     return {
         "where": " ".join(place) or "a run",

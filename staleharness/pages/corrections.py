@@ -159,15 +159,19 @@ def _table(results: Results, evidence: Evidence) -> str:
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
         runs, ends = results.grid.members(label, k), list(scores[label].values())
         few = len(ends) <= LISTED
-        span = (", " if few else " to ").join(
-            f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends)))
-        )
+        span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
         gap, name = _gap(apart.get(label), digits), parse_algorithm(label).name
-        rows.append([
-            f"[{display(label)}](methods/{name}.md)", f"{_mean(scores[label].values()):.{digits}f} ({span})", gap,
-            *([f"{_summary(runs, 'reward'):.2f}"] if raw else []), f"{_summary(runs, 'tv_data'):.3f}",
-            f"{_summary(runs, ess):.2f}", f"{100 * _summary(runs, 'clipped'):.0f} %",
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"[{display(label)}](methods/{name}.md)",
+                f"{_mean(scores[label].values()):.{digits}f} ({span})",
+                gap,
+                *([f"{_summary(runs, 'reward'):.2f}"] if raw else []),
+                f"{_summary(runs, 'tv_data'):.3f}",
+                f"{_summary(runs, ess):.2f}",
+                f"{100 * _summary(runs, 'clipped'):.0f} %",
+            ]
+        )
     return markdown_table(head, rows) + "\n"
 
 

@@ -103,9 +103,7 @@ def index(out: Path) -> str:
     if own:
         titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in own]
         lines += ["## Studies of our own", ""]
-        lines += [
-            f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, own, strict=True)
-        ]
+        lines += [f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, own, strict=True)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -115,31 +113,44 @@ def anchor(heading: str) -> str:
 
 
 def html(
-    paper: Paper, name: str, shown: Sequence[Shown], inline: Mapping[str, Mapping[str, str]],
+    paper: Paper,
+    name: str,
+    shown: Sequence[Shown],
+    inline: Mapping[str, Mapping[str, str]],
     sheets: Mapping[str, Sheet],
-) -> str:  # fmt: skip
+) -> str:
     """The page of a paper as one file; `inline` holds each figure's two SVG elements, `sheets` its tables."""
     import jinja2
     from markupsafe import Markup
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     entries = []
     for s in shown:
         # Only the rewritten SVG and the tables are trusted as markup.
         forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
-        entries.append({
-            "name": s.figure.name, "heading": s.figure.heading, "entry": s.figure.entry, "forms": forms,
-            "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
-            "verdict": standing(s), "saw": s.reading.saw, "tests": test_rows(s.reading),
-            "state": s.state, "redraw": s.redraw, "rerun": s.rerun,
-            "facts": re.sub("`", "", s.facts), "files": f"{name}/{s.figure.name}",
-        })  # fmt: skip
+        entries.append(
+            {
+                "name": s.figure.name,
+                "heading": s.figure.heading,
+                "entry": s.figure.entry,
+                "forms": forms,
+                "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
+                "verdict": standing(s),
+                "saw": s.reading.saw,
+                "tests": test_rows(s.reading),
+                "state": s.state,
+                "redraw": s.redraw,
+                "rerun": s.rerun,
+                "facts": re.sub("`", "", s.facts),
+                "files": f"{name}/{s.figure.name}",
+            }
+        )
     return environment.get_template("gallery.html.j2").render(
-        paper=paper,
-        figures=entries,
-        version=__version__,
-        css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
+        paper=paper, figures=entries, version=__version__, css=Markup((PAGE / "page.css").read_text(encoding="utf-8"))
     )

@@ -22,9 +22,7 @@ from ..store.store import MARKER
 HIGH = 0.9  # the level where runs begin above `LEVEL`
 Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K
 ORDER = {"below": 0, "=": 1, "at least": 2}
-SETTINGS = (
-    "num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag",
-)  # fmt: skip
+SETTINGS = ("num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag")
 HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
 
 # Leaderboard
@@ -76,9 +74,7 @@ def leaderboard(folder: Path) -> str:
             boards.append(Board(path.name, results, advise(results)))
         except UserError as error:
             without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
-    boards.sort(
-        key=lambda board: (-len({run.seed for run in board.results}), -len(board.results), board.name)
-    )
+    boards.sort(key=lambda board: (-len({run.seed for run in board.results}), -len(board.results), board.name))
     sections = [_section(board, env) for board in boards for env in board.advice.envs]
     none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
     return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
@@ -89,20 +85,31 @@ def _section(board: Board, env: str) -> str:
     level, factors = _slowdowns(board.advice, methods)
     places = sorted({_at(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
     head = [
-        "method", "to type", "n", "score, K = 1", *(f"kept, K = {k} (lag {lag:g})" for k, lag in places),
-        "budget, phases", "budget, gradient steps", *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
-    ]  # fmt: skip
+        "method",
+        "to type",
+        "n",
+        "score, K = 1",
+        *(f"kept, K = {k} (lag {lag:g})" for k, lag in places),
+        "budget, phases",
+        "budget, gradient steps",
+        *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
+    ]
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
     rows = []
     for method in methods:
         row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
-        rows.append([
-            display(method.curve.algorithm), f"`{method.curve.algorithm}`", str(row["n"]),
-            f"{row['synchronous']:.{digits}f}",
-            *(_kept(points.get(place)) for place in places),
-            _budget(method, 1.0, 1), _budget(method, row["gradient_steps_per_phase"], 0),
-            *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
-        ])  # fmt: skip
+        rows.append(
+            [
+                display(method.curve.algorithm),
+                f"`{method.curve.algorithm}`",
+                str(row["n"]),
+                f"{row['synchronous']:.{digits}f}",
+                *(_kept(points.get(place)) for place in places),
+                _budget(method, 1.0, 1),
+                _budget(method, row["gradient_steps_per_phase"], 0),
+                *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
+            ]
+        )
     whys: dict[str, list[str]] = {}
     for r in board.advice.refused:
         if r.env == env:
@@ -136,9 +143,7 @@ def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[st
         made: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
         for method in methods:
             try:
-                made[method.curve.algorithm] = {
-                    _at(s.k, s.lag): s for s in slowdowns(method.curve, score, level)
-                }
+                made[method.curve.algorithm] = {_at(s.k, s.lag): s for s in slowdowns(method.curve, score, level)}
             except UserError:
                 continue
         return made

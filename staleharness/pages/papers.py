@@ -129,7 +129,5 @@ def chosen(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigu
     found = [f for f in figures if wanted in (f.name, f.number)]
     if not found:
         names = [f.number or f.name for f in figures]
-        raise UserError(
-            f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none"
-        )
+        raise UserError(f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none")
     return found

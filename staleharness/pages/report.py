@@ -111,9 +111,15 @@ def write(
 
 
 def _page(
-    runs: Sequence[StoredRun], results: Results, table: Table, failures: Sequence[Mapping[str, Any]], command: str,
-    title: str, figures: list[dict[str, str]], against: Sequence[Mapping[str, Any]],
-) -> Iterator[bytes]:  # fmt: skip
+    runs: Sequence[StoredRun],
+    results: Results,
+    table: Table,
+    failures: Sequence[Mapping[str, Any]],
+    command: str,
+    title: str,
+    figures: list[dict[str, str]],
+    against: Sequence[Mapping[str, Any]],
+) -> Iterator[bytes]:
     """The HTML, in pieces: the list of runs can be long."""
     import jinja2
     from markupsafe import Markup
@@ -126,9 +132,12 @@ def _page(
     # tables, which escape what they are given.
     trusted = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     page = environment.get_template("page.html.j2").stream(
         title=title,
         version=__version__,

@@ -68,9 +68,7 @@ class Shown:
     def _names(self) -> dict[str, str]:
         """What its texts call an algorithm: as in the figure, with the values of the options that its axes show."""
         e = self.figure.entry
-        shown = [
-            (e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options
-        ]
+        shown = [(e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options]
         names = dict(e.names)
         for label in {run.label for run in self.results}:
             line = label
@@ -120,9 +118,7 @@ class Shown:
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
             others = self.bundle.strangers if self.bundle else 0
-            return (
-                f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
-            )
+            return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
         s, asked = self.table.settings, self.figure.question.at(self.bundle.scale)
         ks, size = ", ".join(map(str, s["capacities"])), made(self.table)
         algorithms = len({r["algorithm"] for r in self.table.rows})

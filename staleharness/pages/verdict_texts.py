@@ -11,16 +11,7 @@ from ..statistics.claims.tested import PERCENT, Row, Tested
 from .shown import Shown
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
-HEADS = (
-    "part of the claim",
-    "",
-    "compared",
-    "difference [95 %]",
-    "p of no difference",
-    "n",
-    "by environment",
-    "",
-)
+HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
 SAID = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 
@@ -78,8 +69,12 @@ def _cells(tested: Tested, row: Row) -> list[str]:
     margin = f" (margin {_number(tested, part.margin)})" if part.margin else ""
     envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in made.envs.items()]
     return [
-        row.text, _interval(tested, made) + margin, _p(made.p), str(made.n), ", ".join(envs) if len(envs) > 1 else "",
-    ]  # fmt: skip
+        row.text,
+        _interval(tested, made) + margin,
+        _p(made.p),
+        str(made.n),
+        ", ".join(envs) if len(envs) > 1 else "",
+    ]
 
 
 def _interval(tested: Tested, made: Contrast) -> str:

@@ -90,9 +90,7 @@ def read_distribution(text: str, where: str) -> Distribution:
     """The distribution that `text` names. Raises `UserError`."""
     match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
     if match is None or match[1] not in KINDS:
-        raise UserError(
-            f"{where}={shortened(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}"
-        )
+        raise UserError(f"{where}={shortened(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
     kind = KINDS[match[1]]
     first = fields(kind)[0].name
     if match[3] is not None:

@@ -31,9 +31,7 @@ class Finished:
         self.needed = pipeline.groups
         self.window = pipeline.window if pipeline.order == "window" else 1
         self.in_order, self.by_version = pipeline.order != "completed", pipeline.order == "version"
-        self.room = (
-            None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
-        )
+        self.room = None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
         self.full = pipeline.full
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
         self.version_of, self.lag_of, self.discard = version_of, lag_of, discard
@@ -102,9 +100,7 @@ class Finished:
         if not self.by_version:
             return range(self._head, self._head + self.window)
         oldest = self.version_of(self._head)
-        return takewhile(
-            lambda group: oldest is not None and self.version_of(group) == oldest, count(self._head)
-        )
+        return takewhile(lambda group: oldest is not None and self.version_of(group) == oldest, count(self._head))
 
     def _step_over(self, group: int) -> None:
         self._passed.add(group)

@@ -91,13 +91,15 @@ def lag_summary(record: Record) -> dict[str, Any]:
     trained, begun = record.tokens[measured(record)], record.tokens
     return {
         **{f"{name}_mean": float(values.mean()) for name, values in lags.items()},
-        "start_p95": float(np.percentile(start, 95)), "start_max": int(start.max()),
+        "start_p95": float(np.percentile(start, 95)),
+        "start_max": int(start.max()),
         "oldest_max": int(lags["oldest"].max()),
         "under_way": float(record.under_way[record.warm :].mean() / record.pipeline.batch),
         "share_at_bound": None if bound is None else float((start == int(bound)).mean()),
         "share_above_bound": None if bound is None else float((start > bound).mean()),
         "rows": {str(int(lag)): int(n) for lag, n in zip(*np.unique(start, return_counts=True), strict=True)},
         "tokens": {str(lag): n for lag, n in histogram(record).items()},
-        "tokens_trained_mean": float(trained.mean()), "tokens_begun_mean": float(begun.mean()),
+        "tokens_trained_mean": float(trained.mean()),
+        "tokens_begun_mean": float(begun.mean()),
         "length_bias": float(trained.mean() / begun.mean() - 1),
-    }  # fmt: skip
+    }

@@ -103,24 +103,38 @@ def record_of(
     """The log as arrays. `partial`: decisions made so far of each row under way."""
     n, group = len(log.slot), pipeline.group
     of = np.arange(n) // group
-    fate, step, queued = (
-        np.asarray(log.fate, np.int64),
-        np.asarray(log.step, np.int64),
-        np.asarray(log.queued),
-    )
+    fate, step, queued = (np.asarray(log.fate, np.int64), np.asarray(log.step, np.int64), np.asarray(log.queued))
     length = np.asarray(tokens[:n], np.int64)
     made = np.asarray(log.made)[:n]
     done = np.where(np.isnan(made), 0, length)
     done[list(partial)] = list(partial.values())
     row, version, end = _stretches(log, done)
     return Record(
-        pipeline, seed, seconds, warm,
-        np.asarray(log.slot, np.int64), np.asarray(log.began), made, queued[of], fate[of], step[of],
-        np.asarray(log.left, np.int64)[of], np.asarray(log.stopped)[of], length, done,
-        row, version, end,
-        np.asarray(log.step_began), np.asarray(log.step_ended), np.asarray(log.under_way, np.int64),
-        tuple(spans), dict(slot_seconds), since, lost,
-    )  # fmt: skip
+        pipeline,
+        seed,
+        seconds,
+        warm,
+        np.asarray(log.slot, np.int64),
+        np.asarray(log.began),
+        made,
+        queued[of],
+        fate[of],
+        step[of],
+        np.asarray(log.left, np.int64)[of],
+        np.asarray(log.stopped)[of],
+        length,
+        done,
+        row,
+        version,
+        end,
+        np.asarray(log.step_began),
+        np.asarray(log.step_ended),
+        np.asarray(log.under_way, np.int64),
+        tuple(spans),
+        dict(slot_seconds),
+        since,
+        lost,
+    )
 
 
 def _stretches(log: Log, done: Ints) -> tuple[Ints, Ints, Ints]:

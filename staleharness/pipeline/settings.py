@@ -39,16 +39,12 @@ class Pipeline:
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
     cap_version: Literal["slots", "trainer"] = "slots"  # whose version that is
     # The queue of finished groups
-    order: Literal["completed", "submitted", "window", "version"] = (
-        "completed"  # in which the trainer takes them
-    )
+    order: Literal["completed", "submitted", "window", "version"] = "completed"  # in which the trainer takes them
     window: int = 1  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
     full: Literal["block", "drop_oldest", "drop_newest"] = "block"
     max_lag: int | None = None  # versions; what is older is not trained on
-    stale: Literal["drop", "recycle", "drop_row", "mask"] = (
-        "drop"  # group, group made again, row, or decisions
-    )
+    stale: Literal["drop", "recycle", "drop_row", "mask"] = "drop"  # group, group made again, row, or decisions
     stop: bool = False  # groups under way that have become older than max_lag are given up at once
     # The trainer
     batch: int = 64  # rows
@@ -74,9 +70,14 @@ class Pipeline:
         for name in ("slots", "workers", "group", "window", "batch", "sync_every", "steps"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in (
-            "token_seconds", "train_seconds", "train_token_seconds", "sync_seconds", "recompute_seconds",
-            "worker_restart", "trainer_restart",
-        ):  # fmt: skip
+            "token_seconds",
+            "train_seconds",
+            "train_token_seconds",
+            "sync_seconds",
+            "recompute_seconds",
+            "worker_restart",
+            "trainer_restart",
+        ):
             self._require(name, 0 <= getattr(self, name) <= MOST, f"from 0 to {MOST:g}")
         for name in ("worker_mtbf", "trainer_mtbf"):
             self._require(name, getattr(self, name) is None or getattr(self, name) > 0, "above 0, or none")
@@ -85,9 +86,7 @@ class Pipeline:
         self._require("cap", self.cap is None or self.cap > -1, "above -1, or none")
         self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
         for name in ("cap", "capacity"):
-            self._require(
-                name, (getattr(self, name) or 0) <= MOST_BATCHES, f"at most {MOST_BATCHES:g}, or none"
-            )
+            self._require(name, (getattr(self, name) or 0) <= MOST_BATCHES, f"at most {MOST_BATCHES:g}, or none")
         self._require("slots", self.slots <= MOST_ROWS, f"at most {MOST_ROWS}")
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")

@@ -221,7 +221,15 @@ class _Simulation:
         self.trainer.enter("waiting", now)
         slot_seconds = {state: n - self.before.get(state, 0.0) for state, n in self.slots.seconds.items()}
         return record_of(
-            self.log, self.pipeline, self.seed, seconds=now, warm=self.warm, tokens=self.work.tokens,
-            partial=self.slots.under_way(now), spans=self.trainer.spans, slot_seconds=slot_seconds,
-            since=self.since, lost=self.slots.lost,
-        )  # fmt: skip
+            self.log,
+            self.pipeline,
+            self.seed,
+            seconds=now,
+            warm=self.warm,
+            tokens=self.work.tokens,
+            partial=self.slots.under_way(now),
+            spans=self.trainer.spans,
+            slot_seconds=slot_seconds,
+            since=self.since,
+            lost=self.slots.lost,
+        )

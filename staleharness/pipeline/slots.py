@@ -23,9 +23,8 @@ class Slots:
     """`deliver(group, slot, now)` takes a finished group and says whether its last slot is free again."""
 
     def __init__(
-        self, pipeline: Pipeline, work: Work, admission: Admission, log: Log,
-        deliver: Callable[[int, int, float], bool],
-    ) -> None:  # fmt: skip
+        self, pipeline: Pipeline, work: Work, admission: Admission, log: Log, deliver: Callable[[int, int, float], bool]
+    ) -> None:
         self.work, self.admission, self.log, self.deliver = work, admission, log, deliver
         self.group, self.unit = pipeline.group, pipeline.unit_rows
         self.recompute = pipeline.recompute_seconds
@@ -42,9 +41,7 @@ class Slots:
         self.left: list[int] = []  # rows of each group that are not finished
         self.quota = 0  # rows of the group that is beginning
         self.free = deque(range(self.count))
-        self.again: deque[tuple[int, int]] = (
-            deque()
-        )  # rows that a failure stopped, and their decisions so far
+        self.again: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
         self.held: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
         self.held_slots = 0  # of all units
         self.blocked: set[int] = set()  # slots whose group finds no room in the queue
@@ -202,8 +199,9 @@ class Slots:
     def under_way(self, now: float) -> dict[int, int]:
         """Row -> decisions made so far, of each row that is under way or was given up."""
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        found = {self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0))
-                 for f, s in self.rows}  # fmt: skip
+        found = {
+            self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0)) for f, s in self.rows
+        }
         return found | dict(self.again) | self.stopped
 
     def _takes(self, row: int) -> float:
@@ -269,7 +267,9 @@ class Slots:
         for state, slots in (
             ("sync" if stands else "working", len(self.rows)),
             ("sync" if stands or self.closed else "admission", len(self.free)),
-            ("unit", self.held_slots), ("queue", len(self.blocked - self.down)), ("down", len(self.down)),
-        ):  # fmt: skip
+            ("unit", self.held_slots),
+            ("queue", len(self.blocked - self.down)),
+            ("down", len(self.down)),
+        ):
             if slots:
                 self.seconds[state] += slots * span

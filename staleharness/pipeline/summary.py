@@ -17,11 +17,17 @@ def summary(record: Record) -> dict[str, Any]:
     found = use(record)
     rows = measured(record)
     return {
-        "pipeline": record.pipeline.to_json(), "seed": record.seed, "seconds": record.seconds, "warm_up": record.warm,
+        "pipeline": record.pipeline.to_json(),
+        "seed": record.seed,
+        "seconds": record.seconds,
+        "warm_up": record.warm,
         "step_seconds": span / steps,
         "rows_per_second": float(rows.sum()) / span if span else None,
         "tokens_per_second": float(record.tokens[rows].sum()) / span if span else None,
         "lag": lag_summary(record),
-        "trainer": found["trainer"], "slots": found["slots"], "binds": found["binds"], "why": WHY[found["binds"]],
+        "trainer": found["trainer"],
+        "slots": found["slots"],
+        "binds": found["binds"],
+        "why": WHY[found["binds"]],
         "ledger": ledger(record),
-    }  # fmt: skip
+    }

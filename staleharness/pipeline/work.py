@@ -14,9 +14,7 @@ from .distributions import read_distribution
 from .settings import Pipeline
 
 CHUNK = 8192  # groups drawn at a time
-Lengths = Callable[
-    [int, int], Sequence[int]
-]  # (group, version that it begins with) -> decisions of each of its rows
+Lengths = Callable[[int, int], Sequence[int]]  # (group, version that it begins with) -> decisions of each of its rows
 
 
 class Work:

@@ -110,9 +110,7 @@ def resume(
                     newer = [other for other in newer if other > path]
                 if newer:
                     place = set_aside(attempt, newer)
-                    say(
-                        f"{unusable[0]}; it stays in {place}, and the run goes on from phase {simulation.phase}"
-                    )
+                    say(f"{unusable[0]}; it stays in {place}, and the run goes on from phase {simulation.phase}")
                 if folder != attempt:
                     _bring_back(path, attempt)
                 _cut_logs(attempt, lengths)
@@ -150,9 +148,7 @@ def _restored(
         simulation.close()
         if not isinstance(error, Exception) or isinstance(error, OSError) or lacks_memory(error):
             raise
-        raise checkpoint.Unusable(
-            f"cannot be restored ({type(error).__name__}: {shortened(str(error))})"
-        ) from error
+        raise checkpoint.Unusable(f"cannot be restored ({type(error).__name__}: {shortened(str(error))})") from error
     return simulation, lengths
 
 
@@ -164,9 +160,7 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     if changes := same_bits(json.loads(state["fingerprint"]), fingerprint):
         raise checkpoint.Unusable(f"was made with something else: {'; '.join(changes)}")
     phase = state["simulation"]["phase"]
-    logged = (
-        phase if json.loads(state["simulation"]["trained"]) is None else phase - 1
-    )  # the last not yet evaluated
+    logged = phase if json.loads(state["simulation"]["trained"]) is None else phase - 1  # the last not yet evaluated
     if phase != checkpoint.phase_of(path):
         raise checkpoint.Unusable(f"holds another phase, {shortened(str(phase))}")
     lengths = {}
@@ -262,15 +256,11 @@ def opened(attempt: Path, run_id: str) -> Iterator[Logs]:
     metrics, timing = (attempt / name for name in LOGS)
     with open(metrics, "ab") as first, open(timing, "ab") as second:
         files: dict[str, BinaryIO] = {metrics.name: first, timing.name: second}
-        logs = Logs(
-            attempt, run_id, files, {name: hashlib.sha256((attempt / name).read_bytes()) for name in LOGS}
-        )
+        logs = Logs(attempt, run_id, files, {name: hashlib.sha256((attempt / name).read_bytes()) for name in LOGS})
         yield logs
     for name, written in logs.digests.items():
         if digest(attempt / name) != written.hexdigest():
-            raise RuntimeError(
-                f"{name} is not what was written to it; the same command resumes from before that"
-            )
+            raise RuntimeError(f"{name} is not what was written to it; the same command resumes from before that")
 
 
 @dataclass(frozen=True)
@@ -295,9 +285,7 @@ class Logs:
         state = {
             "run": self.run_id,
             "simulation": simulation.state_dict(),
-            "logs": {
-                name: (_on_disk(file), self.digests[name].hexdigest()) for name, file in self.files.items()
-            },
+            "logs": {name: (_on_disk(file), self.digests[name].hexdigest()) for name, file in self.files.items()},
             "fingerprint": json.dumps(made_with),
         }
         checkpoint.save(self.attempt, simulation.phase, state)

@@ -28,11 +28,7 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
-    return {
-        "algorithms": algorithms,
-        "envs": envs,
-        "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_place),
-    }
+    return {"algorithms": algorithms, "envs": envs, "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_place)}
 
 
 def _place(entry: dict[str, Any]) -> tuple[bool, str, str]:
@@ -108,8 +104,7 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
 
 def _of_lag(entry: dict[str, Any]) -> list[str]:
     options = ", ".join(
-        key if value in (None, "") else f"{key}={_shown(value)}"
-        for key, value in entry["hyper_parameters"].items()
+        key if value in (None, "") else f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items()
     )
     known = {"paper": entry["paper"], "options": options, "file": entry["file"]}
     said = [f"      {what + ':':9}{value}" for what, value in known.items() if value]

@@ -101,9 +101,7 @@ def environments(question: Question) -> list[Environment]:
     return asked
 
 
-def _settings(
-    question: Question, family: type[Task]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
+def _settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
     """(run settings, hyper-parameters by algorithm, usual lag model) that preset and question mean for this family."""
     presets = family.all_presets()
     if question.preset not in presets:

@@ -38,9 +38,7 @@ def check_device_here(device: str) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise UserError(
-            f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu"
-        )
+        raise UserError(f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu")
     if ":" in device and int(device.partition(":")[2]) >= torch.cuda.device_count():
         raise UserError(
             f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s), numbered from cuda:0"

@@ -57,9 +57,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                 checkpoint = max(checkpoint, known.checkpoint)
         if (speed := speeds[env]) is None:
             if not probe:
-                return Estimate(
-                    None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures"
-                )
+                return Estimate(None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures")
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run says them again, in its log

@@ -22,9 +22,7 @@ def from_environment() -> Limits:
     usual = Limits()
     stall = _seconds("STALL", usual.stall)
     if not stall:
-        raise UserError(
-            "STALEHARNESS_STALL_SECONDS=0 would end every run at once; give more, or inf for no limit"
-        )
+        raise UserError("STALEHARNESS_STALL_SECONDS=0 would end every run at once; give more, or inf for no limit")
     return Limits(_seconds("CHECKPOINT", usual.checkpoint), stall)
 
 

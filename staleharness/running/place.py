@@ -23,9 +23,25 @@ LISTENING = 0.5  # seconds to listen to the worker before saying that there is n
 VISIBLE = 10.0  # seconds after which a file of another machine is to be seen here, if ever
 # Variables that change what a run computes, how fast, or where it finds models: those of the sweep count.
 OURS = (
-    "BLIS_", "CUBLAS_", "GOTO_", "HF_", "KMP_", "MKL_", "MUJOCO_", "NUMEXPR_", "NVIDIA_TF32_", "OMP_", "OPENBLAS_",
-    "PYTORCH_", "STALEHARNESS_", "TOKENIZERS_", "TORCH_", "TRANSFORMERS_", "VECLIB_", *OVERRIDES,
-)  # fmt: skip
+    "BLIS_",
+    "CUBLAS_",
+    "GOTO_",
+    "HF_",
+    "KMP_",
+    "MKL_",
+    "MUJOCO_",
+    "NUMEXPR_",
+    "NVIDIA_TF32_",
+    "OMP_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "STALEHARNESS_",
+    "TOKENIZERS_",
+    "TORCH_",
+    "TRANSFORMERS_",
+    "VECLIB_",
+    *OVERRIDES,
+)
 
 
 class Place:
@@ -108,9 +124,7 @@ def _visible(path: Path) -> bool:
     while not path.is_file():
         if time.monotonic() > deadline:
             return False
-        os.listdir(
-            existing := next(folder for folder in path.parents if folder.is_dir())
-        )  # asks the server anew
+        os.listdir(existing := next(folder for folder in path.parents if folder.is_dir()))  # asks the server anew
         time.sleep(0.2 if existing == path.parent else 1.0)
     return True
 

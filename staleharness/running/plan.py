@@ -65,16 +65,12 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     capacities = question.capacity or (1,)
     forward: tuple[int | None, ...] = question.forward or (None,)
     cells = len(capacities) * len(forward) * (question.seeds if seeds is None else len(seeds))
-    _check_count(
-        len(question.env) * cells * max(1, len(question.algorithm))
-    )  # before anything is made of so many
+    _check_count(len(question.env) * cells * max(1, len(question.algorithm)))  # before anything is made of so many
     for capacity in capacities:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
         if capacity > MOST_VERSIONS:
-            raise UserError(
-                f"K={capacity} is more versions than any run has phases; give at most {MOST_VERSIONS:,}"
-            )
+            raise UserError(f"K={capacity} is more versions than any run has phases; give at most {MOST_VERSIONS:,}")
     no_duplicates([str(c) for c in capacities], "K")
     if question.seeds < 1:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
@@ -109,9 +105,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
 def _check_count(runs: int) -> None:
     """Raise `UserError` where a grid has more runs than one sweep takes."""
     if runs > MOST_RUNS:
-        raise UserError(
-            f"the grid has {runs:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO"
-        )
+        raise UserError(f"the grid has {runs:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO")
 
 
 def as_stored(question: Question) -> Question:
@@ -123,9 +117,7 @@ def as_stored(question: Question) -> Question:
     except UserError:
         return question
     labels = dict.fromkeys(label.partition(" N=")[0] for label in planned.labels)
-    return replace(
-        question, algorithm=tuple(labels), lag=read_lag(question.lag).text if question.lag else usual
-    )
+    return replace(question, algorithm=tuple(labels), lag=read_lag(question.lag).text if question.lag else usual)
 
 
 class Hashes:
@@ -137,9 +129,7 @@ class Hashes:
     def of(self, plugin: type | str) -> tuple[str, ...]:
         """Of a plugin's file; of those of a lag model, by its text, with what stands for it in run ids."""
         if plugin not in self._read:
-            said = (
-                (source_hash(plugin),) if isinstance(plugin, type) else (file_hash(plugin), identity(plugin))
-            )
+            said = (source_hash(plugin),) if isinstance(plugin, type) else (file_hash(plugin), identity(plugin))
             self._read[plugin] = said
         return self._read[plugin]
 
@@ -170,6 +160,4 @@ def _planned(
 
 def dump(plan: Plan) -> list[dict[str, Any]]:
     """The plan as plain data (for `--json`)."""
-    return [
-        {"id": run.run_id, "label": run.label, "spec": json.loads(run.spec.to_json())} for run in plan.runs
-    ]
+    return [{"id": run.run_id, "label": run.label, "spec": json.loads(run.spec.to_json())} for run in plan.runs]

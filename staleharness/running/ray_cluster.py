@@ -17,9 +17,7 @@ from .devices import usable_cores
 from .runner import Demand
 
 ADDRESS = "RAY_ADDRESS"
-LOOPBACK = (
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
-)
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
 ANSWER = 10.0  # seconds for a cluster to answer
 USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: three times those of one on Hopper
 STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words
@@ -49,9 +47,7 @@ class Resources:
 
     def of(self, share: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """What an actor asks for that takes the room of `share` runs, or of as many as any machine has."""
-        share = min(
-            share, max((self.fit(node["Resources"]) for node in nodes if node["Alive"]), default=1) or 1
-        )
+        share = min(share, max((self.fit(node["Resources"]) for node in nodes if node["Alive"]), default=1) or 1)
         asked: dict[str, float] = {"num_cpus": self.cores * share, "memory": self.memory * share}
         if self.gpu:
             asked["num_gpus"] = min(1.0, self.gpu * share)
@@ -71,9 +67,7 @@ def address_from_environment() -> str:
         return address
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
-        raise UserError(
-            f"{ADDRESS}={shortened(address)!r} is not an address; give host:port of the head, or auto"
-        )
+        raise UserError(f"{ADDRESS}={shortened(address)!r} is not an address; give host:port of the head, or auto")
     return address
 
 
@@ -99,9 +93,12 @@ def connect(demand: Demand) -> bool:
     try:
         with _own_signals():
             ray.init(
-                address, include_dashboard=False if options else None, log_to_driver=False,
-                logging_level=logging.ERROR, **options,
-            )  # fmt: skip
+                address,
+                include_dashboard=False if options else None,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **options,
+            )
     except (OSError, RuntimeError, ValueError, TimeoutError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"RUNNER=ray: no cluster can be used ({ADDRESS}={address}): {line}") from error

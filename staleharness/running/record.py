@@ -31,12 +31,7 @@ NO_QUANTITY = ("phase", "steps", "gradient_steps", "learning_rate")  # columns w
 
 
 def conclude(
-    attempt: Path,
-    job: Job,
-    family: type[Task],
-    simulation: Simulation[Any],
-    scores: Scores,
-    made_with: dict[str, Any],
+    attempt: Path, job: Job, family: type[Task], simulation: Simulation[Any], scores: Scores, made_with: dict[str, Any]
 ) -> None:
     """Write the tables and `run.json` from what the logs say, earlier sittings included. Raises `UserError` for a
     record that readers of results would refuse."""
@@ -109,12 +104,7 @@ def _total(histograms: pd.Series[Any]) -> dict[str, int]:
 def summary(scores: Scores) -> dict[str, dict[str, Any]]:
     """Each way of scoring the final policy: mean, deviation and every episode; for answers their interval, too."""
     ways: dict[str, dict[str, Any]] = {
-        way: {
-            "mean": scores.mean(way),
-            "std": _deviation(returns),
-            "returns": returns,
-            "lengths": scores.lengths[way],
-        }
+        way: {"mean": scores.mean(way), "std": _deviation(returns), "returns": returns, "lengths": scores.lengths[way]}
         for way, returns in scores.returns.items()
     }
     if scores.counts:  # of right and wrong answers

@@ -123,10 +123,7 @@ def _phases(
 def _check(record: PhaseRecord) -> None:
     """Raise `UserError` where a kind of task leaves out what every reader of results counts on."""
     curves = [f"eval_{way}" for way in record.scores.returns] if record.scores else []
-    needed = {
-        "metrics": ["phase", "steps", "lag_histogram", *curves],
-        "seconds": [*PARTS],
-    }
+    needed = {"metrics": ["phase", "steps", "lag_histogram", *curves], "seconds": [*PARTS]}
     for part, names in needed.items():
         if absent := [name for name in names if name not in getattr(record, part)]:
             raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")

@@ -33,9 +33,7 @@ class Demand:
     memory: int | None = None  # bytes of main memory for each; None: nobody knows
 
 
-PREPARING = (
-    "preparing"  # what a worker tells before its first phase: {PREPARING: "warm start: step 3 of 320"}
-)
+PREPARING = "preparing"  # what a worker tells before its first phase: {PREPARING: "warm start: step 3 of 320"}
 
 NOTE = "note"  # what the user should know of a run at once: {NOTE: "checkpoint-00000009.pt is damaged; ..."}
 
@@ -53,9 +51,7 @@ class Ended:
     """Nothing works on a run any more."""
 
     run_id: str
-    word: (
-        dict[str, Any] | None
-    )  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
+    word: dict[str, Any] | None  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
     how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
     lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
     kind: str = "Killed"  # the class of the failure that this is then
@@ -82,9 +78,7 @@ class Runner(Protocol):
 
     capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
     neighbours: int  # of these, the most that share one machine, and its memory
-    shared: (
-        bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
-    )
+    shared: bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
     queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
 
     def open(self, modules: Sequence[str], root: Path) -> None:

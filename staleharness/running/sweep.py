@@ -168,15 +168,11 @@ def _unfinished(run: PlannedRun, ended: Ended, store: Store) -> bool:
     return (ended.word or {}).get("event") != "done" and not store.is_done(run.run_id)
 
 
-def _job(
-    run: PlannedRun, store: Store, limits: Limits, restart: bool, holder: str = "", share: int = 1
-) -> Job:
+def _job(run: PlannedRun, store: Store, limits: Limits, restart: bool, holder: str = "", share: int = 1) -> Job:
     plugins = os.pathsep.join(str(path.resolve()) for path in user_paths())  # a worker stands elsewhere
     root = str(store.root.resolve())
     spec = run.spec.to_dict()
-    return Job(
-        run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share, restart
-    )
+    return Job(run.run_id, run.label, spec, root, os.getcwd(), plugins, limits.checkpoint, holder, share, restart)
 
 
 def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopped: bool) -> dict[str, Any]:

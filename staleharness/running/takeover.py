@@ -119,7 +119,5 @@ def _copy(source: Path, target: Path) -> None:
         log = file.name == "log.txt"  # to which this worker prints already
         with open(file, "rb") as before, open(own, "ab") if log else whole(own) as after:
             shutil.copyfileobj(before, after)
-    for folder in [
-        p for p in source.iterdir() if p.is_dir() and not p.is_symlink()
-    ]:  # that a plugin has left about
+    for folder in [p for p in source.iterdir() if p.is_dir() and not p.is_symlink()]:  # that a plugin has left about
         shutil.copytree(folder, target / folder.name, symlinks=True, dirs_exist_ok=True)

@@ -83,9 +83,7 @@ def again(run: StoredRun) -> PlannedRun:
     """The run as it would be planned today; its id is another where its plugins' files have changed since. Raises
     `UserError` where it could not be planned at all."""
     _, family = find_env(str(run.spec["env"]))
-    before = {
-        f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata
-    }
+    before = {f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata}
     spec = family.settings.from_dict({**before, **run.spec}, f"run {run.id}")
     algorithm = ALGORITHMS[spec.algorithm]
     hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
@@ -114,9 +112,7 @@ def compare(stored: StoredRun, made: StoredRun) -> Verdict:
         first = f"{len(a)} phases -> {len(b)}"
     elif scores[0] != scores[1]:
         first = "the final scores"
-    changed = (
-        "" if made.id == stored.id else f"its plugins have changed since, so that today it is run {made.id}"
-    )
+    changed = "" if made.id == stored.id else f"its plugins have changed since, so that today it is run {made.id}"
     made_with = same_bits(stored.record["fingerprint"], made.record["fingerprint"])
     return Verdict(stored, equal, first, _apart(a[0], b[0]), made_with, changed)
 

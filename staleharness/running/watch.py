@@ -36,9 +36,7 @@ class Watch:
             if seconds > self.patience / 2 and run_id not in self._said:
                 self._said.add(run_id)
                 left = duration(self.patience - seconds)
-                text = (
-                    "%s (%s) has made no progress for %s; it will be ended in %s (STALEHARNESS_STALL_SECONDS)"
-                )
+                text = "%s (%s) has made no progress for %s; it will be ended in %s (STALEHARNESS_STALL_SECONDS)"
                 spec = active[run_id].spec
                 name = f"{active[run_id].label} {spec.env} seed {spec.seed}"
                 NOTES.warning(text, name, run_id, duration(seconds), left)

@@ -80,9 +80,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
 
 def _set_up_torch(threads: int) -> None:
     torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode(
-        "error"
-    )  # without the compiler that use_deterministic_algorithms loads
+    torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
@@ -112,9 +110,7 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
 def cut(text: str, most: int) -> str:
     """At most so many characters: the beginning and the end of what is longer."""
     half = most // 2
-    return (
-        text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
-    )
+    return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
 
 
 def _log_to(path: Path) -> None:

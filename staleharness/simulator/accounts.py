@@ -26,12 +26,7 @@ class Accounts:
         self.histograms: dict[str, list[int]] = {kind: [] for kind in KINDS}
 
     def enter(
-        self,
-        phase: int,
-        gradient_steps: int,
-        learner: Learner[Any, Any],
-        collected: Collected[Any],
-        lags: Lags,
+        self, phase: int, gradient_steps: int, learner: Learner[Any, Any], collected: Collected[Any], lags: Lags
     ) -> dict[str, Any]:
         """What a phase's metrics say; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
@@ -64,10 +59,7 @@ class Accounts:
         """What `run.json` says: {"lags": {kind: {lag: count}}, "ledger": {unit: {entry: count}}}."""
         totals = self.ledger.totals
         return {
-            "lags": {
-                kind: {str(lag): n for lag, n in enumerate(counts)}
-                for kind, counts in self.histograms.items()
-            },
+            "lags": {kind: {str(lag): n for lag, n in enumerate(counts)} for kind, counts in self.histograms.items()},
             "ledger": {
                 unit: {key.partition("/")[2]: n for key, n in totals.items() if key.startswith(f"{unit}/")}
                 for unit in UNITS

@@ -21,9 +21,7 @@ class AdamW:
     rate: the step size of the last step.
     """
 
-    def __init__(
-        self, parameters: Sequence[Tensor], rate: float, epsilon: float, weight_decay: float
-    ) -> None:
+    def __init__(self, parameters: Sequence[Tensor], rate: float, epsilon: float, weight_decay: float) -> None:
         self.parameters, self.rate = list(parameters), rate
         self.epsilon, self.weight_decay = epsilon, weight_decay
         self.mean = [torch.zeros_like(p) for p in self.parameters]  # of the gradient
@@ -40,9 +38,21 @@ class AdamW:
             return
         parameters, gradients, means, squares, steps = (list(each) for each in zip(*moved, strict=True))
         adamw(
-            parameters, gradients, means, squares, [], steps, fused=True, amsgrad=False, beta1=BETAS[0],
-            beta2=BETAS[1], lr=rate, weight_decay=self.weight_decay, eps=self.epsilon, maximize=False,
-        )  # fmt: skip
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=rate,
+            weight_decay=self.weight_decay,
+            eps=self.epsilon,
+            maximize=False,
+        )
 
     def forget_gradients(self) -> None:
         for p in self.parameters:

@@ -31,9 +31,7 @@ class Lags:
         self._ledger: Counter[str] = Counter()  # of that phase
         self._rows: Counter[int] = Counter()  # of that phase, by lag
 
-    def draw(
-        self, phase: int, slots: int, *index: int, length: int = 1, used: Bools | None = None
-    ) -> Assignment:
+    def draw(self, phase: int, slots: int, *index: int, length: int = 1, used: Bools | None = None) -> Assignment:
         """Versions for `slots` rows of up to `length` decisions; `index` says which draw of the phase it is. `used`
         [slots]: which rows begin with what they are given, and are counted; None: all of them.
 

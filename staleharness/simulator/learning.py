@@ -151,9 +151,7 @@ class Learner(ABC, Generic[Data, Part]):
 
         taken = self.gradient(part)
         decisions = taken.decisions
-        if self.gradient_steps == 0 and not (
-            taken.answer.loss.requires_grad or self.algorithm.optimal_baseline
-        ):
+        if self.gradient_steps == 0 and not (taken.answer.loss.requires_grad or self.algorithm.optimal_baseline):
             raise UserError(
                 f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
                 "function of decisions.target_logp, not detached"
@@ -209,8 +207,7 @@ class Learner(ABC, Generic[Data, Part]):
         device = self.parameters[0].device
         self.gradient_steps = state["gradient_steps"]
         self.state = {
-            name: own.to(device) if isinstance(own, torch.Tensor) else own
-            for name, own in state["state"].items()
+            name: own.to(device) if isinstance(own, torch.Tensor) else own for name, own in state["state"].items()
         }
         self.shadow_weight = state["shadow_weight"]
 

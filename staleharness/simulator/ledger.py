@@ -35,14 +35,10 @@ class Flow:
 
     generated: Count
     dropped: Count = field(default_factory=Count)  # never to be trained on
-    queued: Count = field(
-        default_factory=Count
-    )  # made, and not yet trained on: all there are, not those of the phase
+    queued: Count = field(default_factory=Count)  # made, and not yet trained on: all there are, not those of the phase
     reused: Count = field(default_factory=Count)  # handed to the learner once more
     lost: Count | None = None  # with the actor that held it, or at a resume; None: no actor can be lost
-    dropped_lags: Sequence[
-        int
-    ] = ()  # dropped decisions by their lag in phases, where they were due in this phase
+    dropped_lags: Sequence[int] = ()  # dropped decisions by their lag in phases, where they were due in this phase
 
 
 def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
@@ -87,6 +83,4 @@ class Ledger:
         said = {entry: self.totals[name] for entry, name in names.items() if name in self.totals}
         if said["generated"] != sum(said.get(fate, 0) for fate in FATES) or min(said.values()) < 0:
             words = ", ".join(f"{entry} {count}" for entry, count in said.items())
-            raise RuntimeError(
-                f"the ledger of {unit} does not close after phase {phase}: {words}; please report it"
-            )
+            raise RuntimeError(f"the ledger of {unit} does not close after phase {phase}: {words}; please report it")

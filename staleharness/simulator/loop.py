@@ -61,9 +61,7 @@ class Simulation(ABC, Generic[Data]):
         self.evaluation_steps = 0
         self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # a phase before its evaluation
         self.before_evaluation: Callable[[], None] = lambda: None  # called in every phase once it is trained
-        self.method = describe(
-            self.algorithm, spec
-        )  # plain data: who reads the results has no plugin at hand
+        self.method = describe(self.algorithm, spec)  # plain data: who reads the results has no plugin at hand
         self.warnings = warnings_of(self.algorithm, spec)
         if self.lags.model.real:
             self.warnings.append(RACE.format(spec.lag))

@@ -66,19 +66,11 @@ def place_of(cls: type[Algorithm]) -> Place:
     if entry is None:
         proximal = cls().proximal
         return Place(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
-    words = {
-        key: text
-        for key, text in dict(_read(file).get("options", {})).items()
-        if key in cls.hyper_parameters()
-    }
-    place = build(
-        Place, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
-    )
+    words = {key: text for key, text in dict(_read(file).get("options", {})).items() if key in cls.hyper_parameters()}
+    place = build(Place, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}")
     if place.family not in families(cls):
         known = ", ".join(families(cls)) or "none"
-        raise UserError(
-            f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}"
-        )
+        raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}")
     return place
 
 

@@ -58,9 +58,7 @@ def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
     notes, left_out = [], sum(map(_uncounted, runs))
     if total["generated"] != total["trained"] or total["reused"]:
         parts = " + ".join(
-            f"{total[fate]:,} {fate}"
-            for fate in ("trained", "dropped", "masked", "queued", "lost")
-            if total[fate]
+            f"{total[fate]:,} {fate}" for fate in ("trained", "dropped", "masked", "queued", "lost") if total[fate]
         )
         again = f"; trained on again: {total['reused']:,}" if total["reused"] else ""
         notes.append(f"ledger: {total['generated']:,} decisions generated = {parts}{again}")

@@ -47,10 +47,14 @@ class Advice:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "methods": [m.row for m in self.methods], "refused": [r._asdict() for r in self.refused],
-            "pipeline": [c.to_json() for c in self.caps], "log": None if self.log is None else self.log.to_json(),
-            "frontier": self.frontier, "settings": self.settings, "notes": self.notes,
-        }  # fmt: skip
+            "methods": [m.row for m in self.methods],
+            "refused": [r._asdict() for r in self.refused],
+            "pipeline": [c.to_json() for c in self.caps],
+            "log": None if self.log is None else self.log.to_json(),
+            "frontier": self.frontier,
+            "settings": self.settings,
+            "notes": self.notes,
+        }
 
 
 def advise(
@@ -87,9 +91,16 @@ def advise(
     if not methods:
         raise UserError(f"no advice from these results: {_reasons(refused) or 'there are no runs'}")
     settings = {
-        "keep": keep, "updates": updates, "score": found, "measure": measure(runs, found), "level": LEVEL, "reps": reps,
-        "power": POWER, "alpha": ALPHA, **extent(runs),
-    }  # fmt: skip
+        "keep": keep,
+        "updates": updates,
+        "score": found,
+        "measure": measure(runs, found),
+        "level": LEVEL,
+        "reps": reps,
+        "power": POWER,
+        "alpha": ALPHA,
+        **extent(runs),
+    }
     envs = sorted({m.curve.env for m in methods})
     best = [p for env in envs for p in frontier(env, [m for m in methods if m.curve.env == env], caps)]
     notes = _notes(methods, caps, log, updates)
@@ -114,8 +125,9 @@ def _on_absent(methods: Sequence[Method]) -> list[str]:
         sizes = [len(scores) for scores in m.curve.scores]
         absent += [
             f"{m.curve.algorithm} on {m.curve.env} at K={k} ({n} of {max(sizes)})"
-            for k, n in zip(m.curve.capacities, sizes, strict=True) if n < max(sizes)
-        ]  # fmt: skip
+            for k, n in zip(m.curve.capacities, sizes, strict=True)
+            if n < max(sizes)
+        ]
     if not absent:
         return []
     more = f" and {len(absent) - 4} more" if len(absent) > 4 else ""
@@ -125,9 +137,7 @@ def _on_absent(methods: Sequence[Method]) -> list[str]:
     ]
 
 
-def _notes(
-    methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, updates: float | None
-) -> list[str]:
+def _notes(methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, updates: float | None) -> list[str]:
     notes = []
     small = sorted({m.curve.n for m in methods if m.curve.n < 10})
     if small:
@@ -140,17 +150,11 @@ def _notes(
     zeros = sorted({m.curve.zero_note for m in methods})
     notes.append(f"shares are counted from {' or '.join(zeros)}")
     least = min(float(m.curve.lags[1]) for m in methods)
-    asked = [m.row["log"]["lag"] for m in methods if log] + [
-        p["lag"] for m in methods for p in m.row.get("caps", ())
-    ]
+    asked = [m.row["log"]["lag"] for m in methods if log] + [p["lag"] for m in methods for p in m.row.get("caps", ())]
     if any(0 < lag < least for lag in asked):
-        notes.append(
-            f"between lag 0 and the smallest measured one ({least:.1f}) a share is a straight line's"
-        )
+        notes.append(f"between lag 0 and the smallest measured one ({least:.1f}) a share is a straight line's")
     if caps:
-        notes.append(
-            "take: the fastest cap within the budget; with ? it is not within the low end of its interval"
-        )
+        notes.append("take: the fastest cap within the budget; with ? it is not within the low end of its interval")
     in_versions = caps or (log is not None and log.unit == "versions")
     if in_versions:
         notes.append(

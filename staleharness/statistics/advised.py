@@ -56,24 +56,25 @@ def ask(curve: LagCurve, question: Question) -> Method:
     ends = share.budget(question.keep)
     named = zip(("budget", "budget_low", "budget_high"), ends, strict=True)
     row: dict[str, Any] = {
-        "algorithm": curve.algorithm, "env": curve.env, "n": curve.n, "resampled": share.seeds_resampled,
-        "synchronous": whole + curve.zero, "zero": curve.zero, "zero_is": curve.zero_note,
+        "algorithm": curve.algorithm,
+        "env": curve.env,
+        "n": curve.n,
+        "resampled": share.seeds_resampled,
+        "synchronous": whole + curve.zero,
+        "zero": curve.zero,
+        "zero_is": curve.zero_note,
         "gradient_steps_per_phase": curve.gradient_steps_per_phase,
         **{name: end.to_json() for name, end in named},
         "points": [_point(curve, share, i) for i in range(len(curve.lags))],
-        **_seeds(curve, (1 - question.keep) * whole), "slowdowns": _slowdowns(curve, question.score),
-    }  # fmt: skip
+        **_seeds(curve, (1 - question.keep) * whole),
+        "slowdowns": _slowdowns(curve, question.score),
+    }
     scores: dict[str, Array] = {}
     if question.caps:
         row["caps"] = []
         for cap in question.caps:
             lag = _in_phases(cap.lag, "versions", curve, question.updates)
-            at: dict[str, Any] = {
-                "cap": cap.cap,
-                "lag": lag,
-                "step_seconds": cap.step_seconds,
-                "binds": cap.binds,
-            }
+            at: dict[str, Any] = {"cap": cap.cap, "lag": lag, "step_seconds": cap.step_seconds, "binds": cap.binds}
             at |= _at(share, lag)
             if at["kept"] is not None:
                 at["score"] = curve.zero + whole * at["kept"]
@@ -92,13 +93,19 @@ def _point(curve: LagCurve, share: Kept, i: int) -> dict[str, Any]:
     deviation = spread([a, b])
     gap = float(b.mean() - a.mean())
     return {
-        "k": curve.capacities[i], "lag": float(curve.lags[i]), "n": len(b),
+        "k": curve.capacities[i],
+        "lag": float(curve.lags[i]),
+        "n": len(b),
         "gradient_lag": None if curve.gradient_lags is None else float(curve.gradient_lags[i]),
-        "iqm": float(iqm(b)) + curve.zero, "kept_as_measured": float(share.raw[i]), "kept": float(share.fitted[i]),
-        "kept_low": float(low), "kept_high": float(high), "difference": gap,
+        "iqm": float(iqm(b)) + curve.zero,
+        "kept_as_measured": float(share.raw[i]),
+        "kept": float(share.fitted[i]),
+        "kept_low": float(low),
+        "kept_high": float(high),
+        "difference": gap,
         "p": p_value(a, b) if i else None,
         "seeds_to_see_it": seeds_needed(gap / deviation) if i and deviation > 0 else None,
-    }  # fmt: skip
+    }
 
 
 def _seeds(curve: LagCurve, loss: float) -> dict[str, Any]:
@@ -109,9 +116,11 @@ def _seeds(curve: LagCurve, loss: float) -> dict[str, Any]:
     seeds = seeds_needed(loss / deviation) if deviation > 0 else 2
     rng = np.random.default_rng(stable_seed("power", curve.algorithm, curve.env))
     return {
-        "spread": deviation, "loss_to_see": loss, "seeds_to_see_it": seeds,
+        "spread": deviation,
+        "loss_to_see": loss,
+        "seeds_to_see_it": seeds,
         "seeds_checked": None if seeds is None else simulated_power(fresh, loss, seeds, rng),
-    }  # fmt: skip
+    }
 
 
 def _slowdowns(curve: LagCurve, score: str) -> list[dict[str, Any]] | None:
@@ -135,9 +144,7 @@ def _at(share: Kept, lag: float) -> dict[str, Any]:
     found = share.at(lag)
     if found is None:
         names: dict[str, Any] = dict.fromkeys(("kept", "kept_low", "kept_high", "score"))
-        return names | {
-            "refused": f"lag {lag:.1f} is beyond the data (largest measured: {share.lags[-1]:.1f})"
-        }
+        return names | {"refused": f"lag {lag:.1f} is beyond the data (largest measured: {share.lags[-1]:.1f})"}
     return {**dict(zip(("kept", "kept_low", "kept_high"), found, strict=True)), "refused": None}
 
 

@@ -136,9 +136,7 @@ def improvement(
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
     records: list[dict[str, Any]] = []
     for label, k in found.rows:
-        pairs = [
-            (found.cells.get(Cell(label, k, e)), found.cells.get(Cell(baseline, k, e))) for e in found.envs
-        ]
+        pairs = [(found.cells.get(Cell(label, k, e)), found.cells.get(Cell(baseline, k, e))) for e in found.envs]
         both = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
         if label == baseline or not both:
             continue
@@ -147,14 +145,18 @@ def improvement(
         def chance(*columns: Array, tasks: int = len(x)) -> Array:
             return improvement_of(columns[:tasks], columns[tasks:])[..., None]
 
-        ends = _interval(
-            ("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), ENGINES["rliable"], reps
+        ends = _interval(("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), ENGINES["rliable"], reps)
+        records.append(
+            {
+                "algorithm": label,
+                "baseline": baseline,
+                "capacity": k,
+                "n_tasks": len(x),
+                "probability": float(improvement_of(x, y)),
+                "low": ends.get("improvement_low"),
+                "high": ends.get("improvement_high"),
+            }
         )
-        records.append({
-            "algorithm": label, "baseline": baseline, "capacity": k, "n_tasks": len(x),
-            "probability": float(improvement_of(x, y)),
-            "low": ends.get("improvement_low"), "high": ends.get("improvement_high"),
-        })  # fmt: skip
     return records
 
 
@@ -179,21 +181,20 @@ def _row(
 
     runs = found.members(label, k)
     row["raw_mean"] = _mean([final_score(r, score) for r in runs])
-    for name, source in (
-        ("lag_mean", "lag_mean"),
-        ("tv", "tv_data"),
-        ("ess", "ess_data"),
-        ("clipped", "clipped"),
-    ):
+    for name, source in (("lag_mean", "lag_mean"), ("tv", "tv_data"), ("ess", "ess_data"), ("clipped", "clipped")):
         row[name] = _mean([r.record["summary"].get(source) for r in runs])
     row["seconds"] = _mean([r.record["seconds"]["total"] for r in runs])
     return row
 
 
 def _interval(
-    names: Sequence[str], statistic: Callable[..., Array], columns: Sequence[Array], cell: tuple[str, int],
-    engine: Engine, reps: int,
-) -> dict[str, float]:  # fmt: skip
+    names: Sequence[str],
+    statistic: Callable[..., Array],
+    columns: Sequence[Array],
+    cell: tuple[str, int],
+    engine: Engine,
+    reps: int,
+) -> dict[str, float]:
     """{name_low, name_high} of each name; nothing where a task has one run only, for then there is none."""
     if min(len(c) for c in columns) < 2:
         return {}

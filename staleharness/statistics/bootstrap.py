@@ -61,9 +61,7 @@ def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
     return np.asarray(np.stack(chances, axis=-1).mean(axis=-1))
 
 
-def resampled_improvement(
-    x: Sequence[Array], y: Sequence[Array], reps: int, rng: np.random.Generator
-) -> Array:
+def resampled_improvement(x: Sequence[Array], y: Sequence[Array], reps: int, rng: np.random.Generator) -> Array:
     """`improvement` of `resample(x)` over `resample(y)` [reps], to the bit, by how often each run was drawn: every pair
     of runs is compared once, and counts of halves are exact."""
     drawn = [[_draws(len(c), reps, rng) for c in columns] for columns in (x, y)]
@@ -144,9 +142,7 @@ def fast_interval(
     return percentiles(statistic(*resample(columns, reps, rng)))
 
 
-def curve_band(
-    tasks: Sequence[Array], *, name: tuple[Any, ...], reps: int
-) -> tuple[Array, Array | None, Array | None]:
+def curve_band(tasks: Sequence[Array], *, name: tuple[Any, ...], reps: int) -> tuple[Array, Array | None, Array | None]:
     """IQM over runs of the curves of each task, [runs_t, points], and its pointwise interval: each [points].
 
     Whole runs are resampled, within their task. The interval is None where a task has one run only. The bands of

@@ -62,9 +62,7 @@ def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
     return Diagnostics(over, {name: _share(of_runs) for name, of_runs in held.items() if of_runs})
 
 
-def in_bins(
-    curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: int = BINS
-) -> tuple[Array, Array]:
+def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: int = BINS) -> tuple[Array, Array]:
     """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases:
     ([bins], [bins]). `envs`: whose curves they are; environments count alike, however many runs they have."""
     x = np.concatenate([np.empty(0), *(steps for steps, _ in curves)])

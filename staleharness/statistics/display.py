@@ -7,16 +7,35 @@ from collections.abc import Mapping
 from ..base.parsing import parse_algorithm, shown
 
 METHODS = {
-    "a3po": "A-3PO", "appo": "APPO", "cispo": "CISPO", "decoupled_ppo": "decoupled PPO",
-    "deepseek_mask": "DeepSeek mask", "dppo": "DPPO", "espo": "ESPO", "geppo": "GePPO", "gspo": "GSPO",
-    "icepop": "IcePop", "impala": "IMPALA", "k3_rejection": "K3 rejection", "m2po": "M2PO",
-    "mis_geo": "geometric MIS", "mis_seq": "sequence MIS", "otb": "OTB", "p3o": "P3O", "ppo_clip": "PPO-clip",
-    "ppo_kl": "PPO-KL", "seq_is": "sequence IS", "spo": "SPO", "tba": "TBA", "tis": "TIS", "topr": "TOPR",
-    "truly_ppo": "Truly PPO", "vaco": "VACO", "vcpo": "VCPO",
-}  # fmt: skip
-OPTIONS = {
-    "delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "kl_coef": "κ", "clip_high": "upper clip",
-}  # fmt: skip
+    "a3po": "A-3PO",
+    "appo": "APPO",
+    "cispo": "CISPO",
+    "decoupled_ppo": "decoupled PPO",
+    "deepseek_mask": "DeepSeek mask",
+    "dppo": "DPPO",
+    "espo": "ESPO",
+    "geppo": "GePPO",
+    "gspo": "GSPO",
+    "icepop": "IcePop",
+    "impala": "IMPALA",
+    "k3_rejection": "K3 rejection",
+    "m2po": "M2PO",
+    "mis_geo": "geometric MIS",
+    "mis_seq": "sequence MIS",
+    "otb": "OTB",
+    "p3o": "P3O",
+    "ppo_clip": "PPO-clip",
+    "ppo_kl": "PPO-KL",
+    "seq_is": "sequence IS",
+    "spo": "SPO",
+    "tba": "TBA",
+    "tis": "TIS",
+    "topr": "TOPR",
+    "truly_ppo": "Truly PPO",
+    "vaco": "VACO",
+    "vcpo": "VCPO",
+}
+OPTIONS = {"delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "kl_coef": "κ", "clip_high": "upper clip"}
 
 
 def method(name: str) -> str:

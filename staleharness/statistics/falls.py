@@ -33,9 +33,7 @@ def falls(run: StoredRun, metric: str, share: float, after: float, window: int) 
     steps = at[at > after][window - 1 :]
     column, reward = (trailing(values[at > after], window) for values in (column, reward))
     best = [np.maximum.accumulate(y) for y in (column, reward)]
-    low, fallen = (
-        first(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
-    )
+    low, fallen = (first(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True))
     return low, fallen
 
 

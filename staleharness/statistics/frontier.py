@@ -27,16 +27,26 @@ def frontier(env: str, methods: Sequence[Method], caps: Sequence[Cap]) -> list[d
         if found and point["score"] <= found[-1]["score"]:
             continue
         low, high = np.percentile(best.scores[cap.name], TAILS)
-        found.append({
-            "env": env, "algorithm": best.curve.algorithm, "cap": cap.cap, "lag": point["lag"],
-            "step_seconds": cap.step_seconds, "speed_up": caps[0].step_seconds / cap.step_seconds,
-            "score": point["score"], "score_low": float(low), "score_high": float(high),
-            "cannot_be_told_from": [
-                {"algorithm": m.curve.algorithm, "seeds_to_tell": _seeds(m, best, i)}
-                for m in held if m is not best and _alike(m, best, cap)
-            ],
-            "binds": cap.binds, "why": cap.why,
-        })  # fmt: skip
+        found.append(
+            {
+                "env": env,
+                "algorithm": best.curve.algorithm,
+                "cap": cap.cap,
+                "lag": point["lag"],
+                "step_seconds": cap.step_seconds,
+                "speed_up": caps[0].step_seconds / cap.step_seconds,
+                "score": point["score"],
+                "score_low": float(low),
+                "score_high": float(high),
+                "cannot_be_told_from": [
+                    {"algorithm": m.curve.algorithm, "seeds_to_tell": _seeds(m, best, i)}
+                    for m in held
+                    if m is not best and _alike(m, best, cap)
+                ],
+                "binds": cap.binds,
+                "why": cap.why,
+            }
+        )
     return found
 
 

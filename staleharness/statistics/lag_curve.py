@@ -63,9 +63,7 @@ class LagCurve:
     def around(self, lag: float) -> tuple[Array, ...]:
         """Scores of the settings that a lag within the data lies between, or of the one that has it."""
         right = int(np.searchsorted(self.lags, lag))
-        return (
-            self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
-        )
+        return self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
 
     @property
     def gradient_steps_per_phase(self) -> float | None:
@@ -148,9 +146,7 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
         raise UserError("no stale runs: it has lag 0 only")
     if np.any(np.diff(lags) < 1e-9):
         at = int(np.argmin(np.diff(lags)))
-        names = " and ".join(
-            f"K={s[0].spec['capacity']} LAG={s[0].spec.get('lag')}" for s in settings[at : at + 2]
-        )
+        names = " and ".join(f"K={s[0].spec['capacity']} LAG={s[0].spec.get('lag')}" for s in settings[at : at + 2])
         raise UserError(f"two settings have one mean lag, {lags[at]:.3g}: {names}; choose with K")
     for setting in settings:
         seeds = [run.seed for run in setting]
@@ -161,13 +157,17 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
             raise UserError(f"{count} at K={setting[0].spec['capacity']}: at least {LEAST_SEEDS} are needed")
     gradient = [_mean(s, "gradient_lag_mean") for s in settings]
     return LagCurve(
-        algorithm, env,
-        tuple(int(s[0].spec["capacity"]) for s in settings), lags,
+        algorithm,
+        env,
+        tuple(int(s[0].spec["capacity"]) for s in settings),
+        lags,
         None if None in gradient else np.array(gradient, dtype=np.float64),
         tuple(np.array([final_score(run, score) - zero for run in s]) for s in settings),
         tuple(tuple(run.seed for run in s) for s in settings),
-        zero, note, tuple(map(tuple, settings)),
-    )  # fmt: skip
+        zero,
+        note,
+        tuple(map(tuple, settings)),
+    )
 
 
 def _mean(runs: Iterable[StoredRun], name: str) -> float | None:

@@ -48,9 +48,7 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
         for side, other, taken, held in (("A", "B", mine, left[cell]), ("B", "A", theirs, right[cell])):
             if len(taken) < len(held):
                 count = plural(len(held) - len(taken), "run")
-                notes.append(
-                    f"{side} has {count} of {where(cell)} with settings that {other} lacks (left out)"
-                )
+                notes.append(f"{side} has {count} of {where(cell)} with settings that {other} lacks (left out)")
         shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
     return Match(shared, [*filter(None, notes), *differences(shared)])
 
@@ -93,14 +91,8 @@ def differences(shared: Mapping[Cell, Pair]) -> list[str]:
 def holdings(cells: Iterable[Cell]) -> str:
     """What a side has, in words."""
     cells = list(cells)
-    axes = (
-        {c.label for c in cells},
-        {c.env for c in cells},
-        {f"K={k}" for k in sorted({c.capacity for c in cells})},
-    )
-    return " × ".join(
-        _listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes
-    )
+    axes = ({c.label for c in cells}, {c.env for c in cells}, {f"K={k}" for k in sorted({c.capacity for c in cells})})
+    return " × ".join(_listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes)
 
 
 def _added(runs: Sequence[StoredRun]) -> frozenset[str]:

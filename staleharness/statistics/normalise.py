@@ -73,9 +73,7 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
     if kind == "frozen":
         return _frozen(runs.envs, score)
     if kind == "raw":
-        return Normaliser(
-            kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "the scores as they are"
-        )
+        return Normaliser(kind, dict.fromkeys(runs.envs, 0.0), dict.fromkeys(runs.envs, 1.0), "the scores as they are")
     raise UserError(f"normalise={kind!r} is not known; {nearest(kind, NORMALISATIONS)}")
 
 
@@ -86,9 +84,7 @@ def normaliser_of(table: Table) -> Normaliser:
     return Normaliser(s["normalise"], low, high, s["constants_note"])
 
 
-def check_scale(
-    kind: str, score: str, envs: Sequence[str], labels: Sequence[str], capacities: Sequence[int]
-) -> None:
+def check_scale(kind: str, score: str, envs: Sequence[str], labels: Sequence[str], capacities: Sequence[int]) -> None:
     """Raise `UserError` where a sweep of these cells could not be normalised as asked, before it is run."""
     if kind == "ppo" and (BASELINE not in labels or 1 not in capacities):
         raise UserError(
@@ -103,9 +99,7 @@ def _from_runs(kind: str, runs: Grid, score: str, note: str) -> Normaliser:
     values: dict[str, list[float]] = {}
     for cell, members in runs.cells.items():
         values.setdefault(cell.env, []).extend(final_score(r, score) for r in members)
-    return Normaliser(
-        kind, {e: min(v) for e, v in values.items()}, {e: max(v) for e, v in values.items()}, note
-    )
+    return Normaliser(kind, {e: min(v) for e, v in values.items()}, {e: max(v) for e, v in values.items()}, note)
 
 
 def constants() -> dict[str, Any]:

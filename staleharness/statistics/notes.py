@@ -45,9 +45,7 @@ def on_counts(found: Grid, envs: list[str]) -> list[str]:
         sizes = {env: len(rs) for env, rs in found.tasks(label, k).items()}
         name = f"{label} K={k}"
         if absent := [e for e in envs if e not in sizes]:
-            notes.append(
-                f"{name} has no run on {', '.join(absent)}: aggregated over {len(sizes)} of {len(envs)} envs"
-            )
+            notes.append(f"{name} has no run on {', '.join(absent)}: aggregated over {len(sizes)} of {len(envs)} envs")
         if len(set(sizes.values())) > 1:
             each = ", ".join(f"{e} {n}" for e, n in sizes.items())
             notes.append(
@@ -62,9 +60,7 @@ def on_counts(found: Grid, envs: list[str]) -> list[str]:
         notes.append(f"no interval where a task has one run only: {', '.join(single)}")
     if small:
         who = "every row" if len(small) == len(found.rows) else ", ".join(small)
-        notes.append(
-            f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {who}"
-        )
+        notes.append(f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {who}")
     return notes
 
 

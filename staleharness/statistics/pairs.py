@@ -26,9 +26,7 @@ def pairs(found: Grid, score: str, reps: int = REPS) -> list[dict[str, Any]]:
     rows = []
     for k in found.capacities:
         cells = {
-            label: {
-                e: _scores(found, label, k, e, score) for e in found.envs if Cell(label, k, e) in found.cells
-            }
+            label: {e: _scores(found, label, k, e, score) for e in found.envs if Cell(label, k, e) in found.cells}
             for label in found.labels
         }
         for a in cells:
@@ -37,9 +35,7 @@ def pairs(found: Grid, score: str, reps: int = REPS) -> list[dict[str, Any]]:
                 if both:
                     x, y = [cells[a][e] for e in both], [cells[b][e] for e in both]
                     row = {"capacity": k, "a": a, "b": b, "n_envs": len(both)}
-                    rows.append(
-                        row | _chance(x, y, (k, *sorted((a, b))), a > b, reps) | {"effect": effect(x, y)}
-                    )
+                    rows.append(row | _chance(x, y, (k, *sorted((a, b))), a > b, reps) | {"effect": effect(x, y)})
     return rows
 
 
@@ -69,8 +65,6 @@ def _chance(
     if min(map(len, [*x, *y])) < 2:
         return {"probability": probability, "low": None, "high": None}
     rng = np.random.default_rng(stable_seed("pairs", *name))
-    chance = (
-        1.0 - resampled_improvement(y, x, reps, rng) if swapped else resampled_improvement(x, y, reps, rng)
-    )
+    chance = 1.0 - resampled_improvement(y, x, reps, rng) if swapped else resampled_improvement(x, y, reps, rng)
     low, high = percentiles(chance[..., None])
     return {"probability": probability, "low": float(low[0]), "high": float(high[0])}

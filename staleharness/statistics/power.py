@@ -57,9 +57,13 @@ def p_value(a: Array, b: Array) -> float:
 
 
 def simulated_power(
-    columns: Sequence[Array], difference: float, n: int, rng: np.random.Generator, reps: int = 4000,
+    columns: Sequence[Array],
+    difference: float,
+    n: int,
+    rng: np.random.Generator,
+    reps: int = 4000,
     alpha: float = ALPHA,
-) -> float:  # fmt: skip
+) -> float:
     """The same chance without a normal distribution: runs are drawn from the deviations that the stored runs have
     from the mean of their setting, and one side is shifted by `difference`."""
     from scipy.special import stdtrit

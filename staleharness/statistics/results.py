@@ -70,9 +70,7 @@ class Results:
         wanted = set(labels)
         return Results(tuple(run for run in self.stored if run.label in wanted))
 
-    def select(
-        self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None
-    ) -> Results:
+    def select(self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None) -> Results:
         """Those of some environments, capacities and algorithms, and with some settings: `env="Hopper", k=[1, 8],
         where={"lag": "oldest"}`. What is not given takes all. Raises `UserError` for a setting that no run has."""
         return Results(tuple(chosen(self.stored, env, k, algo, where)))
@@ -93,11 +91,17 @@ class Results:
         rows = []
         for run in self.stored:
             r = run.record
-            rows.append({
-                **_place(run), **{kind: float(s["mean"]) for kind, s in r["scores"].items()},
-                "steps": r["steps"], "phases": r["phases"], "seconds": r["seconds"]["total"], "date": r["date"],
-                **r["summary"],
-            })  # fmt: skip
+            rows.append(
+                {
+                    **_place(run),
+                    **{kind: float(s["mean"]) for kind, s in r["scores"].items()},
+                    "steps": r["steps"],
+                    "phases": r["phases"],
+                    "seconds": r["seconds"]["total"],
+                    "date": r["date"],
+                    **r["summary"],
+                }
+            )
         return _frame(rows, PLACE)
 
     def curves(self) -> pd.DataFrame:
@@ -108,9 +112,7 @@ class Results:
     def _curves(self) -> pd.DataFrame:
         import pandas as pd
 
-        held = [
-            (run, score, *learning_curve(run, score)) for run in self.stored for score in run.record["scores"]
-        ]
+        held = [(run, score, *learning_curve(run, score)) for run in self.stored for score in run.record["scores"]]
         held = [curve for curve in held if len(curve[2])]
         if not held:
             return _frame([], (*PLACE, "score", "steps", "value"))
@@ -129,10 +131,7 @@ class Results:
 
         frames = [run.frame.dropna(axis=1, how="all") for run in self.stored]
         places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored, frames, strict=True)]
-        whole = [
-            pd.concat([place, f.reset_index(drop=True)], axis=1)
-            for place, f in zip(places, frames, strict=True)
-        ]
+        whole = [pd.concat([place, f.reset_index(drop=True)], axis=1) for place, f in zip(places, frames, strict=True)]
         return pd.concat(whole, ignore_index=True) if whole else _frame([], (*PLACE, "phase", "steps"))
 
     def scores(self, *, score: str = AUTO, normalise: str = AUTO) -> pd.DataFrame:
@@ -158,9 +157,7 @@ class Results:
 
 def _place(run: StoredRun) -> dict[str, Any]:
     cell, n = cell_of(run), axis(run, "N")
-    place: dict[str, Any] = dict(
-        zip(PLACE, (run.id, cell.label, cell.env, cell.capacity, run.seed), strict=True)
-    )
+    place: dict[str, Any] = dict(zip(PLACE, (run.id, cell.label, cell.env, cell.capacity, run.seed), strict=True))
     return place if n is None else {**place, "N": run.spec[n]}
 
 

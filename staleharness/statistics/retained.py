@@ -32,13 +32,7 @@ def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
 
 
 def retained(
-    found: Grid,
-    label: str,
-    k: int,
-    score: str,
-    *,
-    base: tuple[str, int] | None = None,
-    accuracy: bool = False,
+    found: Grid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
 ) -> Kept | None:
     """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
 

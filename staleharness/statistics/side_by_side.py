@@ -22,9 +22,24 @@ from .normalise import Normaliser, normaliser
 from .scores import AUTO, Array, final_score, measure, usual
 
 COLUMNS = (
-    "algorithm", "env", "capacity", "scale", "n_a", "n_b", "n_envs", "seeds", "identical", "a", "b",
-    "difference", "difference_low", "difference_high", "probability", "probability_low", "probability_high",
-)  # fmt: skip
+    "algorithm",
+    "env",
+    "capacity",
+    "scale",
+    "n_a",
+    "n_b",
+    "n_envs",
+    "seeds",
+    "identical",
+    "a",
+    "b",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "probability",
+    "probability_low",
+    "probability_high",
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +53,7 @@ class Comparison:
     cells: list[dict[str, Any]]
     rows: list[dict[str, Any]]
     notes: list[str]
-    settings: dict[
-        str, Any
-    ]  # score, measure, normalise, constants, constants_note, reps, engine, level, envs
+    settings: dict[str, Any]  # score, measure, normalise, constants, constants_note, reps, engine, level, envs
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,9 +80,7 @@ def compare_runs(
     scale = normaliser(normalise, Grid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
-    def row(
-        cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str
-    ) -> dict[str, Any]:
+    def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
         return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}
 
     cells = [row({cell: pair}, raw, _mean, "mean") for cell, pair in shared.items()]
@@ -94,19 +105,11 @@ def compare_runs(
 
 
 def _row(
-    cells: Mapping[Cell, Pair],
-    scale: Normaliser,
-    of: Callable[..., Array],
-    score: str,
-    engine: Engine,
-    reps: int,
+    cells: Mapping[Cell, Pair], scale: Normaliser, of: Callable[..., Array], score: str, engine: Engine, reps: int
 ) -> dict[str, Any]:
     first = next(iter(cells))
     a, b = (
-        [
-            scale(cell.env, np.array([final_score(r, score) for r in pair[side]]))
-            for cell, pair in cells.items()
-        ]
+        [scale(cell.env, np.array([final_score(r, score) for r in pair[side]])) for cell, pair in cells.items()]
         for side in (0, 1)
     )
     paired = [is_paired(pair) for pair in cells.values()]

@@ -82,9 +82,7 @@ def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REP
         # a resample that never gets there is slower than its steps show, and by how much nobody knows
         ends = np.minimum(drawn, float(steps[-1]) / starts), drawn
         seen = (np.where(e > bound, np.inf, e) for e in ends)  # no more than the runs as they are can show
-        low, high = (
-            np.percentile(e, tail, method="inverted_cdf") for e, tail in zip(seen, TAILS, strict=True)
-        )
+        low, high = (np.percentile(e, tail, method="inverted_cdf") for e, tail in zip(seen, TAILS, strict=True))
         middle, lowest, highest = (
             Factor(bound, True) if np.isinf(f) else Factor(float(f)) for f in (factor, low, high)
         )

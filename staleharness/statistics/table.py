@@ -16,11 +16,34 @@ if TYPE_CHECKING:
     from ..store.stored_run import StoredRun
 
 COLUMNS = (
-    "algorithm", "env", "capacity", "n_runs", "n_tasks",
-    "iqm", "iqm_low", "iqm_high", "median", "median_low", "median_high", "mean", "mean_low", "mean_high",
-    "optimality_gap", "optimality_gap_low", "optimality_gap_high",
-    "raw_mean", "auc", "auc_low", "auc_high", "lag_mean", "tv", "ess", "clipped", "seconds", "missing",
-)  # fmt: skip
+    "algorithm",
+    "env",
+    "capacity",
+    "n_runs",
+    "n_tasks",
+    "iqm",
+    "iqm_low",
+    "iqm_high",
+    "median",
+    "median_low",
+    "median_high",
+    "mean",
+    "mean_low",
+    "mean_high",
+    "optimality_gap",
+    "optimality_gap_low",
+    "optimality_gap_high",
+    "raw_mean",
+    "auc",
+    "auc_low",
+    "auc_high",
+    "lag_mean",
+    "tv",
+    "ess",
+    "clipped",
+    "seconds",
+    "missing",
+)
 
 
 def extent(runs: Iterable[StoredRun]) -> dict[str, list[Any]]:
@@ -41,9 +64,7 @@ class Table:
 
     rows: list[dict[str, Any]]
     notes: list[str]  # what a reader must know: missing runs, unequal seeds, mixed versions
-    settings: dict[
-        str, Any
-    ]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
+    settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
 
     @property
     def draft(self) -> bool:
@@ -117,28 +138,25 @@ def _fitted(table: Table, width: int) -> tuple[list[str], list[list[str]], list[
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     low_high = f"IQM [{table.settings['level']:.0%} CI]"
-    headers = [
-        "algorithm",
-        "K",
-        low_high,
-        "median",
-        "mean",
-        "gap",
-        "raw",
-        "lag",
-        "TV",
-        "ESS",
-        "clip%",
-        "n",
-        "time",
-    ]
+    headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
     lines = []
     for row in table.rows:
         clipped = None if row["clipped"] is None else 100 * row["clipped"]
-        lines.append([
-            printable(row["algorithm"]), str(row["capacity"]), interval(row, "iqm"), number(row["median"]),
-            number(row["mean"]), number(row["optimality_gap"]), number(row["raw_mean"], raw_digits(table)),
-            number(row["lag_mean"]), number(row["tv"], 3), number(row["ess"]), number(clipped, 1),
-            count(row), duration(row["seconds"]),
-        ])  # fmt: skip
+        lines.append(
+            [
+                printable(row["algorithm"]),
+                str(row["capacity"]),
+                interval(row, "iqm"),
+                number(row["median"]),
+                number(row["mean"]),
+                number(row["optimality_gap"]),
+                number(row["raw_mean"], raw_digits(table)),
+                number(row["lag_mean"]),
+                number(row["tv"], 3),
+                number(row["ess"]),
+                number(clipped, 1),
+                count(row),
+                duration(row["seconds"]),
+            ]
+        )
     return headers, lines

@@ -71,6 +71,4 @@ def plain(path: Path) -> bool:
     """Whether this is a folder, and what the harness writes in it are files."""
     there = [file for name in OURS if os.path.lexists(file := path / name)]
     there += path.glob(CHECKPOINTS)
-    return (
-        path.is_dir() and not any(p.is_symlink() or not p.is_file() for p in there) and not path.is_symlink()
-    )
+    return path.is_dir() and not any(p.is_symlink() or not p.is_file() for p in there) and not path.is_symlink()

@@ -70,9 +70,7 @@ def grid(runs: Iterable[StoredRun] | Grid) -> Grid:
         seed = run.seed
         if (other := seeds.get(seed)) is not None and other.id != run.id:
             a, b = other.record["spec"], run.record["spec"]
-            differ = ", ".join(
-                f"{k}={a.get(k)!r} or {b.get(k)!r}" for k in sorted(a | b) if a.get(k) != b.get(k)
-            )
+            differ = ", ".join(f"{k}={a.get(k)!r} or {b.get(k)!r}" for k in sorted(a | b) if a.get(k) != b.get(k))
             raise UserError(
                 f"two runs are {where(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
                 f"{differ or 'code or versions'}; a table can hold only one of them{_choice(a, b)}"

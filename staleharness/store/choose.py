@@ -16,11 +16,7 @@ Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"l
 
 
 def chosen(
-    runs: Iterable[StoredRun],
-    env: Wanted = None,
-    k: Wanted = None,
-    algo: Wanted = None,
-    where: Settings = None,
+    runs: Iterable[StoredRun], env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None
 ) -> list[StoredRun]:
     """The runs, as they are stored, of these environments (with or without their version), capacities and algorithms
     (as tables name them, with or without ` N=...`), `where` settings have these values. A run that is older than a
@@ -54,8 +50,7 @@ def _check_known(settings: Mapping[str, Any], specs: Iterable[Mapping[str, Any]]
 
 def _has(spec: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     return all(
-        name in spec and (spec[name] == value or str(spec[name]) == str(value))
-        for name, value in settings.items()
+        name in spec and (spec[name] == value or str(spec[name]) == str(value)) for name, value in settings.items()
     )
 
 

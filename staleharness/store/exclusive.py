@@ -13,12 +13,7 @@ from . import lease
 
 MARKER = "staleharness.json"
 LEASE, PROBE = ".lease", ".probe"
-HERE = (
-    MARKER,
-    LEASE,
-    PROBE[1:],
-    f"{PROBE}.*",
-)  # what a sweep writes beside its folders; a probe is torn as it is
+HERE = (MARKER, LEASE, PROBE[1:], f"{PROBE}.*")  # what a sweep writes beside its folders; a probe is torn as it is
 
 
 @contextlib.contextmanager

@@ -37,9 +37,7 @@ def _check(root: Path) -> None:
     if lost := _unmarked(root):
         raise UserError(f"OUT={root} {lost}")
     if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
-        raise UserError(
-            f"OUT={root} holds something other than staleharness results; give a new or empty folder"
-        )
+        raise UserError(f"OUT={root} holds something other than staleharness results; give a new or empty folder")
     if (root / MARKER).is_file():
         check_format(root)
     for name in WRITTEN:
@@ -102,9 +100,4 @@ def _only_reference(root: Path) -> bool:
     as of OUT=results/mine."""
     torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
     inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
-    return {p.name for p in root.iterdir()} <= {
-        "reference",
-        "reproduced",
-        "README.md",
-        ".gitkeep",
-    } | torn | inside
+    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn | inside

@@ -31,12 +31,7 @@ class Lease:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.holder = {
-            **_place(),
-            "pid": os.getpid(),
-            "born": _born(os.getpid()),
-            "token": secrets.token_hex(4),
-        }
+        self.holder = {**_place(), "pid": os.getpid(), "born": _born(os.getpid()), "token": secrets.token_hex(4)}
         self._beats = 0
         self._over = threading.Event()
         write_bytes(path, self._text())

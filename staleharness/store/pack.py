@@ -22,9 +22,7 @@ from .traces import renamed, traces_of, unpack_trace, write_traces
 STUDY = "study.toml"  # in a bundle, what its runs were asked for with
 
 
-def pack(
-    source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None
-) -> str:
+def pack(source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None) -> str:
     """Write the runs of a results folder (of a study, those that it asks for) as a bundle; returns what was done.
     `command`: what makes them, where no study does. `study`: what the file asks for, named as stored runs are.
 
@@ -67,15 +65,18 @@ def pack(
         fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
         replaced = target / "manifest.json"
         told = read_json(replaced).get("renamed") if replaced.exists() else None
-        write_json(new / "manifest.json", {
-            "files": {name: digest(new / name) for name in (*FILES, *traces)},
-            "runs": len(runs),
-            "command": command,
-            "dates": sorted({run.record["date"][:10] for run in runs}),
-            "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
-            "packed_by": __version__,
-            **({"renamed": told} if told else {}),  # what its runs were once called
-        })  # fmt: skip
+        write_json(
+            new / "manifest.json",
+            {
+                "files": {name: digest(new / name) for name in (*FILES, *traces)},
+                "runs": len(runs),
+                "command": command,
+                "dates": sorted({run.record["date"][:10] for run in runs}),
+                "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
+                "packed_by": __version__,
+                **({"renamed": told} if told else {}),  # what its runs were once called
+            },
+        )
         swap(new, target)
     size, of_traces = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
     also = f", and {len(traces)} traces, {of_traces / 1e6:.1f} MB" if traces else ""
@@ -104,9 +105,7 @@ def _write_tables(runs: Sequence[StoredRun], target: Path, traces: Mapping[str, 
     def said(content: Mapping[str, Any]) -> str:
         return json.dumps({**content, "spec": renamed(content["spec"], names, bundle)}, sort_keys=True)
 
-    rows = [
-        {"id": run.id, "record": said(run.record), "job": said(run.job()), "seal": run.seal} for run in runs
-    ]
+    rows = [{"id": run.id, "record": said(run.record), "job": said(run.job()), "seal": run.seal} for run in runs]
     tables = {RUNS: pa.Table.from_pylist(rows)}
     for name in TABLES:
         parts = []

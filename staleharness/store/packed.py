@@ -31,9 +31,7 @@ TABLES = ("metrics", "timing")  # with a column `run`
 RUNS = "runs.parquet"
 FILES = (RUNS, *(f"{name}.parquet" for name in TABLES))
 TRACES = "traces"
-NAME = re.compile(
-    rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet"
-)  # of a run, or of what no run here left
+NAME = re.compile(rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet")  # of a run, or of what no run here left
 
 
 def is_packed(root: Path) -> bool:
@@ -46,9 +44,7 @@ def check(root: Path) -> None:
         held = read_json(root / "manifest.json")["files"]
         wrong = [name for name in FILES if held.get(name) != digest(root / name)] or _wrong_traces(root, held)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}"
-        ) from None
+        raise UserError(f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}") from None
     if wrong:
         raise UserError(
             f"the packed results in {root} are damaged: {wrong[0]} differs from the manifest; get them again"
@@ -93,9 +89,7 @@ def numbers(table: Any) -> dict[str, NDArray[np.float64]]:
 
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        numeric = (
-            types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)
-        )
+        numeric = types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)
         if numeric and column.null_count < len(column):
             values = np.concatenate([_floats(chunk) for chunk in column.chunks])
             if not np.isnan(values).all():

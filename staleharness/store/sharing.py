@@ -45,6 +45,8 @@ def shared_with(bundle: Bundle) -> Shared:
                 held.setdefault(run_id, set()).add(study)
     again = {run_id: studies for run_id, studies in again.items() if run_id not in same}
     return Shared(
-        [run for run_id, run in mine.items() if run_id in same], sorted(set().union(*same.values())),
-        [run for run_id, run in mine.items() if run_id in again], sorted(set().union(*again.values())),
-    )  # fmt: skip
+        [run for run_id, run in mine.items() if run_id in same],
+        sorted(set().union(*same.values())),
+        [run for run_id, run in mine.items() if run_id in again],
+        sorted(set().union(*again.values())),
+    )

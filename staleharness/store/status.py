@@ -36,19 +36,12 @@ def status(store: Store) -> dict[str, Any]:
             rows.append(_attempt(store, run_id, path))
         except (OSError, ValueError, TypeError, KeyError) as error:
             if path.is_dir() and (path / "job.json").exists():  # or else it is published, or begun, right now
-                NOTES.warning(
-                    "%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__
-                )
-    counts = {
-        state: sum(row["state"] == state for row in rows)
-        for state in ("done", "running", "stopped", "failed")
-    }
+                NOTES.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
+    counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
     return {"runs": rows, "counts": counts}
 
 
-def _row(
-    run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int
-) -> dict[str, Any]:
+def _row(run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int) -> dict[str, Any]:
     place = {key: spec[key] for key in ("env", "capacity", "seed")}
     return {"id": run_id, "label": label, **place, "state": state, "phase": phase, "phases": phases}
 

@@ -130,9 +130,7 @@ class Store:
                     file.read_bytes()
         except OSError as error:
             why = f"{error.filename or path} cannot be read ({error.strerror})"
-            raise UserError(
-                f"{why}, so it may be a good run; make it readable, or move {path} away"
-            ) from error
+            raise UserError(f"{why}, so it may be a good run; make it readable, or move {path} away") from error
         put_aside(path, self.root / "damaged")
         return True
 
@@ -264,6 +262,4 @@ class Store:
             shutil.rmtree(attempt)
             return
         aside = put_aside(attempt, self.root / "damaged")
-        raise RuntimeError(
-            f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}"
-        )
+        raise RuntimeError(f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}")

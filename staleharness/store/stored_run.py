@@ -24,11 +24,7 @@ TRACE = "trace.parquet"  # and for this, where actors were processes
 SECONDS = "seconds/"  # before the name of a column of timing.parquet
 MEMORY = "memory_mb"  # the column of timing.parquet that is no time: resident memory after a phase [MB]
 EVALUATED = "eval_"  # before the name of a score: the column of its evaluations
-PARTS = (
-    "collect",
-    "learn",
-    "evaluate",
-)  # of a phase's time, whatever the kind of task; other times are parts of these
+PARTS = ("collect", "learn", "evaluate")  # of a phase's time, whatever the kind of task; other times are parts of these
 
 
 @dataclass(frozen=True)

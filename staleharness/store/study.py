@@ -42,15 +42,11 @@ class Question:
         if scale == "small":
             return replace(self, paper={})
         if not self.paper:
-            raise UserError(
-                f"SCALE=paper: the study {self.question!r} has no table [paper] that says what that is"
-            )
+            raise UserError(f"SCALE=paper: the study {self.question!r} has no table [paper] that says what that is")
         if "paper" in self.paper:
             raise UserError("[paper]: unknown option 'paper'; it holds a grid and settings only")
         given = build(Question, _listed(self.paper), "[paper]")
-        kept = {
-            f.name: getattr(self, f.name) for f in fields(Question) if f.name not in ("settings", "paper")
-        }
+        kept = {f.name: getattr(self, f.name) for f in fields(Question) if f.name not in ("settings", "paper")}
         return Question(**{**kept, **{key: getattr(given, key) for key in self.paper}})
 
     def cells(self) -> list[tuple[str, int, str]]:
@@ -135,9 +131,7 @@ def _named(text: str, what: str) -> tuple[str, ...]:
     """The parts of a list that names at least one thing."""
     parts = tuple(split_list(text))
     if not parts:
-        remedy = (
-            "give one or several, e.g. ENV=Hopper" if what == "ENV" else f"leave {what} out for the default"
-        )
+        remedy = "give one or several, e.g. ENV=Hopper" if what == "ENV" else f"leave {what} out for the default"
         raise UserError(f"{what}={text!r} names nothing; {remedy}")
     return parts
 

@@ -33,9 +33,7 @@ from .records import (
 )
 
 Check = Callable[[Algorithm], None]
-NO_POLICY_GRADIENT = (
-    "a method that is no policy gradient on fresh data, on purpose, says policy_gradient = False"
-)
+NO_POLICY_GRADIENT = "a method that is no policy gradient on fresh data, on purpose, says policy_gradient = False"
 
 
 def variants(cls: type[Algorithm]) -> list[Algorithm]:
@@ -61,9 +59,7 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
     cls = type(algorithm)
     assert is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     defaults, hints = cls.hyper_parameters(), cls.hyper_parameter_types()
-    assert set(defaults) == {f.name for f in fields(cls)} == set(hints), (
-        "every hyper-parameter needs a default"
-    )
+    assert set(defaults) == {f.name for f in fields(cls)} == set(hints), "every hyper-parameter needs a default"
     assert cls.from_options(json.loads(json.dumps(defaults))) == cls()
     for key, hint in hints.items():
         assert hint in (bool, int, float, str) or get_origin(hint) is Literal, f"{key}: {hint} is not checked"
@@ -114,9 +110,7 @@ def answers_for_tokens(algorithm: Algorithm) -> None:
 
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
     """Gradient reaches `target_logp`, is finite, and is not zero everywhere, at least where data are fresh."""
-    pulls = [
-        gradient_coefficients(algorithm, examples_for(algorithm, on_policy=fresh)) for fresh in (False, True)
-    ]
+    pulls = [gradient_coefficients(algorithm, examples_for(algorithm, on_policy=fresh)) for fresh in (False, True)]
     assert all(x.isfinite().all() for x in pulls) and (torch.cat(pulls) != 0).any()
 
 
@@ -168,9 +162,7 @@ def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
     for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
         assert torch.equal(first, second)
-    assert before == _global_generators(), (
-        "a global random generator moved; a loss is a function of what it is given"
-    )
+    assert before == _global_generators(), "a global random generator moved; a loss is a function of what it is given"
 
 
 def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
@@ -271,9 +263,7 @@ def parametrize_with_checks(classes: Iterable[type[Algorithm]]) -> Any:
 
 
 def _label(algorithm: Algorithm) -> str:
-    values = (
-        (key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items()
-    )
+    values = ((key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items())
     changed = [f"{key}={value}" for key, value, default in values if value != default]
     return "-".join([algorithm.name or type(algorithm).__name__, *changed])
 

@@ -49,9 +49,7 @@ def is_a_listed_model(model: LagModel) -> None:
     assert cls.name in LAGS and LAGS[cls.name] is cls, "register it with @LAGS.register('name')"
     assert summary(cls) and cls.__doc__ != LagModel.__doc__, "the first docstring line is what `list` shows"
     assert is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert (
-        hash(model) == hash(pickle.loads(pickle.dumps(model))) and pickle.loads(pickle.dumps(model)) == model
-    )
+    assert hash(model) == hash(pickle.loads(pickle.dumps(model))) and pickle.loads(pickle.dumps(model)) == model
 
 
 def is_read_as_it_is_written(model: LagModel) -> None:
@@ -125,9 +123,7 @@ def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
         groups = plan.group.reshape(-1, demand.rows)
         assert (groups == np.arange(len(groups))[:, None]).all(), "groups are numbered as they begin"
         for column in (plan.actor, plan.nth, plan.phase, plan.place):
-            assert (column.reshape(groups.shape) == column[:: demand.rows, None]).all(), (
-                "one actor makes a group"
-            )
+            assert (column.reshape(groups.shape) == column[:: demand.rows, None]).all(), "one actor makes a group"
         assert plan.first[0] == 0 and plan.first[-1] == len(plan.version) == len(plan.end) == len(plan.kept)
         assert (np.diff(plan.first) >= 1).all() and (plan.end <= demand.length).all()
         within = np.delete(np.diff(plan.end), plan.first[1:-1] - 1)

@@ -39,10 +39,7 @@ def decisions(
     ½ (log π − log anchor)², or None without `closed_form`, as on tokens.
     """
     given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
-    optional = (
-        1.0 if reference_ratio is None else reference_ratio,
-        0.0 if logit_norm is None else logit_norm,
-    )
+    optional = (1.0 if reference_ratio is None else reference_ratio, 0.0 if logit_norm is None else logit_norm)
     tensors = [torch.as_tensor(x, dtype=dtype) for x in (*given, *optional)]
     shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
     w, a, u, d, steps, logp, valid, r, norm = (x.expand(shape).clone() for x in tensors)
@@ -58,12 +55,7 @@ def decisions(
 
 
 def example_decisions(
-    rows: int = 4,
-    steps: int = 6,
-    *,
-    seed: int = 0,
-    on_policy: bool = False,
-    dtype: torch.dtype = torch.float32,
+    rows: int = 4, steps: int = 6, *, seed: int = 0, on_policy: bool = False, dtype: torch.dtype = torch.float32
 ) -> Decisions:
     """Random decisions with lags 0 to 5 and ratios to match (1 if `on_policy`), rows of unequal length.
 

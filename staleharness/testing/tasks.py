@@ -13,9 +13,7 @@ from ..control.task import ControlTask
 from ..task import ENVS, Task
 
 TaskCheck = Callable[[type[ControlTask], str], None]
-Step = tuple[
-    NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]
-]  # observation, reward, terminated, truncated
+Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # observation, reward, terminated, truncated
 
 ENVS_AT_ONCE, STEPS = 3, 40
 
@@ -141,9 +139,7 @@ def _played(vector: Any, steps: int, seed: int) -> list[Step]:
         if hasattr(space, "n"):
             action = rng.integers(space.start, space.start + space.n, size=vector.num_envs)
         else:
-            action = rng.uniform(space.low, space.high, size=(vector.num_envs, len(space.low))).astype(
-                np.float32
-            )
+            action = rng.uniform(space.low, space.high, size=(vector.num_envs, len(space.low))).astype(np.float32)
         obs, reward, terminated, truncated, _ = vector.step(action)
         record.append((obs, reward, terminated, truncated))
         if (done := terminated | truncated).any():
@@ -152,6 +148,4 @@ def _played(vector: Any, steps: int, seed: int) -> list[Step]:
 
 
 def _equal(a: list[Step], b: list[Step]) -> bool:
-    return all(
-        np.array_equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True)
-    )
+    return all(np.array_equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True))

@@ -23,9 +23,7 @@ from .targets import group_relative_advantage
 from .timer import Timer
 
 
-def gradient(
-    spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: Minibatch, timer: Timer
-) -> Gradient:
+def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: Minibatch, timer: Timer) -> Gradient:
     """Add dLoss/dθ to the gradients of the policy's parameters."""
     begin = time.perf_counter()
     parts = pieces(batch.data, policy.micro_batch)

@@ -51,9 +51,7 @@ class Minibatch:
             gradient_lag=self.gradient_lag[index],
         )
 
-    def decisions(
-        self, target_logp: Tensor, advantage: Tensor, logit_norm: Tensor | None = None
-    ) -> Decisions:
+    def decisions(self, target_logp: Tensor, advantage: Tensor, logit_norm: Tensor | None = None) -> Decisions:
         """What a method's loss is given: these rows under the learner's `target_logp` [B, T]."""
         return Decisions(
             target_logp=target_logp,
@@ -74,6 +72,4 @@ class Minibatch:
 
 def parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     """`rows` in pieces of at most `size`; 0 is all at once."""
-    return (
-        [rows] if size == 0 or len(rows) <= size else [rows[i : i + size] for i in range(0, len(rows), size)]
-    )
+    return [rows] if size == 0 or len(rows) <= size else [rows[i : i + size] for i in range(0, len(rows), size)]

@@ -43,9 +43,7 @@ class TokenPolicy(Protocol):
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
 
-    def acting(
-        self, versions: Sequence[Version], position: NDArray[np.int64]
-    ) -> AbstractContextManager[Forward]:
+    def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> AbstractContextManager[Forward]:
         """A forward pass in which row i is computed by `versions[position[i]]`."""
 
     def score(

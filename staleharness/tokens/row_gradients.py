@@ -39,8 +39,7 @@ class RowGradients:
     def taking(self) -> Iterator[None]:
         """While it lasts, gradients go into the sums and none stays with a parameter."""
         handles = [
-            p.register_post_accumulate_grad_hook(lambda p, i=i: self._take(i, p))
-            for i, p in enumerate(self.parameters)
+            p.register_post_accumulate_grad_hook(lambda p, i=i: self._take(i, p)) for i, p in enumerate(self.parameters)
         ]
         try:
             yield

@@ -9,13 +9,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Completions, Decisions, PolicyLoss
-from ..objectives import (
-    effective_sample_size,
-    importance_ratio,
-    masked_mean,
-    sequence_log_ratio,
-    total_variation,
-)
+from ..objectives import effective_sample_size, importance_ratio, masked_mean, sequence_log_ratio, total_variation
 
 
 def of_round(data: Completions, completions: int) -> dict[str, float]:
@@ -88,9 +82,7 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     }
 
 
-def of_proximal(
-    decisions: Decisions, answer: PolicyLoss, recomputed: bool, mask: Tensor
-) -> dict[str, Tensor]:
+def of_proximal(decisions: Decisions, answer: PolicyLoss, recomputed: bool, mask: Tensor) -> dict[str, Tensor]:
     """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
 
     `recomputed`: the learner made that policy, and u is as it is, before any truncation. Otherwise u is what a method

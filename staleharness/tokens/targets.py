@@ -14,9 +14,7 @@ from .minibatch import Minibatch
 from .spec import TokenSpec
 
 
-def group_relative_advantage(
-    spec: TokenSpec, algorithm: Algorithm, batch: Minibatch, target_logp: Tensor
-) -> Tensor:
+def group_relative_advantage(spec: TokenSpec, algorithm: Algorithm, batch: Minibatch, target_logp: Tensor) -> Tensor:
     """Advantages [B, T] by the method's own targets under the learner's `target_logp` [B, T].
 
     The group's baseline takes the place of the critic's value everywhere, so GAE(1, 1) is (R − baseline)/scale.

@@ -34,9 +34,7 @@ def test_the_seven_algorithms_are_registered() -> None:
 
 
 def test_listing_the_algorithms_needs_no_torch() -> None:
-    code = (
-        "import sys; from staleharness.algorithm import ALGORITHMS as a; [*a]; print('torch' in sys.modules)"
-    )
+    code = "import sys; from staleharness.algorithm import ALGORITHMS as a; [*a]; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -84,10 +82,7 @@ def test_a_method_that_needs_what_a_task_has_not_is_refused_in_one_line() -> Non
     everything, spec = frozenset(NEEDS), RunSpec(env="Hopper-v5", algorithm="needy")
     assert unmet(Needy(), everything) is None and unmet(Algorithm(), frozenset()) is None
     assert unmet(Needy(), everything - {"groups"}) == "needy needs groups of completions of one prompt"
-    assert (
-        unmet(Needy(), frozenset())
-        == "needy needs groups of completions of one prompt and a reference policy"
-    )
+    assert unmet(Needy(), frozenset()) == "needy needs groups of completions of one prompt and a reference policy"
     check(Needy(), spec, everything)
     with pytest.raises(UserError, match="and a reference policy, which Hopper-v5 does not have"):
         check(Needy(), spec)
@@ -107,9 +102,7 @@ def test_what_a_gradient_by_completions_leaves_out_is_refused(setting: dict[str,
 def test_an_anchor_recomputed_before_the_only_step_of_a_phase_is_said_to_be_idle() -> None:
     decoupled = ALGORITHMS["decoupled_ppo"]
     line = decoupled().inactive(1)
-    assert (
-        line is not None and line.startswith("decoupled_ppo: ") and "ever acts" in line and "\n" not in line
-    )
+    assert line is not None and line.startswith("decoupled_ppo: ") and "ever acts" in line and "\n" not in line
     assert decoupled().inactive(2) is None
     assert decoupled(proximal="ewma").inactive(1) is None
     assert ALGORITHMS["ppo_clip"]().inactive(1) is None

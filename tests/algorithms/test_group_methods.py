@@ -25,9 +25,7 @@ def test_the_loss_of_trajectory_balance_is_the_squared_imbalance_and_its_slope_i
         return sum(terms) / len(terms)
 
     def squared(b: int, shift: float = 0.0) -> float:
-        return float(
-            (log_z(b) + shift + sum(s.log_reference[b, t] for t in s.at[b]) - s.outcome[b] / beta) ** 2
-        )
+        return float((log_z(b) + shift + sum(s.log_reference[b, t] for t in s.at[b]) - s.outcome[b] / beta) ** 2)
 
     losses = (algorithm.policy_loss(d).loss * d.mask).sum(1)
     torch.testing.assert_close(losses, torch.tensor([squared(b) for b in range(7)], dtype=torch.float64))
@@ -54,9 +52,7 @@ def test_a_completion_that_does_not_teach_is_not_of_its_group(name: str) -> None
     other_outcome = replace(without, outcome=d.outcome + 5.0 * (torch.arange(7) == 1))
     alone = replace(without, group=torch.tensor([0, 9, 0, 1, 1, 2, 2]))
     for same in (other_outcome, alone):
-        torch.testing.assert_close(
-            gradient_coefficients(make(name), without), gradient_coefficients(make(name), same)
-        )
+        torch.testing.assert_close(gradient_coefficients(make(name), without), gradient_coefficients(make(name), same))
 
 
 def test_trajectory_balance_is_at_rest_where_the_policy_is_the_tilted_reference() -> None:
@@ -71,15 +67,18 @@ def test_trajectory_balance_is_at_rest_where_the_policy_is_the_tilted_reference(
 def test_the_optimal_token_baseline_by_hand() -> None:
     """π = ½, Σπ² = ½: each token adds ½. Energies ½, 1 in both rows, R = 1, 0: B = ½ while both go on, then none."""
     d = decisions(
-        1.0, [[9.0] * 3] * 2, target_logp=math.log(0.5), logit_norm=0.5, mask=[[1, 1, 1], [1, 1, 0]],
-        group=[0, 0], outcome=[1.0, 0.0],
-    )  # fmt: skip
+        1.0,
+        [[9.0] * 3] * 2,
+        target_logp=math.log(0.5),
+        logit_norm=0.5,
+        mask=[[1, 1, 1], [1, 1, 0]],
+        group=[0, 0],
+        outcome=[1.0, 0.0],
+    )
     expected = torch.tensor([[0.5, 0.5, 1.0], [-0.5, -0.5, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(gradient_coefficients(make("otb"), d), expected)
     expected[0, 2] = 0.0  # its own outcome is its baseline
-    torch.testing.assert_close(
-        gradient_coefficients(make("otb", zero_tail=False), d), expected, atol=1e-7, rtol=0
-    )
+    torch.testing.assert_close(gradient_coefficients(make("otb", zero_tail=False), d), expected, atol=1e-7, rtol=0)
     alone = replace(d, group=torch.tensor([0, 1]))
     expected = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     torch.testing.assert_close(gradient_coefficients(make("otb", zero_tail=False), alone), expected)

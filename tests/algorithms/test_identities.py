@@ -11,14 +11,7 @@ from method_examples import make
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
-from staleharness.objectives import (
-    effective_sample_size,
-    gae,
-    importance_ratio,
-    spo_surrogate,
-    total_variation,
-    vtrace,
-)
+from staleharness.objectives import effective_sample_size, gae, importance_ratio, spo_surrogate, total_variation, vtrace
 from staleharness.simulator.ewma import ewma_update
 from staleharness.testing import example_decisions, example_trajectories, gradient_coefficients, variants
 from staleharness.testing.records import with_gradient
@@ -240,13 +233,7 @@ def test_with_an_exact_critic_a_truncated_episode_has_no_advantage(stale: bool) 
     ones, cut = torch.ones(1, 8, dtype=torch.float64), torch.zeros(1, 8, dtype=torch.float64)
     cut[0, 3] = 1.0
     truncated = replace(
-        t,
-        reward=ones,
-        value=10 * ones,
-        next_value=10 * ones,
-        mask=ones,
-        discount=0.9 * ones,
-        continues=1 - cut,
+        t, reward=ones, value=10 * ones, next_value=10 * ones, mask=ones, discount=0.9 * ones, continues=1 - cut
     )
     taken_for_an_end = replace(truncated, discount=0.9 * (1 - cut))
     for estimate in (gae, vtrace):

@@ -62,9 +62,7 @@ def test_every_link_of_a_page_leads_somewhere(pages: dict[str, str]) -> None:
 
 
 def test_the_comment_behind_a_field_is_found_wherever_it_stands(generate: ModuleType) -> None:
-    assert (
-        generate.comments(ALGORITHMS["ppo_clip"])["clip_high"] == "ε above ratio 1; 0 is the same as `clip`"
-    )
+    assert generate.comments(ALGORITHMS["ppo_clip"])["clip_high"] == "ε above ratio 1; 0 is the same as `clip`"
     rows = {row[0]: row for row in generate.option_rows(ALGORITHMS["icepop"])}
     assert rows["`veto`"][3].startswith("a token ratio below which")  # declared two classes above
     assert rows["`low`"][1] == "`0.5`" and rows["`normalise`"][2] == "`true`, `false`"

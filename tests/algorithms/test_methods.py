@@ -58,10 +58,7 @@ CASES: list[tuple[Algorithm, Reading]] = [
         masked(window("sequence", 0.8, 1.2), own("sequence"), "kept"),
     ),
     (make("mis_geo"), masked(window("geometric", 0.99, 1.01), one)),
-    (
-        make("mis_geo", low=0.9, level="token", cap=1.05),
-        masked(window("geometric", 0.9, 1.01), own("token", 1.05)),
-    ),
+    (make("mis_geo", low=0.9, level="token", cap=1.05), masked(window("geometric", 0.9, 1.01), own("token", 1.05))),
     (
         make("mis_geo", high=1.3, level="sequence", denominator="kept"),
         masked(window("geometric", 0.99, 1.3), own("sequence", 2.0), "kept"),
@@ -74,17 +71,11 @@ CASES: list[tuple[Algorithm, Reading]] = [
     (make("topr"), topr("sequence", 1.0)),
     (make("topr", level="token", cap=1.1), topr("token", 1.1)),
     (make("deepseek_mask"), deepseek(0.5, 0.8, 1.2)),
-    (
-        make("deepseek_mask", delta=0.01, clip=0.1, clip_high=0.3, anchor="proximal"),
-        deepseek(0.01, 0.9, 1.3, True),
-    ),
+    (make("deepseek_mask", delta=0.01, clip=0.1, clip_high=0.3, anchor="proximal"), deepseek(0.01, 0.9, 1.3, True)),
     (make("m2po"), m2po_paper(0.04)),
     (make("m2po", tau=0.001, anchor="proximal"), m2po_paper(0.001, True)),
     (make("m2po", form="release"), m2po_release(0.04, 0.3, 0.5)),
-    (
-        make("m2po", form="release", tau=0.001, floor_low=0.0, floor_high=0.0),
-        m2po_release(0.001, 0.0, 0.0),
-    ),
+    (make("m2po", form="release", tau=0.001, floor_low=0.0, floor_high=0.0), m2po_release(0.001, 0.0, 0.0)),
     (make("gspo"), gspo(3e-4, 4e-4)),
     (make("gspo", clip=0.05, clip_high=0.0, anchor="proximal"), gspo(0.05, 0.05, True)),
     (make("dppo"), dppo("tv", 0.2)),
@@ -107,9 +98,7 @@ NAMES = sorted({algorithm.name for algorithm, _ in CASES})
 
 @pytest.mark.parametrize("spread", [1.0, 0.1])
 @pytest.mark.parametrize(("algorithm", "reading"), CASES, ids=[str(a) for a, _ in CASES])
-def test_each_decision_pulls_as_the_formula_reads(
-    algorithm: Algorithm, reading: Reading, spread: float
-) -> None:
+def test_each_decision_pulls_as_the_formula_reads(algorithm: Algorithm, reading: Reading, spread: float) -> None:
     for seed in range(4):
         d = examples(seed, spread)
         expected = torch.zeros_like(d.mask)

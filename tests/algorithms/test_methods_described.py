@@ -31,15 +31,22 @@ from staleharness.statistics.notes import on_warnings
 from staleharness.store.store import Store
 from staleharness.testing import example_decisions
 
-BUILT_IN = [
-    name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")
-]
+BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
 TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="decoupled_ppo", capacity=2, steps=64, num_envs=2, num_steps=16, epochs=1,
-    minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="decoupled_ppo",
+    capacity=2,
+    steps=64,
+    num_envs=2,
+    num_steps=16,
+    epochs=1,
+    minibatches=1,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 # --- its place ----------------------------------------------------------------------------------------------------
@@ -225,22 +232,35 @@ def test_a_warning_is_noted_once_with_who_and_where(tmp_path: Path) -> None:
 
 
 METHOD = {
-    "summary": "Cuts.", "paper": "Someone 2026", "family": "weight", "level": "token", "transform": "cut to 2",
-    "trust_region": "none", "anchor": "μ", "proximal": "", "passes": "none", "needs": [],
+    "summary": "Cuts.",
+    "paper": "Someone 2026",
+    "family": "weight",
+    "level": "token",
+    "transform": "cut to 2",
+    "trust_region": "none",
+    "anchor": "μ",
+    "proximal": "",
+    "passes": "none",
+    "needs": [],
     "touches": {"truncated": "weight above the cap"},
-}  # fmt: skip
+}
 
 
 def test_a_card_shows_what_each_mechanism_touched_over_all_phases_and_in_the_last(tmp_path: Path) -> None:
     runs = [
         write_run(
-            tmp_path, "tis", seed, capacity=k, phases=4, said={"method": METHOD, "warnings": []},
+            tmp_path,
+            "tis",
+            seed,
+            capacity=k,
+            phases=4,
+            said={"method": METHOD, "warnings": []},
             settings={"hyper": {"cap": 2.0, "normalise": False}},
             columns={"algorithm/truncated": [0.0, 0.0, 0.0, last], "truncated": [1.0] * 4},
         )
         for k, last in ((1, 0.0), (8, 0.4))
         for seed in (0, 1)
-    ]  # fmt: skip
+    ]
     (card,) = cards(runs, styles(["tis"]))
     assert (card["summary"], card["paper"], card["capacities"]) == ("Cuts.", "Someone 2026", [1, 8])
     assert card["options"] == [("cap", "2"), ("normalise", "false")]

@@ -93,9 +93,7 @@ def test_on_rows_of_one_decision_all_levels_are_one(algorithm: Algorithm) -> Non
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_control_gspo_is_ppo_with_its_own_bounds(seed: int) -> None:
     d = examples(seed, 40, 1)
-    torch.testing.assert_close(
-        pull("gspo", d, clip=0.2, clip_high=0.3), pull("ppo_clip", d, clip=0.2, clip_high=0.3)
-    )
+    torch.testing.assert_close(pull("gspo", d, clip=0.2, clip_high=0.3), pull("ppo_clip", d, clip=0.2, clip_high=0.3))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -119,10 +117,7 @@ def test_methods_that_are_settings_of_others(seed: int) -> None:
         (("tis", {"clip": 0.2, "cap": 0.0}), ("ppo_clip", {"anchor": "decoupled"})),
         (("icepop", {"low": 0.0, "high": 0.0, "clip": 0.2}), ("ppo_clip", {"anchor": "decoupled"})),
         (("topr", {"level": "token", "cap": 0.0}), ("topr", {"level": "token", "cap": math.inf})),
-        (
-            ("m2po", {"form": "release", "tau": 0.0, "floor_low": 0.3}),
-            ("ppo_clip", {"clip": 0.3, "clip_high": 0.5}),
-        ),
+        (("m2po", {"form": "release", "tau": 0.0, "floor_low": 0.3}), ("ppo_clip", {"clip": 0.3, "clip_high": 0.5})),
         (("dppo", {"cap": 0.0}), ("ppo_clip", {})),  # the ratio's trust region, where there is a closed form
         (("appo", {"weight_cap": math.inf}), ("ppo_clip", {"anchor": "proximal", "clip": 0.4})),
         (("appo", {"proximal": "ewma"}), ("appo", {})),  # the learner brings the shadow
@@ -365,9 +360,7 @@ def test_with_a_clip_weights_and_masks_are_of_the_proximal_policy_and_the_rest_i
     assert algorithm.proximal == "recompute" and make(name).proximal == "behaviour"
     at_start = replace(d, proximal_logp=d.behaviour_logp)
     torch.testing.assert_close(gradient_coefficients(algorithm, at_start), pull("ppo_clip", d))
-    assert (
-        algorithm.inactive(1) is not None and algorithm.inactive(4) is None and make(name).inactive(1) is None
-    )
+    assert algorithm.inactive(1) is not None and algorithm.inactive(4) is None and make(name).inactive(1) is None
 
 
 @pytest.mark.parametrize("name", ["cispo", "deepseek_mask", "m2po", "gspo"])

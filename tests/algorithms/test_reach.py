@@ -24,9 +24,19 @@ with known():  # it registers itself, here and not for others' tests
     from annealed_clip import AnnealedClip
 
 CONTROL = ControlSpec(
-    env="CartPole-v1", algorithm="ppo_clip", capacity=2, steps=256, num_envs=4, num_steps=16, epochs=3, minibatches=2,
-    evaluations=1, evaluation_episodes=1, final_episodes=1, value_clip=0.0,
-)  # fmt: skip
+    env="CartPole-v1",
+    algorithm="ppo_clip",
+    capacity=2,
+    steps=256,
+    num_envs=4,
+    num_steps=16,
+    epochs=3,
+    minibatches=2,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+    value_clip=0.0,
+)
 HOOKS = ("stop", "value_loss")
 
 
@@ -96,9 +106,7 @@ def test_an_annealed_clip_is_a_plugin_of_few_lines(algorithm: Algorithm, check: 
 def test_a_clip_that_narrows_clips_more() -> None:
     d = decisions([[1.15, 0.95, 1.3]], [[1.0, -1.0, 1.0]])
     late = replace(d, progress=Progress(phase=5, phases=10))
-    assert gradient_coefficients(AnnealedClip(), d).tolist() == [
-        [pytest.approx(1.15), pytest.approx(-0.95), 0.0]
-    ]
+    assert gradient_coefficients(AnnealedClip(), d).tolist() == [[pytest.approx(1.15), pytest.approx(-0.95), 0.0]]
     assert gradient_coefficients(AnnealedClip(), late).tolist() == [[0.0, pytest.approx(-0.95), 0.0]]
     simulation, _ = finished("annealed_clip")
     assert simulation.phase == 4
@@ -121,14 +129,7 @@ def test_progress_counts_phases_epochs_and_steps() -> None:
 def test_progress_on_tokens() -> None:
     _, family = find_env("bit-chain")
     spec: Any = family.settings.from_dict(
-        {
-            "env": "bit-chain",
-            "algorithm": "reaching",
-            "steps": 8,
-            "minibatches": 2,
-            "epochs": 2,
-            "evaluations": 1,
-        }
+        {"env": "bit-chain", "algorithm": "reaching", "steps": 8, "minibatches": 2, "epochs": 2, "evaluations": 1}
     )
     for _ in simulation_of(spec):
         pass
@@ -138,8 +139,7 @@ def test_progress_on_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "what", "steps"),
-    [(-1, "phase", 6), (1, "phase", 1), (0, "phase", 0), (1, "epoch", 3), (0, "epoch", 0)],
+    ("stop_at", "what", "steps"), [(-1, "phase", 6), (1, "phase", 1), (0, "phase", 0), (1, "epoch", 3), (0, "epoch", 0)]
 )
 def test_a_method_ends_an_epoch_or_a_phase_before_a_step(stop_at: int, what: str, steps: int) -> None:
     simulation, records = finished("reaching", stop_at=stop_at, what=what)
@@ -209,9 +209,7 @@ def test_the_usual_value_loss_written_by_hand_learns_the_same() -> None:
     plain, _ = finished("reaching")
     own, records = finished("valuing")
     torch.testing.assert_close(own.policy.flat, plain.policy.flat, rtol=1e-4, atol=1e-5)
-    assert len(Reaching.values) == 24 and all(
-        v.value.shape == v.target.shape == v.mask.shape for v in Reaching.values
-    )
+    assert len(Reaching.values) == 24 and all(v.value.shape == v.target.shape == v.mask.shape for v in Reaching.values)
     assert records[0]["value_loss"] > 0
 
 

@@ -17,13 +17,7 @@ from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
 from staleharness.errors import UserError
 from staleharness.objectives import gae, vtrace
-from staleharness.testing import (
-    decisions,
-    example_decisions,
-    example_trajectories,
-    gradient_coefficients,
-    variants,
-)
+from staleharness.testing import decisions, example_decisions, example_trajectories, gradient_coefficients, variants
 
 E = math.e
 
@@ -98,9 +92,7 @@ def test_the_penalty_has_the_reference_asked_for() -> None:
         algorithm = make("ppo_kl", clip=0.0, reference="proximal", estimator=estimator)
         assert algorithm.proximal == "recompute"
         coefficients(algorithm, (E, 2.0, 2 * E), **given)
-    coefficients(
-        make("ppo_kl", clip=0.0, reference="behaviour", estimator="k2"), (E, 2.0, 2 * E - 1), **given
-    )
+    coefficients(make("ppo_kl", clip=0.0, reference="behaviour", estimator="k2"), (E, 2.0, 2 * E - 1), **given)
 
 
 def test_the_loss_of_ppo_kl_by_hand() -> None:
@@ -208,9 +200,7 @@ def test_the_threshold_is_on_half_the_mean_deviation() -> None:
     """One of four decisions off by x: D_TV = x/8, which passes 0.1 at x = 0.8."""
     coefficients(make("vaco"), (1.79, 1.0, 1.79), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
     coefficients(make("vaco"), (1.81, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
-    coefficients(
-        make("vaco", delta=0.3), (1.81, 1.0, 1.81), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0)
-    )
+    coefficients(make("vaco", delta=0.3), (1.81, 1.0, 1.81), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 
 
 def test_padding_does_not_dilute_total_variation() -> None:
@@ -244,9 +234,7 @@ def test_the_other_trust_regions_of_vaco_are_the_other_methods() -> None:
     ):
         algorithm = make("vaco", trust_region=switch, delta=0.3)
         torch.testing.assert_close(gradient_coefficients(algorithm, d), gradient_coefficients(twin, d))
-    coefficients(
-        make("vaco", trust_region="kl", kl_coef=0.5, kl_estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1))
-    )
+    coefficients(make("vaco", trust_region="kl", kl_coef=0.5, kl_estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
 
 
 def test_the_estimators_of_vacos_advantage_and_value_target_are_chosen_apart() -> None:
@@ -256,12 +244,7 @@ def test_the_estimators_of_vacos_advantage_and_value_target_are_chosen_apart() -
     for advantage in ("gae", "vtrace"):
         for value_target in ("same", "gae", "vtrace"):
             said = make(
-                "vaco",
-                advantage=advantage,
-                value_target=value_target,
-                rho_bar=2.0,
-                c_bar=0.5,
-                advantage_form="vs",
+                "vaco", advantage=advantage, value_target=value_target, rho_bar=2.0, c_bar=0.5, advantage_form="vs"
             ).targets(t)
             source = advantage if value_target == "same" else value_target
             assert torch.equal(said.advantage, estimators[advantage].advantage)
@@ -290,9 +273,7 @@ def test_the_weight_cap_raises_the_behaviour_probability_and_keeps_a_gradient() 
     for cap, pulls in ((2.0, (2.0, -2.0, 1.5)), (0.0, (4.0, -4.0, 1.5)), (100.0, (4.0, -4.0, 1.5))):
         rows = zip((4.0, 4.0, 1.5), (1.0, -1.0, 1.0), pulls, strict=True)
         coefficients(make("decoupled_ppo", weight_cap=cap), *rows, proximal_ratio=[[4.0, 1.0, 1.5]])
-    _, diagnostics = answer(
-        make("decoupled_ppo", weight_cap=2.0), decisions([[4.0]], [[1.0]], proximal_ratio=4.0)
-    )
+    _, diagnostics = answer(make("decoupled_ppo", weight_cap=2.0), decisions([[4.0]], [[1.0]], proximal_ratio=4.0))
     assert diagnostics["behaviour_weight"] == pytest.approx([2.0])
 
 
@@ -396,9 +377,7 @@ def test_truly_ppo_lets_a_step_that_has_not_helped_go_on(rule: str) -> None:
     method = ALGORITHMS["truly_ppo"](rule=rule, delta=0.03)
     d = decisions([[1.3, 1.0]], [[0.0, 2.0]])
     anywhere = replace(d, analytic_kl=lambda anchor: 0.05 + d.target_logp - d.target_logp.detach())
-    torch.testing.assert_close(
-        gradient_coefficients(method, anywhere), torch.tensor([[0.0, 2.0]], dtype=torch.float64)
-    )
+    torch.testing.assert_close(gradient_coefficients(method, anywhere), torch.tensor([[0.0, 2.0]], dtype=torch.float64))
 
 
 def test_ppo_rb_turns_its_slope_outside_the_clip() -> None:
@@ -414,9 +393,7 @@ def test_ppo_rb_turns_its_slope_outside_the_clip() -> None:
 def test_espo_weighs_with_the_ratio_and_stops_by_its_mean_deviation() -> None:
     method = ALGORITHMS["espo"](delta=0.25)
     d = decisions([[1.5, 0.9]], [[1.0, -1.0]], mask=[[1.0, 1.0]])
-    torch.testing.assert_close(
-        gradient_coefficients(method, d), torch.tensor([[1.5, -0.9]], dtype=torch.float64)
-    )
+    torch.testing.assert_close(gradient_coefficients(method, d), torch.tensor([[1.5, -0.9]], dtype=torch.float64))
     assert method.stop(d) == "phase"  # (0.5 + 0.1) / 2 = 0.3
     assert method.stop(replace(d, mask=torch.tensor([[0.0, 1.0]], dtype=torch.float64))) == "no"
     near = ALGORITHMS["espo"](delta=0.31)

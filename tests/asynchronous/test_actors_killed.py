@@ -20,10 +20,20 @@ from staleharness.trace import read_trace
 
 PHASES, ROWS, LENGTH, ACTORS = 5, 4, 24, 3
 SMALL = ControlSpec(
-    env="Pendulum-v1", algorithm="ppo_clip", capacity=8, lag=f"async[actors={ACTORS},queue=1.5,fetch=6,delay=0.002]",
-    steps=PHASES * ROWS * LENGTH, num_envs=ROWS, num_steps=LENGTH, epochs=1, minibatches=2, evaluations=1,
-    evaluation_episodes=1, final_episodes=1, anneal_learning_rate=False,
-)  # fmt: skip
+    env="Pendulum-v1",
+    algorithm="ppo_clip",
+    capacity=8,
+    lag=f"async[actors={ACTORS},queue=1.5,fetch=6,delay=0.002]",
+    steps=PHASES * ROWS * LENGTH,
+    num_envs=ROWS,
+    num_steps=LENGTH,
+    epochs=1,
+    minibatches=2,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+    anneal_learning_rate=False,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -29,11 +29,7 @@ def read(board: Board, channel: Connection, seconds: float) -> None:
         found = board.newest()
         numbers = {*found.tensors["weights"].unique().tolist(), *found.tensors["count"].flatten().tolist()}
         odd = found.tensors["flag"].unique().tolist()
-        torn += (
-            numbers != {found.phase}
-            or odd != [found.phase % 2 == 1]
-            or found.gradient_step != 10 * found.phase
-        )
+        torn += numbers != {found.phase} or odd != [found.phase % 2 == 1] or found.gradient_step != 10 * found.phase
         back += found.phase < last
         last = found.phase
         reads += 1

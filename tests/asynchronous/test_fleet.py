@@ -34,14 +34,10 @@ Start = Callable[..., Fleet]
 def start() -> Iterator[Start]:
     begun: list[Fleet] = []
 
-    def start(
-        toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any
-    ) -> Fleet:
+    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any) -> Fleet:
         asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, "length": LENGTH, **order}
         loads = [Load(fetch, 0.0)] * actors
-        begun.append(
-            Fleet(Order(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
-        )
+        begun.append(Fleet(Order(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0)))
         return begun[-1]
 
     yield start
@@ -64,9 +60,7 @@ def fates(fleet: Fleet) -> list[str]:
     return [entry.fate for entry in fleet.recorder.entries]
 
 
-def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finished_first(
-    start: Start,
-) -> None:
+def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finished_first(start: Start) -> None:
     fleet = start(Toy())
     pids = set(fleet.pids.values())
     assert len(pids) == 2 and os.getpid() not in pids
@@ -214,9 +208,7 @@ def test_the_row_of_a_killed_actor_has_every_version_that_it_fetched_and_counts_
     until(lambda: fates(fleet)[0] == "lost")
     entry = fleet.recorder.entries[0]
     assert (entry.versions, entry.starts, entry.lengths) == ([0, 1, 2, 3], [0, 1, 2, 3], [3, 3])
-    assert (
-        entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
-    )
+    assert entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
     lines = [(line["versions"], line["ends"]) for line in entry.lines]
     assert lines == [([0, 1, 2], [1, 2, 3])] * 2
     said = entered(Ledger(), fleet, 0)
@@ -325,10 +317,7 @@ time.sleep(600)
 def test_actors_end_when_the_learner_is_killed() -> None:
     path = os.pathsep.join((str(HELPERS), str(ROOT)))
     learner = subprocess.Popen(
-        [sys.executable, "-c", ORPHANS],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
     assert learner.stdout is not None
     with learner:

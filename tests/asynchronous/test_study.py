@@ -36,38 +36,42 @@ def study() -> Iterator[SimpleNamespace]:
             del sys.modules[name]
 
 
-def trace(
-    path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.0 if place % 2 else 3.0
-) -> Path:
+def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.0 if place % 2 else 3.0) -> Path:
     """Steps of two seconds, of which training takes one and a half; groups that take one second or three, or as many
     as is said of (phase, place), four of them a batch, of two rows each."""
     lines = [(phase, place) for phase in range(5) for place in range(4) for _ in range(2)]
     took = [seconds(*line) for line in lines]
-    rows = pd.DataFrame([
-        {
-            "row": i, "group": i // 2, "actor": place, "nth": phase, "fate": "trained", "phase": phase, "place": place,
-            "versions": [phase], "ends": [8], "began_at": 2.0 * phase - took[i], "made_at": 2.0 * phase,
-            "queued_at": 2.0 * phase, "trained_at": 2.0 * phase,
-        }
-        for i, (phase, place) in enumerate(lines)
-    ])  # fmt: skip
+    rows = pd.DataFrame(
+        [
+            {
+                "row": i,
+                "group": i // 2,
+                "actor": place,
+                "nth": phase,
+                "fate": "trained",
+                "phase": phase,
+                "place": place,
+                "versions": [phase],
+                "ends": [8],
+                "began_at": 2.0 * phase - took[i],
+                "made_at": 2.0 * phase,
+                "queued_at": 2.0 * phase,
+                "trained_at": 2.0 * phase,
+            }
+            for i, (phase, place) in enumerate(lines)
+        ]
+    )
     said = {"source": "actors", "decisions": 8, "fetch": 0, "published_at": [2.0 * p + 1.5 for p in range(4)]}
     path.write_bytes(written(rows, said))
     return path
 
 
-def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(
-    study: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(study: SimpleNamespace, tmp_path: Path) -> None:
     model: Any = read_lag(study.fit.fitted(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16))
     assert (model.capacity, model.max_lag, model.slots) == (3.0, 15, 2.0)
     # groups of two rows, of which the longer takes what was recorded
     sigma = np.sqrt(np.log1p(model.cv**2))
-    drawn = (
-        np.random.default_rng(0)
-        .lognormal(np.log(model.row_time) - sigma**2 / 2, sigma, (1_000_000, 2))
-        .max(1)
-    )
+    drawn = np.random.default_rng(0).lognormal(np.log(model.row_time) - sigma**2 / 2, sigma, (1_000_000, 2)).max(1)
     assert drawn.mean() == pytest.approx(2.0 / 1.5, rel=5e-3)
     assert drawn.std() == pytest.approx(np.std([1, 3] * 10, ddof=1) / 1.5, rel=2e-2)
 
@@ -75,9 +79,7 @@ def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(
 def test_slow_actors_of_the_trace_are_slow_slots(study: SimpleNamespace, tmp_path: Path) -> None:
     """Actor 1 takes 12 ± 4 seconds and the others 3 ± 1: one deviation over the mean, but for the degrees of freedom.
     A fifth actor finished nothing."""
-    path = trace(
-        tmp_path / "t.parquet", lambda phase, place: (3.0 + phase % 3 - 1) * (4 if place == 1 else 1)
-    )
+    path = trace(tmp_path / "t.parquet", lambda phase, place: (3.0 + phase % 3 - 1) * (4 if place == 1 else 1))
     model: Any = read_lag(study.fit.fitted(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
     assert (model.slots, model.slow, model.slow_factor) == (1.25, 0.4, 4.0)
     times = [3.0 + phase % 3 - 1 for phase in range(5)]
@@ -108,8 +110,7 @@ def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespac
         demand = cell.recorded().spec.demand
         one, two = (
             study.compare.distance(
-                simulated(study.fit.fitted(real.trace, text, study.design.CAPACITY), demand),
-                study.fit.histogram(real),
+                simulated(study.fit.fitted(real.trace, text, study.design.CAPACITY), demand), study.fit.histogram(real)
             )
             for text in (load.replace(f"slow={read_lag(load).slow}", "slow=0"), load)
         )
@@ -175,31 +176,31 @@ def frame(study: SimpleNamespace) -> pd.DataFrame:
     noise = np.random.default_rng(0).normal(0, 1, 1000).tolist()
     for seed, method in product(range(4), study.design.METHODS):
         base = {"task": "Hopper", "method": method, "seed": seed, "untrained": 20.0, "capacity": 3, "id": ""}
-        plain = {
-            "load": "",
-            "way": "on-policy",
-            "mean_lag": 0.0,
-            "lags": [1.0],
-            "bits": False,
-            "alike": False,
-        }
+        plain = {"load": "", "way": "on-policy", "mean_lag": 0.0, "lags": [1.0], "bits": False, "alike": False}
         rows.append(base | plain | {"score": 120.0 + noise.pop(), "area": 0.0})
         for load, way in product(study.design.HOPPER.loads, study.design.WAYS):
             score = 100.0 + 100 * SHIFT[way] + 0.3 * noise.pop()
             lags = [0.0, 1.0] if way in ("recorded", "same seed", "fresh seed") else [0.5, 0.0, 0.5]
-            rows.append(base | {"load": load, "way": way, "score": score, "area": 0.0, "mean_lag": 1.0,
-                                "lags": lags, "bits": way == "same seed", "alike": True})  # fmt: skip
+            rows.append(
+                base
+                | {
+                    "load": load,
+                    "way": way,
+                    "score": score,
+                    "area": 0.0,
+                    "mean_lag": 1.0,
+                    "lags": lags,
+                    "bits": way == "same seed",
+                    "alike": True,
+                }
+            )
     return pd.DataFrame(rows)
 
 
-def test_a_pair_is_a_seed_and_words_follow_from_the_tests(
-    study: SimpleNamespace, frame: pd.DataFrame
-) -> None:
+def test_a_pair_is_a_seed_and_words_follow_from_the_tests(study: SimpleNamespace, frame: pd.DataFrame) -> None:
     found = {(load, a, b): d for _, load, a, b, d in study.compare.comparisons(frame)}
     gain = frame.loc[frame["way"] == "on-policy", "score"].mean() - 20.0
-    one, other = (
-        frame[(frame["way"] == w) & (frame["load"] == "full queue")] for w in ("pipeline", "recorded")
-    )
+    one, other = (frame[(frame["way"] == w) & (frame["load"] == "full queue")] for w in ("pipeline", "recorded"))
     by_seed = one.groupby("seed")["score"].mean() - other.groupby("seed")["score"].mean()
     d = found["full queue", "pipeline", "recorded"]
     assert d.n == 4 and d.mean == pytest.approx(by_seed.mean() / gain)

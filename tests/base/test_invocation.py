@@ -14,9 +14,7 @@ def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert invocation.invocation("figures", paper="vaco", fig="3") == "make figures PAPER=vaco FIG=3"
     assert invocation.invocation("reproduce", dry=True) == "make reproduce DRY=1"
     monkeypatch.setattr(invocation, "MAKEFILE", tmp_path / "Makefile")
-    assert (
-        invocation.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
-    )
+    assert invocation.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
     assert invocation.invocation("reproduce", dry=True) == "staleharness reproduce --dry"
 
 

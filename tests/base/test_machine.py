@@ -16,9 +16,7 @@ from staleharness.base import machine
 from staleharness.base.machine import OVERRIDES, commit, overrides, resident_memory
 
 
-@pytest.mark.skipif(
-    shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout"
-)
+@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout")
 def test_the_commit_is_that_of_the_checkout() -> None:
     words = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     head = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -26,9 +24,7 @@ def test_the_commit_is_that_of_the_checkout() -> None:
     assert said == head and len(difference) in (0, 12)
 
 
-def test_two_differences_from_a_commit_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_differences_from_a_commit_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*words: str) -> None:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
         subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)

@@ -84,8 +84,7 @@ def write(path: Path, text: str, **names: str) -> Path:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, points: str) -> Path:
     """An installed distribution `nobody` with one module and these entry points."""
     write(
-        tmp_path / "site" / "nobody-1.0.dist-info" / "METADATA",
-        "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n",
+        tmp_path / "site" / "nobody-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n"
     )
     write(tmp_path / "site" / "nobody-1.0.dist-info" / "entry_points.txt", textwrap.dedent(points))
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -94,9 +93,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, points: 
 
 
 @pytest.fixture(params=["file", "folder", "folder of both kinds", "flag", "entry point"])
-def idea_and_world(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, Path]:
+def idea_and_world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """The algorithm `my_idea` and the environment `Mine-v0`, brought in by each of the ways there are."""
     idea, world = IDEA.format(name="my_idea"), WORLD.format(name="mine", id="Mine-v0")
     if request.param == "entry point":
@@ -120,11 +117,21 @@ def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict
     found = json.loads(json.dumps(catalogue()))
     (idea,) = [entry for entry in found["algorithms"] if entry["name"] == "my_idea"]
     assert idea == {
-        "name": "my_idea", "summary": "One line about my_idea.", "paper": "Nobody 2026",
-        "hyper_parameters": {"scale": 1.0}, "file": str(idea_and_world["algorithms"].resolve()), "core": False,
-        "family": "other", "does": "", "level": "", "transform": "", "trust_region": "", "anchor": "",
-        "passes": "none", "needs": [],
-    }  # fmt: skip
+        "name": "my_idea",
+        "summary": "One line about my_idea.",
+        "paper": "Nobody 2026",
+        "hyper_parameters": {"scale": 1.0},
+        "file": str(idea_and_world["algorithms"].resolve()),
+        "core": False,
+        "family": "other",
+        "does": "",
+        "level": "",
+        "transform": "",
+        "trust_region": "",
+        "anchor": "",
+        "passes": "none",
+        "needs": [],
+    }
     (world,) = [entry for entry in found["envs"] if entry["name"] == "Mine-v0"]
     assert (world["summary"], world["paper"]) == ("one line about Mine-v0", "Nobody 2026")
     assert world["file"] == str(idea_and_world["envs"].resolve())
@@ -142,9 +149,7 @@ def ids_of(env: str, algo: str) -> dict[str, str]:
     return {f"{run.label} {run.spec.env}": run.run_id for run in planned.runs}
 
 
-def test_editing_a_plugin_changes_the_ids_of_its_runs_and_of_no_others(
-    idea_and_world: dict[str, Path],
-) -> None:
+def test_editing_a_plugin_changes_the_ids_of_its_runs_and_of_no_others(idea_and_world: dict[str, Path]) -> None:
     before = ids_of("Mine-v0,Hopper", "my_idea,spo")
     file = idea_and_world["algorithms"]
     file.write_text(file.read_text() + "\nTHOUGHT = 1\n")
@@ -225,7 +230,7 @@ SAYS_THE_SAME = {
     ),
     "import for type checkers": edited("    from torch import Tensor", "    from torch import Tensor, dtype"),
     "no import for type checkers": edited("if TYPE_CHECKING:\n    from torch import Tensor\n", ""),
-}  # fmt: skip
+}
 SAYS_OTHERWISE = {
     "constant": edited("1e-3", "1e-4"),
     "type of a constant": edited("scale: float = 1.0", "scale: float = 1"),
@@ -310,23 +315,15 @@ def test_a_plugin_that_does_not_import_is_named(
     assert str(tmp_path / "broken.py") in line and "does not import" in line and words in line
 
 
-def test_an_installed_plugin_that_does_not_import_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package(
-        tmp_path, monkeypatch, "import nothing_of_this_name", "[staleharness.envs]\nworld = nobody:World\n"
-    )
+def test_an_installed_plugin_that_does_not_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, monkeypatch, "import nothing_of_this_name", "[staleharness.envs]\nworld = nobody:World\n")
     with pytest.raises(UserError, match=r"world \(nobody:World\) does not import: ModuleNotFoundError"):
         list(ENVS)
 
 
 @pytest.mark.parametrize(
     ("text", "name", "holder"),
-    [
-        (IDEA, "spo", "algorithms/spo.py"),
-        (WORLD, "mujoco", "envs/mujoco.py"),
-        (WORLD, "other", "envs/mujoco.py"),
-    ],
+    [(IDEA, "spo", "algorithms/spo.py"), (WORLD, "mujoco", "envs/mujoco.py"), (WORLD, "other", "envs/mujoco.py")],
     ids=["algorithm", "family", "environment id"],
 )
 def test_a_plugin_that_claims_a_taken_name_is_told_both_files(
@@ -337,9 +334,7 @@ def test_a_plugin_that_claims_a_taken_name_is_told_both_files(
     assert str(tmp_path / "broken.py") in line and holder in line
 
 
-def test_two_classes_of_one_file_may_not_share_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_classes_of_one_file_may_not_share_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = IDEA.format(name="my_idea")
     line = broken(tmp_path, monkeypatch, first + first.replace("class Idea", "class Better"))
     assert "by Idea in" in line and "by Better in" in line
@@ -374,9 +369,7 @@ def test_a_path_with_spaces_commas_and_brackets_is_one_path(
     assert "my_idea" in {entry["name"] for entry in json.loads(capsys.readouterr().out)["algorithms"]}
 
 
-def new(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[Any, str, str]:
+def new(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
     monkeypatch.setattr(sys, "argv", ["staleharness", "new", *arguments])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -396,9 +389,7 @@ def test_a_new_algorithm_keeps_the_contract_and_is_planned_as_the_hint_says(
     )
     add_user_path(str(folder / "my_idea.py"))
     check_algorithm(ALGORITHMS["my_idea"])
-    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == [
-        "my_idea"
-    ]
+    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == ["my_idea"]
     before = (folder / "my_idea.py").read_bytes()
     code, _, err = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
     assert code == 2 and "exists already" in err
@@ -423,12 +414,18 @@ def test_a_new_environment_runs(
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
-        ("algorithm", "spo", "spo.py"), ("algorithm", "none", "None"), ("algorithm", "policy_loss", "PolicyLoss"),
-        ("algorithm", "", "not a plugin name"), ("algorithm", "a" * 300, "not a plugin name"),
-        ("algorithm", "ünïcode", "not a plugin name"), ("algorithm", "../x", "not a plugin name"),
-        ("env", "hopper", "mujoco.py"), ("env", "mujoco", "mujoco.py"), ("env", "lambda", "not a plugin name"),
+        ("algorithm", "spo", "spo.py"),
+        ("algorithm", "none", "None"),
+        ("algorithm", "policy_loss", "PolicyLoss"),
+        ("algorithm", "", "not a plugin name"),
+        ("algorithm", "a" * 300, "not a plugin name"),
+        ("algorithm", "ünïcode", "not a plugin name"),
+        ("algorithm", "../x", "not a plugin name"),
+        ("env", "hopper", "mujoco.py"),
+        ("env", "mujoco", "mujoco.py"),
+        ("env", "lambda", "not a plugin name"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_cannot_be_had_is_refused_and_nothing_is_written(
     kind: str, name: str, words: str, tmp_path: Path
 ) -> None:
@@ -449,20 +446,14 @@ heavy = {"torch", "mujoco", "matplotlib", "rliable", "pandas", "scipy", "pyarrow
 print(sorted(heavy & set(sys.modules)))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), PATH_VARIABLE: ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "[]\n", done.stdout + done.stderr
     light = "import staleharness, sys; print(len(set(sys.modules) & {'numpy', 'tyro', 'rich', 'torch', 'gymnasium'}))"
-    done = subprocess.run(
-        [sys.executable, "-c", light], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", light], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "0\n"
 
 
-@pytest.mark.parametrize(
-    "broken", ["raise ValueError('boom')", "raise SystemExit", "raise KeyboardInterrupt"]
-)
+@pytest.mark.parametrize("broken", ["raise ValueError('boom')", "raise SystemExit", "raise KeyboardInterrupt"])
 def test_a_plugin_that_does_not_import_is_said_each_time_and_loaded_once_it_is_mended(
     tmp_path: Path, broken: str
 ) -> None:

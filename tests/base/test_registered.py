@@ -21,9 +21,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registered[str]:
         "from staleharness.base.registered import Registered\nSHELF = Registered('a_shelf_of_tests', 'thing')\n"
     )
     for name in ("two", "one"):
-        (room / f"{name}.py").write_text(
-            f"from .registry import SHELF\nSHELF.put({name!r}, {name.upper()!r})\n"
-        )
+        (room / f"{name}.py").write_text(f"from .registry import SHELF\nSHELF.put({name!r}, {name.upper()!r})\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     from a_shelf_of_tests.registry import SHELF
 

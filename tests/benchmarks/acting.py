@@ -64,9 +64,7 @@ def main() -> None:
             whole[k].append((time.perf_counter() - begin) / steps)
             acting[k].append(act / steps)
     env.close()
-    print(
-        f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices"
-    )
+    print(f"{options.envs} x {name}, {options.threads} physics threads; medians of {len(whole[1])} interleaved slices")
     print(f"{'K':>4} {'acting, us':>11} {'vector step, us':>16} {'step / step at K = 1':>21}")
     for k in capacities:
         ratio = statistics.median(a / b for a, b in zip(whole[k], whole[1], strict=True))

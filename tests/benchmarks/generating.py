@@ -38,9 +38,7 @@ QUESTIONS = (
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--completions", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
@@ -93,10 +91,16 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     torch.set_num_threads(asked.threads)
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    spec = LanguageSpec.from_dict({
-        "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "completion_tokens": asked.tokens,
-        "threads": asked.threads, "dtype": asked.dtype,
-    })  # fmt: skip
+    spec = LanguageSpec.from_dict(
+        {
+            "env": "gsm8k",
+            "algorithm": "ppo_clip",
+            "model": "smollm2",
+            "completion_tokens": asked.tokens,
+            "threads": asked.threads,
+            "dtype": asked.dtype,
+        }
+    )
     source, _ = find_env("gsm8k")[1]().weights(spec, print)  # type: ignore[attr-defined]
     policy = CausalLM(source, spec)
     policy.end = [-1]  # no token ends a completion
@@ -105,19 +109,16 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     tokens = [
         policy.tokenizer.apply_chat_template(
             [{"role": "user", "content": QUESTIONS[i % len(QUESTIONS)].format(a=i + 2, b=i + 3)}],
-            add_generation_prompt=True, return_dict=True,
+            add_generation_prompt=True,
+            return_dict=True,
         )["input_ids"]
         for i in range(asked.prompts)
-    ]  # fmt: skip
-    prompt, mask = (
-        x.repeat_interleave(asked.completions, 0) for x in pad_left(tokens, policy.pad, policy.device)
-    )
+    ]
+    prompt, mask = (x.repeat_interleave(asked.completions, 0) for x in pad_left(tokens, policy.pad, policy.device))
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), asked.tokens), np.float32))
     versions = np.zeros((len(prompt), 1), np.int64)
     request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
-    decoders = {
-        name: make_decoder(name, policy) for name in ("packed_weights", "shared_prompts", "transformers")
-    }
+    decoders = {name: make_decoder(name, policy) for name in ("packed_weights", "shared_prompts", "transformers")}
 
     def sampled(by: str) -> None:
         assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
@@ -128,17 +129,31 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         torch.manual_seed(0)
         torch.set_deterministic_debug_mode("default")  # as its users have it
         answer = plain.generate(
-            prompt, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-            max_new_tokens=asked.tokens, min_new_tokens=asked.tokens, pad_token_id=policy.pad,
-        )  # fmt: skip
+            prompt,
+            attention_mask=mask,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=asked.tokens,
+            min_new_tokens=asked.tokens,
+            pad_token_id=policy.pad,
+        )
         torch.set_deterministic_debug_mode("error")
         assert answer.shape[1] == prompt.shape[1] + asked.tokens
 
     layers = [
-        [layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj, layer.self_attn.o_proj,
-         layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj]
+        [
+            layer.self_attn.q_proj,
+            layer.self_attn.k_proj,
+            layer.self_attn.v_proj,
+            layer.self_attn.o_proj,
+            layer.mlp.gate_proj,
+            layer.mlp.up_proj,
+            layer.mlp.down_proj,
+        ]
         for layer in policy.model.model.layers
-    ]  # fmt: skip
+    ]
     kind = policy.precision
     inside = [part.weight.detach().to(kind) for layer in layers for part in layer]
     matrices = [*inside, policy.model.get_output_embeddings().weight.detach().to(kind)]

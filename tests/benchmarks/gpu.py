@@ -31,14 +31,24 @@ sys.path.insert(0, str(ROOT))
 
 SHAPES: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {
-        "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
-        "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 4096,
+        "vocab_size": 151_936,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
     },
     "tiny": {
-        "vocab_size": 60, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 128,
+        "vocab_size": 60,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 128,
     },
-}  # fmt: skip
+}
 BATCHES: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {"prompts": 32, "completions": 8, "prompt_tokens": 512, "completion_tokens": 512},
     "tiny": {"prompts": 2, "completions": 3, "prompt_tokens": 6, "completion_tokens": 5},
@@ -64,8 +74,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.tiny and not torch.cuda.is_available():
         print("no CUDA device here; `--tiny` walks the same way on the CPU", file=sys.stderr)
         return 2
-    shown = [f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in vars(options).items()
-             if v not in (False, parser.get_default(k))]  # fmt: skip
+    shown = [
+        f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}")
+        for k, v in vars(options).items()
+        if v not in (False, parser.get_default(k))
+    ]
     record = {"command": " ".join(["python tests/benchmarks/gpu.py", *shown]), **measure(options)}
     print(json.dumps(record, indent=2))
     options.out.mkdir(parents=True, exist_ok=True)
@@ -84,9 +97,12 @@ def save_model(folder: Path, shape: str) -> None:
 
     tokenizer = word_tokenizer(["What is 1 + 1?\n#### 2"], range(10))
     config = transformers.Qwen2Config(
-        **SHAPES[shape], tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        **SHAPES[shape],
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -113,12 +129,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         begin = time.perf_counter()
         scores = one.evaluate()
         evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
-        size, needed, micro_batch, decoded = (
-            policy.size,
-            flops(policy, spec),
-            policy.micro_batch,
-            policy.decode_batch,
-        )
+        size, needed, micro_batch, decoded = (policy.size, flops(policy, spec), policy.micro_batch, policy.decode_batch)
         del one, policy
         several = simulation(options, folder, shape, device, capacity=options.versions)
         filled, finite_too = timed(several, options.rounds)
@@ -151,7 +162,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
         "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
         "finite": finite and finite_too,
-    }  # fmt: skip
+    }
 
 
 def simulation(options: argparse.Namespace, folder: str, shape: str, device: str, capacity: int) -> Any:
@@ -164,12 +175,26 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.loop import simulation_of
 
-    made: Any = simulation_of(LanguageSpec.from_dict({
-        **LanguageSpec.presets["paper"], "hyper": {}, "env": "gsm8k", "algorithm": "ppo_clip", "model": folder,
-        "data": folder, "capacity": capacity, "device": device, "micro_batch": options.micro_batch,
-        "gradient_checkpointing": not options.plain, "evaluations": 1, "steps": 256, "prompt_format": "plain",
-        **BATCHES[shape],
-    }))  # fmt: skip
+    made: Any = simulation_of(
+        LanguageSpec.from_dict(
+            {
+                **LanguageSpec.presets["paper"],
+                "hyper": {},
+                "env": "gsm8k",
+                "algorithm": "ppo_clip",
+                "model": folder,
+                "data": folder,
+                "capacity": capacity,
+                "device": device,
+                "micro_batch": options.micro_batch,
+                "gradient_checkpointing": not options.plain,
+                "evaluations": 1,
+                "steps": 256,
+                "prompt_format": "plain",
+                **BATCHES[shape],
+            }
+        )
+    )
     made.stops = made.generator.sampler.stops = find_prompt("verl").stops
     made.policy.end = [-1]  # no completion ends before its limit
     rng = np.random.default_rng(0)

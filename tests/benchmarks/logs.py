@@ -37,10 +37,7 @@ def means_block(first: int, draw: random.Random) -> bytes:
 
 def jsonl_block(first: int, draw: random.Random) -> bytes:
     metrics = ", ".join(f'"{name}": 0.123456' for name in METRICS)
-    lines = (
-        f'{{"step": {i}, {metrics}, "{TAG}": {draw.randrange(90) / 8}}}\n'
-        for i in range(first, first + BLOCK)
-    )
+    lines = (f'{{"step": {i}, {metrics}, "{TAG}": {draw.randrange(90) / 8}}}\n' for i in range(first, first + BLOCK))
     return "".join(lines).encode()
 
 
@@ -48,9 +45,7 @@ def events_block(first: int, draw: random.Random) -> bytes:
     records = bytearray()
     for i in range(first, first + BLOCK):
         for tag in (*METRICS, TAG):
-            value = (
-                struct.pack("<BB", 10, len(tag)) + tag.encode() + struct.pack("<Bf", 21, draw.randrange(9))
-            )
+            value = struct.pack("<BB", 10, len(tag)) + tag.encode() + struct.pack("<Bf", 21, draw.randrange(9))
             summary = struct.pack("<BB", 10, len(value)) + value
             event = struct.pack("<BdBIBB", 9, 1.7e9 + i, 21, i, 42, len(summary)) + summary
             records += struct.pack("<Q", len(event)) + b"\0\0\0\0" + event + b"\0\0\0\0"
@@ -110,10 +105,7 @@ def write_trace(folder: Path, size: int) -> Path:
 def listed(forms: list[str], size: int) -> Iterator[tuple[str, Path]]:
     for form in forms:
         with tempfile.TemporaryDirectory() as folder:
-            yield (
-                form,
-                write_trace(Path(folder), size) if form == "trace" else write(Path(folder), form, size),
-            )
+            yield (form, write_trace(Path(folder), size) if form == "trace" else write(Path(folder), form, size))
 
 
 def main() -> None:

@@ -33,10 +33,7 @@ def environment(library: str, version: str, *beside: str) -> Path:
     pip = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     torch = torch_arguments(python, pins, "cpu") or ["torch"]
     with log.open("w") as out:
-        for arguments in (
-            ["--no-deps", *torch],
-            ["-c", str(pins), f"{library}=={version}", *beside],
-        ):
+        for arguments in (["--no-deps", *torch], ["-c", str(pins), f"{library}=={version}", *beside]):
             if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
                 sys.exit(f"pip could not install {library}; all that it said: {log}")
     done.touch()
@@ -48,10 +45,7 @@ def block(python: str | Path, script: str, words: Sequence[str], **variables: st
     where it fails."""
     one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
-        [str(python), script, *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **one, **variables},
+        [str(python), script, *words], capture_output=True, text=True, env={**os.environ, **one, **variables}
     )
     if done.returncode:
         sys.exit(f"the block {' '.join(words)} failed:\n{done.stderr[-3000:]}")

@@ -49,10 +49,7 @@ def main() -> None:
 def pipelines(size: dict[str, int]) -> dict[str, Pipeline]:
     """The presets, and a queue that drops its oldest, in which every row is a group of its own."""
     drops = {"group": 1, "capacity": 1.0, "full": "drop_oldest", "train_seconds": 25.0}
-    return {
-        **{name: preset(name, size) for name in PRESETS},
-        "drop oldest": Pipeline().changed({**size, **drops}),
-    }
+    return {**{name: preset(name, size) for name in PRESETS}, "drop oldest": Pipeline().changed({**size, **drops})}
 
 
 if __name__ == "__main__":

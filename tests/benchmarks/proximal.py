@@ -43,21 +43,24 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="", help="a folder or a hub name")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    for name, default in (
-        ("prompts", 16),
-        ("completions", 8),
-        ("prompt-tokens", 40),
-        ("completion-tokens", 32),
-    ):
+    for name, default in (("prompts", 16), ("completions", 8), ("prompt-tokens", 40), ("completion-tokens", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--quick", action="store_true", help="5 turns instead of 25")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    spec = LanguageSpec.from_dict({
-        "env": "word-problems", "algorithm": "a3po", "model": options.model, "device": options.device,
-        "dtype": options.dtype, "prompts": options.prompts, "completions": options.completions,
-        "prompt_tokens": options.prompt_tokens, "completion_tokens": options.completion_tokens,
-    })  # fmt: skip
+    spec = LanguageSpec.from_dict(
+        {
+            "env": "word-problems",
+            "algorithm": "a3po",
+            "model": options.model,
+            "device": options.device,
+            "dtype": options.dtype,
+            "prompts": options.prompts,
+            "completions": options.completions,
+            "prompt_tokens": options.prompt_tokens,
+            "completion_tokens": options.completion_tokens,
+        }
+    )
     task: Any = find_env(spec.env)[1]()
     policy = CausalLM(task.model(spec, lambda line: print(line, file=sys.stderr)), spec)
     policy.micro_batch = rows_at_once(policy)
@@ -96,9 +99,7 @@ def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:
     def recompute() -> None:
         with torch.no_grad():
             for part in torch.arange(rows, device=device).split(policy.micro_batch or rows):
-                policy.score(
-                    prompt[part], torch.ones_like(prompt[part]), token[part], mask[part], entropy="none"
-                )
+                policy.score(prompt[part], torch.ones_like(prompt[part]), token[part], mask[part], entropy="none")
 
     def interpolate() -> Tensor:
         with torch.no_grad():
@@ -106,9 +107,15 @@ def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:
 
     def whole_loss() -> None:
         decisions = Decisions(
-            target_logp=target.clone().requires_grad_(), behaviour_logp=behaviour, proximal_logp=behaviour,
-            advantage=torch.ones_like(mask), lag=lag, gradient_lag=lag, mask=mask, state={},
-        )  # fmt: skip
+            target_logp=target.clone().requires_grad_(),
+            behaviour_logp=behaviour,
+            proximal_logp=behaviour,
+            advantage=torch.ones_like(mask),
+            lag=lag,
+            gradient_lag=lag,
+            mask=mask,
+            state={},
+        )
         algorithm.policy_loss(decisions).loss.sum().backward()
 
     return {"recompute": recompute, "interpolate": interpolate, "whole loss": whole_loss}

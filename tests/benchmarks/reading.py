@@ -36,9 +36,7 @@ def make(folder: Path, runs: int, phases: int) -> int:
     """Write about so many runs; returns how many. Seeds beyond the first two repeat their phases with other scores."""
     from results_helper import write_grid
 
-    written = write_grid(
-        folder, LABELS, envs=ENVS, capacities=CAPACITIES, seeds=min(2, runs // CELLS), phases=phases
-    )
+    written = write_grid(folder, LABELS, envs=ENVS, capacities=CAPACITIES, seeds=min(2, runs // CELLS), phases=phases)
     seeds = runs // CELLS
     for seed in range(2, seeds):
         for run in written[seed % 2 :: 2]:

@@ -35,11 +35,7 @@ VERBS = {  # name -> (words, goal in processor seconds)
     "status, 50 runs": ([*COMMAND, "status", "--out", "{folder}"], 0.3),
     "status, a bundle": ([*COMMAND, "status", "--out", "results/reference/vaco_control"], None),
 }
-LINES = {
-    "the plan": "runs to do",
-    "the first run": "start ",
-    "it is done": "done ",
-}  # of a sweep: what is in them
+LINES = {"the plan": "runs to do", "the first run": "start ", "it is done": "done "}  # of a sweep: what is in them
 PATIENCE = 3.0  # seconds until a sweep says something
 
 
@@ -50,9 +46,7 @@ def environment() -> dict[str, str]:
 def spent(words: Sequence[str], cwd: Path = ROOT) -> tuple[float, float]:
     """(processor seconds, wall seconds) of a process that must end well."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
-        words, cwd=cwd, env=environment(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    subprocess.run(words, cwd=cwd, env=environment(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
@@ -72,9 +66,13 @@ def first_lines(folder: Path) -> dict[str, float]:
     """Seconds until each of `LINES` of a small sweep."""
     begin, found = time.perf_counter(), dict[str, float]()
     process = subprocess.Popen(
-        [*COMMAND, *SWEEP, "--out", str(folder)], cwd=ROOT, env=environment(), text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [*COMMAND, *SWEEP, "--out", str(folder)],
+        cwd=ROOT,
+        env=environment(),
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     assert process.stderr is not None
     for said in process.stderr:
         for name, words in LINES.items():

@@ -63,9 +63,7 @@ def bare_seconds(runs: tuple[PlannedRun, ...]) -> float:
 
     begin = time.perf_counter()
     for run in runs:
-        process = multiprocessing.get_context("forkserver").Process(
-            target=sweeps.bare, args=(run.spec.to_dict(),)
-        )
+        process = multiprocessing.get_context("forkserver").Process(target=sweeps.bare, args=(run.spec.to_dict(),))
         process.start()
         process.join()
         assert process.exitcode == 0
@@ -105,16 +103,9 @@ def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
             bare = bare_seconds(runs)
             pairs.append((sweep_seconds(runs, 1), bare))
     again = statistics.median(a for a, _ in pairs) / len(runs)
-    print(
-        f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s"
-    )
+    print(f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s")
     found = [a / b for a, b in pairs]
-    ratios(
-        "a sweep / its bare runs",
-        found,
-        f"<= {1 + MOST_OVERHEAD}",
-        statistics.median(found) <= 1 + MOST_OVERHEAD,
-    )
+    ratios("a sweep / its bare runs", found, f"<= {1 + MOST_OVERHEAD}", statistics.median(found) <= 1 + MOST_OVERHEAD)
 
 
 def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
@@ -123,9 +114,7 @@ def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
     for turn in range(turns):
         seconds = {jobs: sweep_seconds(runs, jobs) for jobs in ((1, 2) if turn % 2 else (2, 1))}
         found.append(seconds[1] / seconds[2])
-    ratios(
-        "one worker / two workers", found, f">= {LEAST_SPEEDUP}", statistics.median(found) >= LEAST_SPEEDUP
-    )
+    ratios("one worker / two workers", found, f">= {LEAST_SPEEDUP}", statistics.median(found) >= LEAST_SPEEDUP)
 
 
 def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
@@ -149,13 +138,7 @@ def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
                 os.link(path / name, copy / name)
             scale = 1 + 0.01 * (run.spec.seed % 17)
             scores = {way: {**s, "mean": s["mean"] * scale} for way, s in record["scores"].items()}
-            said = {
-                **record,
-                "id": run.run_id,
-                "label": run.label,
-                "spec": run.spec.to_dict(),
-                "scores": scores,
-            }
+            said = {**record, "id": run.run_id, "label": run.label, "spec": run.spec.to_dict(), "scores": scores}
             (copy / "run.json").write_text(json.dumps(said))
             (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
@@ -188,9 +171,7 @@ def scale(count: int, phases: int, turns: int) -> None:
             "go on": [*words, *out],
             "report": ["report", *out],
         }
-        print(
-            f"\n{f'{len(runs):,} runs, {LEFT} to do':<24}{'least s':>9}{'spread':>18}{'n':>4}{'goal':>8}{'MB':>8}"
-        )
+        print(f"\n{f'{len(runs):,} runs, {LEFT} to do':<24}{'least s':>9}{'spread':>18}{'n':>4}{'goal':>8}{'MB':>8}")
         for name, spoken in commands.items():
             taken = [command(*spoken) for _ in range(1 if name == "report" else turns)]
             seconds, memory = [each[0] for each in taken], max(each[1] for each in taken)

@@ -38,14 +38,9 @@ def test_the_gpu_benchmark_walks_its_way_with_a_tiny_model_on_the_cpu(tmp_path: 
     )
     assert record["micro_batch"] == 4
     assert record["finite"]
-    assert (
-        record["deterministic"] and record["gradient_checkpointing"]
-    )  # as `PRESET=paper` is run by a worker
+    assert record["deterministic"] and record["gradient_checkpointing"]  # as `PRESET=paper` is run by a worker
     assert record["with_past_versions"]["K"] == 3
-    assert (
-        record["minutes_per_256_steps_by_K"].keys() == {"1", "3"}
-        and record["evaluation_seconds_per_problem"] > 0
-    )
+    assert record["minutes_per_256_steps_by_K"].keys() == {"1", "3"} and record["evaluation_seconds_per_problem"] > 0
     assert record["generated_tokens_per_second"] > 0 < record["trained_tokens_per_second"]
     assert 0 < record["share_of_matrix_peak"] < 1
     # 2 layers of 16: q 16x16, k and v 16x8, o 16x16, three matrices of 16x32; 12 prompt tokens read once, 30 new ones

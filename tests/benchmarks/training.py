@@ -49,11 +49,22 @@ def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
     torch.set_num_threads(task["threads"])
     envs, steps, phases = task["envs"], task["steps"], task["phases"]
     name, family = find_env(task["env"])
-    simulation = simulation_of(family.settings.from_dict({
-        "env": name, "algorithm": "ppo_clip", "capacity": capacity, "steps": (phases + 1) * envs * steps,
-        "num_envs": envs, "num_steps": steps, "epochs": EPOCHS, "minibatches": MINIBATCHES, "evaluations": 1,
-        "threads": task["threads"],
-    }))  # fmt: skip
+    simulation = simulation_of(
+        family.settings.from_dict(
+            {
+                "env": name,
+                "algorithm": "ppo_clip",
+                "capacity": capacity,
+                "steps": (phases + 1) * envs * steps,
+                "num_envs": envs,
+                "num_steps": steps,
+                "epochs": EPOCHS,
+                "minibatches": MINIBATCHES,
+                "evaluations": 1,
+                "threads": task["threads"],
+            }
+        )
+    )
     return timed(simulation.advance, task)
 
 
@@ -71,10 +82,7 @@ def timed(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
     for _ in range(task["phases"] - warm):
         phase()
     steps = (task["phases"] - warm) * task["envs"] * task["steps"]
-    return {
-        "rate": steps / (time.perf_counter() - wall),
-        "cpu": 1000.0 * (time.process_time() - cpu) / steps,
-    }
+    return {"rate": steps / (time.perf_counter() - wall), "cpu": 1000.0 * (time.process_time() - cpu) / steps}
 
 
 def cleanrl(task: dict[str, Any]) -> dict[str, float]:
@@ -95,9 +103,7 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
         env = gymnasium.wrappers.RecordEpisodeStatistics(env)
         env = gymnasium.wrappers.ClipAction(env)
         env = gymnasium.wrappers.NormalizeObservation(env)
-        env = gymnasium.wrappers.TransformObservation(
-            env, lambda obs: np.clip(obs, -10, 10), env.observation_space
-        )
+        env = gymnasium.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10), env.observation_space)
         env = gymnasium.wrappers.NormalizeReward(env, gamma=GAMMA)
         return gymnasium.wrappers.TransformReward(env, lambda reward: float(np.clip(float(reward), -10, 10)))
 
@@ -111,9 +117,7 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
         return made
 
     def mlp(outputs: int, gain: float) -> Any:
-        return nn.Sequential(
-            layer(obs_dim, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, outputs, gain)
-        )
+        return nn.Sequential(layer(obs_dim, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, outputs, gain))
 
     class Agent(nn.Module):
         def __init__(self) -> None:
@@ -204,10 +208,23 @@ def sb3(task: dict[str, Any]) -> dict[str, float]:
     vector = VecNormalize(make_vec_env(task["env"], n_envs=envs, seed=0), gamma=GAMMA)
     network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
     model = PPO(
-        "MlpPolicy", vector, n_steps=length, batch_size=envs * length // MINIBATCHES, n_epochs=EPOCHS,
-        learning_rate=3e-4, gamma=GAMMA, gae_lambda=LAMBDA, clip_range=CLIP, clip_range_vf=CLIP, ent_coef=0.0,
-        vf_coef=0.5, max_grad_norm=0.5, policy_kwargs=network, device="cpu", seed=0,
-    )  # fmt: skip
+        "MlpPolicy",
+        vector,
+        n_steps=length,
+        batch_size=envs * length // MINIBATCHES,
+        n_epochs=EPOCHS,
+        learning_rate=3e-4,
+        gamma=GAMMA,
+        gae_lambda=LAMBDA,
+        clip_range=CLIP,
+        clip_range_vf=CLIP,
+        ent_coef=0.0,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        policy_kwargs=network,
+        device="cpu",
+        seed=0,
+    )
     model.learn(phases * envs * length, callback=Clock())
     clock.append((time.perf_counter(), time.process_time()))
     (wall, cpu), (end, cpu_end) = clock[1], clock[-1]
@@ -233,26 +250,26 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
 
     def phase() -> None:
         for t in range(task["steps"]):
-            again = (
-                dict.fromkeys(range(envs), start) if t % 25 == 0 else {}
-            )  # about how long an untrained one stands
+            again = dict.fromkeys(range(envs), start) if t % 25 == 0 else {}  # about how long an untrained one stands
             raw.step(controls[t], again)
 
     return timed(phase, task)
 
 
 SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
-    "ours": ours, "ours, K = 8": stale, "cleanrl": cleanrl, "sb3": sb3, "physics": physics,
-}  # fmt: skip
+    "ours": ours,
+    "ours, K = 8": stale,
+    "cleanrl": cleanrl,
+    "sb3": sb3,
+    "physics": physics,
+}
 
 
 def compare(sides: list[str], rounds: int, task: dict[str, Any]) -> None:
     """Blocks of each side in turns, and what they come to."""
     from peers import block, environment, spread
 
-    pythons = {
-        side: environment("stable-baselines3", SB3, "gymnasium[mujoco]") for side in sides if side == "sb3"
-    }
+    pythons = {side: environment("stable-baselines3", SB3, "gymnasium[mujoco]") for side in sides if side == "sb3"}
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else sides[::-1]:

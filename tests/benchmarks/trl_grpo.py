@@ -54,9 +54,7 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
 
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    simulation = simulation_of(
-        spec_of(task["steps"] + 1, task["model"])
-    )  # evaluated after the step that is not taken
+    simulation = simulation_of(spec_of(task["steps"] + 1, task["model"]))  # evaluated after the step that is not taken
     tokens, rewards = [], []
 
     def step() -> None:
@@ -72,11 +70,22 @@ def spec_of(steps: int, model: str = "") -> Any:
     from staleharness.task import find_env
 
     _, family = find_env("word-problems")
-    return family.settings.from_dict({
-        "env": "word-problems", "model": model, "algorithm": "ppo_clip", "capacity": 1, "steps": steps,
-        "prompts": PROMPTS, "completions": COMPLETIONS, "completion_tokens": TOKENS, "prompt_tokens": 128,
-        "learning_rate": LEARNING_RATE, "evaluations": 1, "evaluation_problems": 1,
-    })  # fmt: skip
+    return family.settings.from_dict(
+        {
+            "env": "word-problems",
+            "model": model,
+            "algorithm": "ppo_clip",
+            "capacity": 1,
+            "steps": steps,
+            "prompts": PROMPTS,
+            "completions": COMPLETIONS,
+            "completion_tokens": TOKENS,
+            "prompt_tokens": 128,
+            "learning_rate": LEARNING_RATE,
+            "evaluations": 1,
+            "evaluation_problems": 1,
+        }
+    )
 
 
 def timed(step: Callable[[], None], task: dict[str, Any]) -> dict[str, float]:
@@ -86,10 +95,7 @@ def timed(step: Callable[[], None], task: dict[str, Any]) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(count := task["steps"] - task["warm"]):
         step()
-    return {
-        "rate": count / (time.perf_counter() - wall),
-        "cpu": (time.process_time() - cpu) / count,
-    }
+    return {"rate": count / (time.perf_counter() - wall), "cpu": (time.process_time() - cpu) / count}
 
 
 def trl(task: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +113,7 @@ def trl(task: dict[str, Any]) -> dict[str, Any]:
     tokens: list[float] = []
     clock: list[tuple[float, float]] = []
 
-    def reward(
-        completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any
-    ) -> list[float]:
+    def reward(completions: list[str], completion_ids: list[list[int]], answer: list[str], **_: Any) -> list[float]:
         said = [re.search(r"#### (-?\d+)", text) for text in completions]
         right = [float(s is not None and s[1] == a) for s, a in zip(said, answer, strict=True)]
         rewards.append(statistics.mean(right))
@@ -121,13 +125,33 @@ def trl(task: dict[str, Any]) -> dict[str, Any]:
             clock.append((time.perf_counter(), time.process_time()))
 
     config = GRPOConfig(
-        output_dir=task["scratch"], max_steps=task["steps"], learning_rate=LEARNING_RATE,
-        lr_scheduler_type="constant", per_device_train_batch_size=PROMPTS * COMPLETIONS, num_generations=COMPLETIONS,
-        max_completion_length=TOKENS, num_iterations=1, steps_per_generation=1, beta=0.0, epsilon=0.2,
-        temperature=1.0, use_vllm=False, bf16=False, fp16=False, use_cpu=True, gradient_checkpointing=False,
-        dataloader_num_workers=0, dataloader_pin_memory=False, shuffle_dataset=False, report_to="none",
-        logging_strategy="no", save_strategy="no", eval_strategy="no", disable_tqdm=True, seed=0,
-    )  # fmt: skip
+        output_dir=task["scratch"],
+        max_steps=task["steps"],
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        per_device_train_batch_size=PROMPTS * COMPLETIONS,
+        num_generations=COMPLETIONS,
+        max_completion_length=TOKENS,
+        num_iterations=1,
+        steps_per_generation=1,
+        beta=0.0,
+        epsilon=0.2,
+        temperature=1.0,
+        use_vllm=False,
+        bf16=False,
+        fp16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        dataloader_num_workers=0,
+        dataloader_pin_memory=False,
+        shuffle_dataset=False,
+        report_to="none",
+        logging_strategy="no",
+        save_strategy="no",
+        eval_strategy="no",
+        disable_tqdm=True,
+        seed=0,
+    )
     trainer = GRPOTrainer(
         model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         reward_funcs=reward,
@@ -156,9 +180,9 @@ def random_model(folder: Path, hidden: int, layers: int) -> None:
     config = transformers.AutoConfig.from_pretrained(folder)
     changes = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers}
     heads = {"num_attention_heads": hidden // 32, "num_key_value_heads": hidden // 32}
-    fresh = type(config)(**{
-        **{k: v for k, v in config.to_dict().items() if k not in ("layer_types", "head_dim")}, **changes, **heads,
-    })  # fmt: skip
+    fresh = type(config)(
+        **{**{k: v for k, v in config.to_dict().items() if k not in ("layer_types", "head_dim")}, **changes, **heads}
+    )
     torch.manual_seed(0)
     transformers.AutoModelForCausalLM.from_config(fresh, dtype=torch.float32).save_pretrained(folder)
 
@@ -180,10 +204,7 @@ def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None =
     if needed > len(problems):
         sys.exit(f"{needed} prompts are needed, and there are {len(problems)}")
     order = stream(spec.seed, "env", 0).permutation(len(problems))[:needed]
-    rows = [
-        {"prompt": render(form, problems[i].question, []), "answer": problems[i].answer}
-        for i in order.tolist()
-    ]
+    rows = [{"prompt": render(form, problems[i].question, []), "answer": problems[i].answer} for i in order.tolist()]
     return {"model": str(model), "rows": rows, "warm": warm, "steps": steps, "scratch": str(scratch)}
 
 
@@ -214,15 +235,12 @@ def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = No
             print(f"  pair {pair + 1}: ours {rates['ours']:.2f}, TRL {rates['trl']:.2f} steps/s", flush=True)
     names = {"ours": "staleharness", "trl": f"TRL {TRL}"}
     print(
-        f"Python {platform.python_version()}; "
-        + "; ".join(f"{names[s]}: {b[0]['versions']}" for s, b in found.items())
+        f"Python {platform.python_version()}; " + "; ".join(f"{names[s]}: {b[0]['versions']}" for s, b in found.items())
     )
     print(f"{'':<14}{'steps/s':>22}{'CPU s/step':>22}{'tokens/completion':>19}{'reward':>8}")
     for side, blocks in found.items():
         columns = [spread([b[key] for b in blocks]) for key in ("rate", "cpu")]
-        tokens, reward = (
-            statistics.mean(x for b in blocks for x in b[k][warm:]) for k in ("tokens", "rewards")
-        )
+        tokens, reward = (statistics.mean(x for b in blocks for x in b[k][warm:]) for k in ("tokens", "rewards"))
         print(f"{names[side]:<14}{columns[0]:>22}{columns[1]:>22}{tokens:>19.1f}{reward:>8.2f}")
     both = list(zip(found["ours"], found["trl"], strict=True))
     print(f"speed, ours / TRL, wall: {spread([a['rate'] / b['rate'] for a, b in both])}")

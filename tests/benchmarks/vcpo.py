@@ -108,10 +108,7 @@ VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
     "plain": (Plain, {"algorithm": "vcpo"}),
     "single": (TokenLearner, {"algorithm": "vcpo"}),
     "double": (Double, {"algorithm": "vcpo"}),
-    "learner": (
-        TokenLearner,
-        {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1},
-    ),
+    "learner": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1}),
     "batched": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}}),
 }
 
@@ -121,11 +118,18 @@ def saved_model(folder: Path, hidden: int, layers: int) -> None:
     tokenizer = word_tokenizer(["a b c d"], range(10))
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
-        vocab_size=2048, hidden_size=hidden, intermediate_size=4 * hidden, num_hidden_layers=layers,
-        num_attention_heads=hidden // 64, num_key_value_heads=hidden // 64, max_position_embeddings=2048,
-        tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        vocab_size=2048,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 64,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-    )  # fmt: skip
+    )
     transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -165,9 +169,7 @@ def step(learner: TokenLearner, data: Completions) -> float:
 def peak_of_a_step(learner: TokenLearner, data: Completions) -> int:
     """Bytes of tensors alive at the worst moment of a step, beyond those that lived when it began."""
     learner.optimizer.forget_gradients()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as found:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
         step(learner, data)
     events = found.profiler.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
@@ -197,10 +199,18 @@ def main() -> None:
         saved_model(Path(folder), hidden, layers)
         learners: dict[str, TokenLearner] = {}
         for name, (kind, settings) in VARIANTS.items():
-            spec = LanguageSpec.from_dict({
-                "env": "word-problems", "model": folder, "prompts": groups, "completions": each, "steps": 1,
-                "completion_tokens": options.tokens, "aggregation": "seq-mean-token-mean", **settings,
-            })  # fmt: skip
+            spec = LanguageSpec.from_dict(
+                {
+                    "env": "word-problems",
+                    "model": folder,
+                    "prompts": groups,
+                    "completions": each,
+                    "steps": 1,
+                    "completion_tokens": options.tokens,
+                    "aggregation": "seq-mean-token-mean",
+                    **settings,
+                }
+            )
             learners[name] = kind(spec, CausalLM(folder, spec), make_algorithm(spec))
     policy = learners["plain"].policy
     assert isinstance(policy, CausalLM)

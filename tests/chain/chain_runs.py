@@ -18,10 +18,19 @@ STEPS = EPOCHS * GROUPS  # gradient steps of a phase: a minibatch is one group
 def chains(**settings: Any) -> Any:
     """A small run that has not begun."""
     asked = {
-        "env": "bit-chain", "algorithm": "witness", "horizon": H, "batch": BATCH, "epochs": EPOCHS, "capacity": 3,
-        "minibatches": GROUPS, "steps": PHASES * STEPS, "learning_rate": 0.2, "start": 0.4, "evaluations": 2,
+        "env": "bit-chain",
+        "algorithm": "witness",
+        "horizon": H,
+        "batch": BATCH,
+        "epochs": EPOCHS,
+        "capacity": 3,
+        "minibatches": GROUPS,
+        "steps": PHASES * STEPS,
+        "learning_rate": 0.2,
+        "start": 0.4,
+        "evaluations": 2,
         **settings,
-    }  # fmt: skip
+    }
     return simulation_of(ChainSpec.from_dict(asked))
 
 

@@ -31,8 +31,17 @@ def one_thread() -> Iterator[None]:
 
 
 def spec(**settings: Any) -> ChainSpec:
-    asked = {"env": "bit-chain", "algorithm": "seq_is", "horizon": H, "batch": BATCH, "capacity": 3, "steps": 4,
-             "start": 0.4, "learning_rate": 0.3, "evaluations": 1}  # fmt: skip
+    asked = {
+        "env": "bit-chain",
+        "algorithm": "seq_is",
+        "horizon": H,
+        "batch": BATCH,
+        "capacity": 3,
+        "steps": 4,
+        "start": 0.4,
+        "learning_rate": 0.3,
+        "evaluations": 1,
+    }
     return ChainSpec.from_dict({**asked, **settings})
 
 
@@ -51,9 +60,7 @@ def test_weights_change_inside_an_episode_and_actors_have_noise_of_their_own(wri
 
     def planned(demand: Demand) -> Schedule:
         first = [Made(actor, 0, whole) for actor in range(BATCH)]
-        return schedule(
-            [*first, Made(0, NEVER, whole), Made(0, 1, mixed), *(Made(a, 1, whole) for a in (1, 5, 9))], 1
-        )
+        return schedule([*first, Made(0, NEVER, whole), Made(0, 1, mixed), *(Made(a, 1, whole) for a in (1, 5, 9))], 1)
 
     written(planned)
     simulation: Any = simulation_of(spec(lag="written", steps=2))

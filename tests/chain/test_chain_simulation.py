@@ -22,14 +22,7 @@ from staleharness.store.store import Store
 
 
 def spec_of(**settings: Any) -> ChainSpec:
-    small = {
-        "env": "bit-chain",
-        "algorithm": "seq_is",
-        "horizon": 6,
-        "batch": 8,
-        "steps": 6,
-        "evaluations": 2,
-    }
+    small = {"env": "bit-chain", "algorithm": "seq_is", "horizon": 6, "batch": 8, "steps": 6, "evaluations": 2}
     return ChainSpec.from_dict({**small, **settings})
 
 
@@ -94,12 +87,7 @@ def test_lag_is_as_the_model_says() -> None:
 def test_the_gradient_of_a_stale_step_is_the_formula(level: str) -> None:
     """−1/(B·H) Σ_i Σ_t u_it (R_i − R̄)(b_it − p_t) with u the weight at its level, worked out in NumPy."""
     spec = spec_of(
-        capacity=4,
-        learning_rate=0.4,
-        algorithm="tis",
-        hyper={"cap": 0.0, "level": level},
-        batch=32,
-        start=0.4,
+        capacity=4, learning_rate=0.4, algorithm="tis", hyper={"cap": 0.0, "level": level}, batch=32, start=0.4
     )
     simulation = advanced(spec, 4)
     data = simulation.collect(4).data
@@ -168,9 +156,7 @@ def test_a_stored_run_is_reported_by_its_success_probability(tmp_path: Path) -> 
     spec = spec_of(capacity=2)
     store = Store(tmp_path)
     store.open_for_writing()
-    folder = execute(
-        Job("0123456789ab", "seq_is", spec.to_dict(), str(tmp_path)), lambda told: None, lambda: False
-    )
+    folder = execute(Job("0123456789ab", "seq_is", spec.to_dict(), str(tmp_path)), lambda told: None, lambda: False)
     record = json.loads((folder / "run.json").read_text())
     runs = store.read_all()
     assert record["task"]["unit"] == scores.unit(runs) == "optimiser steps"

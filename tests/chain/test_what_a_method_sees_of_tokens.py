@@ -15,9 +15,7 @@ from witness import Seen
 from staleharness.base.streams import stream
 
 
-def bits_of(
-    phase: int, versions: dict[int, Tensor], capacity: int = 3, lag: str = "uniform"
-) -> tuple[Any, Tensor]:
+def bits_of(phase: int, versions: dict[int, Tensor], capacity: int = 3, lag: str = "uniform") -> tuple[Any, Tensor]:
     """(versions [rows], bits [rows, H]) of a phase from its streams and the logits of the versions."""
     rows = GROUPS * BATCH
     drawn = assigned(lag, capacity, phase, rows).starts
@@ -71,9 +69,7 @@ def test_targets_each_epoch_are_asked_under_the_learner_as_it_stood_when_the_epo
 ) -> None:
     hyper = {"realign": "epoch", "anchor": "recompute"}
     run(witness, hyper, minibatches=parts, steps=PHASES * EPOCHS * parts)
-    for asked, shown, logits in zip(
-        *map(phases, (witness.asked, witness.shown, witness.watched)), strict=True
-    ):
+    for asked, shown, logits in zip(*map(phases, (witness.asked, witness.shown, witness.watched)), strict=True):
         for step, (d, t) in enumerate(zip(asked, shown, strict=True)):
             bits = (d.target_logp - logp(logits[step], torch.ones(H))).abs() < 1e-5
             begun = logits[step // parts * parts]
@@ -97,9 +93,7 @@ def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen)
         assert torch.equal(t.continues, (row > 0).float().expand(BATCH, H))
 
 
-def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(
-    witness: Seen,
-) -> None:
+def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(witness: Seen) -> None:
     """The slower one, β = ½: θ'_n = (W θ'/2 + θ)/(W/2 + 1), from all logits up to the step."""
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-6) for d in witness.asked)

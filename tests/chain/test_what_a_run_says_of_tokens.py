@@ -48,8 +48,7 @@ def test_clipped_tokens_are_those_with_an_advantage_and_no_gradient(witness: See
     for m, asked in zip(run(witness, {"mute": True}), phases(witness.asked), strict=True):
         for key, side in (("clipped", 0), ("clipped_positive", 1), ("clipped_negative", -1)):
             share = [
-                float(((d.advantage.sign() == side) if side else (d.advantage != 0)).float().mean())
-                for d in asked
+                float(((d.advantage.sign() == side) if side else (d.advantage != 0)).float().mean()) for d in asked
             ]
             assert m[key] == pytest.approx(np.mean(share), abs=1e-6), key
     assert m["clipped_last"] == pytest.approx(share_of(asked[-1])) and m["clipped_first"] == pytest.approx(
@@ -93,14 +92,7 @@ def test_rates_anneal_where_the_run_says_so_and_steps_follow(witness: Seen) -> N
 
 def test_a_gradient_longer_than_the_run_allows_is_cut_and_said_whole(witness: Seen) -> None:
     """ε of Adam makes its first step g/(|g| + ε): with ε far above the gradient it is g/ε, of the clipped gradient."""
-    one = {
-        "epochs": 1,
-        "minibatches": 1,
-        "steps": 2,
-        "adam_epsilon": 1e3,
-        "learning_rate": 1e3,
-        "baseline": "none",
-    }
+    one = {"epochs": 1, "minibatches": 1, "steps": 2, "adam_epsilon": 1e3, "learning_rate": 1e3, "baseline": "none"}
     norms, moves = [], []
     for most in (1e9, 1e-3):
         metrics = run(witness, max_grad_norm=most, **one)

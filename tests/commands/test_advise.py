@@ -43,11 +43,7 @@ def test_a_pipeline_adds_caps_what_binds_and_the_best_at_each_speed(call: Any, s
         "advise", f"--results={stored}", "--preset=async", "--set", "slots=128,steps=60", "--cap=0,1,none"
     )
     assert code == 0
-    assert [line.split()[1] for line in out.splitlines() if line.startswith(("cap ", "cap none"))] == [
-        "0",
-        "1",
-        "none",
-    ]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith(("cap ", "cap none"))] == ["0", "1", "none"]
     assert "highest score at each speed:" in out and "binds): vaco" in out
     (vaco,) = (line for line in out.splitlines() if line.startswith("vaco"))
     assert " cap 1 " in vaco and "–" in vaco  # no cap is beyond the data
@@ -56,13 +52,7 @@ def test_a_pipeline_adds_caps_what_binds_and_the_best_at_each_speed(call: Any, s
 def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, stored: str, tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text("lag\n1\n2\n")
     code, out, err = call(
-        "advise",
-        "--results",
-        stored,
-        f"--log={tmp_path / 'run.csv'}",
-        "--cap=0,2",
-        "--set=steps=40",
-        "--json",
+        "advise", "--results", stored, f"--log={tmp_path / 'run.csv'}", "--cap=0,2", "--set=steps=40", "--json"
     )
     found = json.loads(out)
     assert code == 0 and "verdict" not in out.splitlines()[0][:20] and "share of the synchronous" in err
@@ -85,11 +75,7 @@ def test_a_picture_is_the_same_each_time(call: Any, stored: str, tmp_path: Path,
 def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -> None:
     code, out, _ = call("advise", "--results", CONTROL, "--algo=vaco,a3po", "--json")
     found = json.loads(out)
-    assert code == 0 and {m["env"] for m in found["methods"]} == {
-        "HalfCheetah-v5",
-        "Hopper-v5",
-        "Walker2d-v5",
-    }
+    assert code == 0 and {m["env"] for m in found["methods"]} == {"HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"}
     assert len(found["methods"]) == 6 and found["refused"] == []
     assert [m["gradient_steps_per_phase"] for m in found["methods"]] == [pytest.approx(80)] * 6
 
@@ -113,10 +99,7 @@ def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -
         (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
         (["--columns=lag=x"], "give LOG=FILE"),
         (["--log=nowhere.csv"], "LOG=nowhere.csv is not a file"),
-        (
-            ["--algo=impala"],
-            "no advice from these results: no stale runs: it has lag 0 only (impala on Hopper-v5)",
-        ),
+        (["--algo=impala"], "no advice from these results: no stale runs: it has lag 0 only (impala on Hopper-v5)"),
         (["--env=Ant"], "holds no finished run that matches"),
         (
             ["--results=nowhere"],
@@ -130,9 +113,7 @@ def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(
-    call: Any, stored: str, arguments: list[str], words: str
-) -> None:
+def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, stored: str, arguments: list[str], words: str) -> None:
     given = [] if any(a.startswith(("--results", "--reslts")) for a in arguments) else [f"--results={stored}"]
     out = [] if any(a.startswith("--out") for a in arguments) else ["--out=advice.png"]
     code, shown, err = call("advise", *given, *arguments, *out)

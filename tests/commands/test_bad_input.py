@@ -10,9 +10,7 @@ from command_line import run_cli
 from staleharness.store.store import Store
 
 
-def ask(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     monkeypatch.delenv("STALEHARNESS_PLUGINS", raising=False)
     code, out, err = run_cli(monkeypatch, capsys, *arguments)
     return (code if isinstance(code, int) else 1), out, err
@@ -26,10 +24,7 @@ MISTAKES = {
     "an unknown hyper-parameter": ([*HOPPER, "--algo", "vaco[dleta=1]"], ["'dleta'", "'delta'"]),
     "a hyper-parameter of the wrong type": ([*HOPPER, "--algo", "vaco[delta=big]"], ["delta", "big"]),
     "a hyper-parameter out of range": ([*HOPPER, "--algo", "ppo_clip[clip=-1]"], ["clip", "-1"]),
-    "a hyper-parameter of the wrong name": (
-        [*HOPPER, "--algo", "ppo_clip[anchor=prox]"],
-        ["anchor", "proximal"],
-    ),
+    "a hyper-parameter of the wrong name": ([*HOPPER, "--algo", "ppo_clip[anchor=prox]"], ["anchor", "proximal"]),
     "a broken algorithm": ([*HOPPER, "--algo", "vaco[delta"], ["vaco[delta"]),
     "an algorithm twice": ([*HOPPER, "--algo", "spo,spo"], ["spo", "more than once"]),
     "an unknown option": ([*HOPPER, "--setes", "3"], ["setes", "did you mean"]),
@@ -45,10 +40,7 @@ MISTAKES = {
     "no environment": (["sweep", "--k", "8"], ["ENV"]),
     "steps below one phase": ([*HOPPER, "--steps", "100"], ["STEPS=100", "2048"]),
     "no jobs": ([*HOPPER, "--jobs", "0"], ["JOBS=0"]),
-    "a runner that is none": (
-        [*HOPPER, "--runner", "locla"],
-        ["RUNNER='locla' is unknown", "did you mean 'local'?"],
-    ),
+    "a runner that is none": ([*HOPPER, "--runner", "locla"], ["RUNNER='locla' is unknown", "did you mean 'local'?"]),
     "no memory": ([*HOPPER, "--memory", "0"], ["MEMORY=0", "2G"]),
     "a memory that is none": ([*HOPPER, "--memory", "much"], ["MEMORY='much'", "2G"]),
     "a GPU to share, and none": ([*HOPPER, "--runs-per-gpu", "2"], ["RUNS_PER_GPU=2", "DEVICE=cuda"]),
@@ -68,14 +60,8 @@ MISTAKES = {
     "a lag that the buffer does not hold": ([*HOPPER, "--k", "4", "--lag", "fixed:4"], ["fixed:4", "K=5"]),
     "an unknown device": ([*HOPPER, "--device", "tpu"], ["'tpu'", "cuda"]),
     "an unknown normalisation": ([*HOPPER, "--normalise", "minmx"], ["'minmx'", "'minmax'"]),
-    "a normalisation without its baseline": (
-        [*HOPPER, "--k", "8", "--normalise", "ppo"],
-        ["ppo_clip", "K=1"],
-    ),
-    "a normalisation without constants": (
-        ["sweep", "--env", "Pusher", "--normalise", "frozen"],
-        ["Pusher-v5"],
-    ),
+    "a normalisation without its baseline": ([*HOPPER, "--k", "8", "--normalise", "ppo"], ["ppo_clip", "K=1"]),
+    "a normalisation without constants": (["sweep", "--env", "Pusher", "--normalise", "frozen"], ["Pusher-v5"]),
     "an unknown score": ([*HOPPER, "--score", "best"], ["'best'"]),
     "an unknown command": (["swep"], ["'swep'", "'sweep'"]),
     "a missing spec file": ([*HOPPER, "--spec", "nowhere.toml"], ["nowhere.toml"]),

@@ -47,9 +47,7 @@ ROW = set(
 def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path, dict[str, Any]]) -> None:
     out, content = swept
     assert set(content["runs"]) == {"done", "failed", "skipped"}
-    assert (
-        len(content["runs"]["done"]) == 2 and not content["runs"]["failed"] and not content["runs"]["skipped"]
-    )
+    assert len(content["runs"]["done"]) == 2 and not content["runs"]["failed"] and not content["runs"]["skipped"]
     assert [(row["algorithm"], row["capacity"]) for row in content["table"]] == [("ppo_clip", 2), ("spo", 2)]
     assert all(set(row) >= ROW and row["env"] == "Pendulum-v1" for row in content["table"])
     page = Path(content["report"])
@@ -65,9 +63,7 @@ def test_the_same_sweep_again_runs_nothing_and_writes_no_report_anew(
     code, text, errors = call("sweep", *ASKED, "--algo", "ppo_clip,spo", "--out", str(out))
     assert code == 0 and errors == ""
     assert text.splitlines()[-1] == f"report: {page}" and "ppo_clip" in text
-    code, text, _ = call(
-        "sweep", *ASKED, "--algo", "spo,ppo_clip[clip=0.2]", "--out", str(out), "--json", "--jobs=1"
-    )
+    code, text, _ = call("sweep", *ASKED, "--algo", "spo,ppo_clip[clip=0.2]", "--out", str(out), "--json", "--jobs=1")
     again = json.loads(text)
     assert code == 0 and again["table"] == content["table"]
     assert sorted(again["runs"]["skipped"]) == sorted(content["runs"]["done"]) and not again["runs"]["done"]
@@ -138,9 +134,7 @@ def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
 
 def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(
-        execute, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0
-    )
+    monkeypatch.setattr(execute, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0)
     assert call("sweep", *ASKED)[0] == 0
     assert seen == [Path("results")]
 
@@ -152,14 +146,7 @@ def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatc
     assert call("run", *words)[0] == 0
     (planned,) = seen
     assert [(run.label, run.spec.seed) for run in planned.runs] == [("vaco[delta=0.1]", 123456789)]
-    assert (
-        planned.name.replace("+", "")
-        .replace("-", "")
-        .replace("=", "")
-        .replace("_", "")
-        .replace(".", "")
-        .isalnum()
-    )
+    assert planned.name.replace("+", "").replace("-", "").replace("=", "").replace("_", "").replace(".", "").isalnum()
     code, _, errors = call("run", "--env", "Pendulum")
     assert code == 2 and "takes one environment, algorithm and capacity; this names 7" in errors
     code, _, errors = call("run", *words, "--seeds", "3")
@@ -186,9 +173,7 @@ def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: C
     shutil.copy(job, attempt / "job.json")
     code, text, _ = call("status", "--out", str(out))
     assert code == 0 and text.splitlines()[0] == "2 done, 0 running, 1 stopped, 0 failed"
-    (attempt / "failure.json").write_text(
-        json.dumps({"class": "Diverged", "message": "a\x1b[31mloss", "log_tail": ""})
-    )
+    (attempt / "failure.json").write_text(json.dumps({"class": "Diverged", "message": "a\x1b[31mloss", "log_tail": ""}))
     code, text, _ = call("status", "--out", str(out))
     assert "1 failed" in text and "Diverged: a?[31mloss" in text
     code, text, _ = call("status", "--out", str(out), "--json")
@@ -200,16 +185,22 @@ def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: C
 @pytest.mark.parametrize(
     ("words", "algorithms"),
     [
-        ([], ["ppo_clip", "spo"]), (["--algo", "spo"], ["spo"]),
+        ([], ["ppo_clip", "spo"]),
+        (["--algo", "spo"], ["spo"]),
         (["--env", "pendulum", "--k", "2"], ["ppo_clip", "spo"]),
         (["--env", "Pendulum-v1", "--algo", "spo,ppo_clip"], ["ppo_clip", "spo"]),
-        (["--algo", "vaco"], None), (["--env", "Ant"], None), (["--k", "3"], None),
+        (["--algo", "vaco"], None),
+        (["--env", "Ant"], None),
+        (["--k", "3"], None),
     ],
-)  # fmt: skip
+)
 def test_report_takes_what_matches_and_needs_no_plugin(
-    swept: tuple[Path, dict[str, Any]], call: Call, monkeypatch: pytest.MonkeyPatch,
-    words: list[str], algorithms: list[str] | None,
-) -> None:  # fmt: skip
+    swept: tuple[Path, dict[str, Any]],
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    algorithms: list[str] | None,
+) -> None:
     pages = []
     monkeypatch.setattr(report, "write", lambda folder, *what: pages.append(folder) or folder / "index.html")
     monkeypatch.delitem(sys.modules, "staleharness.task", raising=False)
@@ -243,11 +234,7 @@ def test_a_report_that_cannot_be_written_is_one_line(
     monkeypatch.setattr(Path, "mkdir", read_only)
     code, text, errors = call("report", "--out", str(swept[0]))
     assert (code, text) == (2, "")
-    assert (
-        errors.startswith("staleharness: ")
-        and errors.endswith(": Permission denied\n")
-        and errors.count("\n") == 1
-    )
+    assert errors.startswith("staleharness: ") and errors.endswith(": Permission denied\n") and errors.count("\n") == 1
 
 
 HELP = [
@@ -279,12 +266,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 def test_a_terminal_without_our_signs_gets_others(call: Call) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHONIOENCODING": "ascii",
-        "STALEHARNESS_PLUGINS": "",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "STALEHARNESS_PLUGINS": ""}
     words = [sys.executable, "-m", "staleharness", "list"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -31,23 +31,15 @@ BUNDLE = ROOT / "results" / "reference" / "staleness_halfcheetah"
 ACCURACY: dict[str, Any] = {"kind": "language", "settings": {"minibatches": 4}}
 
 
-def side(
-    root: Path, values: list[float], label: str = "vaco", first_seed: int = 0, **given: Any
-) -> list[StoredRun]:
-    return [
-        write_run(root, label, first_seed + i, sampled=v, phases=3, **given) for i, v in enumerate(values)
-    ]
+def side(root: Path, values: list[float], label: str = "vaco", first_seed: int = 0, **given: Any) -> list[StoredRun]:
+    return [write_run(root, label, first_seed + i, sampled=v, phases=3, **given) for i, v in enumerate(values)]
 
 
 # --- which cells, which runs
 
 
 def test_cells_are_matched_by_algorithm_capacity_and_environment_and_the_rest_is_listed(tmp_path: Path):
-    a = [
-        *side(tmp_path / "a", [1.0]),
-        *side(tmp_path / "a", [1.0], "spo"),
-        *side(tmp_path / "a", [1.0], capacity=1),
-    ]
+    a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo"), *side(tmp_path / "a", [1.0], capacity=1)]
     b = [*side(tmp_path / "b", [2.0]), *side(tmp_path / "b", [2.0], "spo", env="Ant-v5")]
     found = matching.match(a, b)
     assert list(found.shared) == [Cell("vaco", 8, "Hopper-v5")]
@@ -89,9 +81,7 @@ def test_two_settings_that_the_other_side_cannot_tell_apart_are_an_error_that_na
 
 def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_path: Path):
     swept = [
-        write_run(
-            tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, kind="language", settings={"minibatches": n}
-        )
+        write_run(tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, kind="language", settings={"minibatches": n})
         for n in (1, 4)
     ]
     (single,) = side(tmp_path / "b", [0.5], "grpo", **ACCURACY)
@@ -104,9 +94,7 @@ def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_pat
 def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0], settings={"learning_rate": 3e-4, "hyper": {"delta": 0.1}})
     b = side(tmp_path / "b", [1.0], settings={"learning_rate": 1e-4, "hyper": {"delta": 0.1, "kl": "auto"}})
-    b += side(
-        tmp_path / "b", [2.0], first_seed=1, settings={"learning_rate": 3e-4}, fingerprint={"torch": "2.14.0"}
-    )
+    b += side(tmp_path / "b", [2.0], first_seed=1, settings={"learning_rate": 3e-4}, fingerprint={"torch": "2.14.0"})
     assert matching.match(a, b).notes == [
         "set differently: learning_rate = 0.0003 in A, 0.0001 (1 run) or 0.0003 (1 run) in B",
         "set differently: vaco.delta = 0.1 in A, 0.1 (1 run) or not recorded (1 run) in B",
@@ -117,11 +105,7 @@ def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(t
 
 def test_values_that_are_swapped_between_cells_are_a_difference_too(tmp_path: Path):
     a, b = (
-        [
-            r
-            for env, lr in zip("EF", rates, strict=True)
-            for r in side(root, [1.0], env=env, settings={"lr": lr})
-        ]
+        [r for env, lr in zip("EF", rates, strict=True) for r in side(root, [1.0], env=env, settings={"lr": lr})]
         for root, rates in ((tmp_path / "a", (1, 2)), (tmp_path / "b", (2, 1)))
     )
     assert matching.match(a, b).notes == [
@@ -235,9 +219,7 @@ def test_the_interval_over_environments_agrees_with_a_slow_bootstrap_by_hand(tmp
 def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
     rng = np.random.default_rng(0)
     a, b = (side(tmp_path / n, rng.normal(m, 1, 8).tolist()) for n, m in (("a", 0.0), ("b", 1.0)))
-    full, quick = (
-        side_by_side.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick")
-    )
+    full, quick = (side_by_side.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
     for key in ("difference", "probability"):
         assert full[key] == quick[key]
         for end in ("low", "high"):
@@ -271,24 +253,17 @@ def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
 
 
 def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
-    found = side_by_side.compare_runs(
-        side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0])
-    )
+    found = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0]))
     assert found.cells[0]["identical"] == 2
     assert "2 of 3 pairs of runs are identical bit for bit" in found.notes
     assert "paired" in compare.as_text(found, "")
-    same = side_by_side.compare_runs(
-        side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0])
-    )
+    same = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
     assert compare.as_text(same, "").count(" identical\n") == 2 and same.cells[0]["difference_high"] == 0.0
 
 
 def test_accuracies_are_compared_as_they_are(tmp_path: Path):
     a, b = (
-        [
-            write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, **ACCURACY)
-            for s in (0, 1)
-        ]
+        [write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, **ACCURACY) for s in (0, 1)]
         for n, base in (("a", 0.30), ("b", 0.41))
     )
     found = side_by_side.compare_runs(a, b)
@@ -317,9 +292,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
     command = compare.Command(a=two[0], b=two[1])
-    found = side_by_side.compare_runs(
-        *(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1])))
-    )
+    found = side_by_side.compare_runs(*(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1]))))
     wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
     assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
     assert max(map(len, narrow.splitlines())) <= 80
@@ -330,14 +303,13 @@ def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_number
     two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     target = tmp_path / "comparison.csv"
-    code, out, err = run_cli(
-        monkeypatch, capsys, "compare", *two, "--json", "--env", "Hopper", "--out", str(target)
-    )
+    code, out, err = run_cli(monkeypatch, capsys, "compare", *two, "--json", "--env", "Hopper", "--out", str(target))
     content = json.loads(out)
     assert code == 0 and out.count("\n") == 1 and "B − A" in err
     assert [(c["algorithm"].split("[")[0], c["env"]) for c in content["cells"]] == [
-        ("spo", "Hopper-v5"), ("vaco", "Hopper-v5"),
-    ]  # fmt: skip
+        ("spo", "Hopper-v5"),
+        ("vaco", "Hopper-v5"),
+    ]
     rows = list(csv.DictReader(io.StringIO(target.read_text())))
     assert [r["scale"] for r in rows] == ["mean", "mean", "IQM, minmax", "IQM, minmax"]
     for row, held in zip(rows, [*content["cells"], *content["rows"]], strict=True):
@@ -349,8 +321,7 @@ def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path:
     """No stored run has such a label (its schema refuses it); what shows labels does not rest on that."""
     evil = "=evil\x1b[2J[bold]"
     a, b = (
-        [replace(run, record={**run.record, "label": evil}) for run in side(tmp_path / n, [1.0, 2.0])]
-        for n in "ab"
+        [replace(run, record={**run.record, "label": evil}) for run in side(tmp_path / n, [1.0, 2.0])] for n in "ab"
     )
     found = side_by_side.compare_runs(a, b)
     compare._show(found, "head\x1b[2J")
@@ -365,9 +336,7 @@ def test_a_published_bundle_is_identical_to_a_copy_of_itself(
 ):
     copy = tmp_path / "copy"
     shutil.copytree(BUNDLE, copy)
-    code, out, _ = run_cli(
-        monkeypatch, capsys, "compare", str(BUNDLE), str(copy), "--k", "16", "--algo", "spo,vaco"
-    )
+    code, out, _ = run_cli(monkeypatch, capsys, "compare", str(BUNDLE), str(copy), "--k", "16", "--algo", "spo,vaco")
     assert code == 0 and "10 of 10 pairs of runs are identical bit for bit" in out
     assert "spo" in out and "ppo_clip" not in out and "differently" not in out
 
@@ -382,9 +351,7 @@ def test_comparing_needs_neither_torch_nor_a_simulator_nor_pandas_frames_of_runs
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_on_a_terminal_the_same_cells_are_shown(
-    two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any
-):
+def test_on_a_terminal_the_same_cells_are_shown(two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Any):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "130")
     assert compare.handle(compare.Command(a=two[0], b=two[1], env="Hopper", algo="spo")) == 0

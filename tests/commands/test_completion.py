@@ -50,9 +50,7 @@ def test_what_is_said_of_a_command_fits_a_line() -> None:
 def test_bash_completes_commands_and_options(script: Callable[[str], Path]) -> None:
     def completed(*words: str) -> list[str]:
         quoted = " ".join(f"'{word}'" for word in words)
-        asked = (
-            f"source {script('bash')}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _staleharness; "
-        )
+        asked = f"source {script('bash')}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _staleharness; "
         return ran("bash", "-c", asked + 'echo "${COMPREPLY[@]}"').split()
 
     assert completed("staleharness", "") == list(summaries())

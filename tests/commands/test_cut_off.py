@@ -28,8 +28,9 @@ PNG = bytes.fromhex(
 )
 PICTURES = {
     "svg": b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>',
-    "png": PNG, "pdf": b"%PDF",
-}  # fmt: skip
+    "png": PNG,
+    "pdf": b"%PDF",
+}
 Act = Callable[[Path], object]
 
 
@@ -121,9 +122,7 @@ def root(tmp_path: Path) -> Path:
 def visible(folder: Path) -> dict[str, bytes]:
     """Every file but hidden ones and those in hidden folders, by its path."""
     paths = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
-    return {
-        name: p.read_bytes() for name, p in paths.items() if not any(x[0] == "." for x in Path(name).parts)
-    }
+    return {name: p.read_bytes() for name, p in paths.items() if not any(x[0] == "." for x in Path(name).parts)}
 
 
 def hidden(folder: Path) -> list[str]:
@@ -174,9 +173,7 @@ def test_what_is_cut_off_leaves_whole_files_and_is_made_by_the_next_call(
         count += 1
         found = visible(root / place)
         for file, content in found.items():
-            assert content in (before.get(file), after.get(file)), (
-                f"{file} is neither the earlier nor the new one"
-            )
+            assert content in (before.get(file), after.get(file)), f"{file} is neither the earlier nor the new one"
         assert before.keys() & after.keys() <= found.keys()
         if refusal is not None:
             assert hidden(root / place) == []

@@ -43,11 +43,7 @@ def test_what_is_done_before_the_first_phase_stands_beside_the_bar() -> None:
     ],
 )
 def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
-    env: str,
-    scores: dict[str, Any],
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    env: str, scores: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
     run, progress = planned(env), {"phase": 3, "phases": 8, **scores}

@@ -59,10 +59,29 @@ def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Call) -> N
 @pytest.mark.parametrize(
     "name",
     [
-        "env", "k", "algo", "seeds", "steps", "preset", "lag", "n", "model", "data", "device", "settings", "spec",
-        "scale", "plugin", "out", "jobs", "runner", "runs_per_gpu", "memory", "slurm",
+        "env",
+        "k",
+        "algo",
+        "seeds",
+        "steps",
+        "preset",
+        "lag",
+        "n",
+        "model",
+        "data",
+        "device",
+        "settings",
+        "spec",
+        "scale",
+        "plugin",
+        "out",
+        "jobs",
+        "runner",
+        "runs_per_gpu",
+        "memory",
+        "slurm",
     ],
-)  # fmt: skip
+)
 def test_no_argument_of_a_sweep_takes_an_empty_text(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

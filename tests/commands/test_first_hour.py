@@ -25,20 +25,14 @@ def as_before() -> Iterator[None]:
 REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "more versions than phases": (["--env", "Hopper", "--k", "1e9"], ["K=1000000000", "1,000,000"]),
     "a line break in a folder": (["--env", "Hopper", "--out", "a\nb"], ["line break"]),
-    "two kinds of task": (
-        ["--env", "Hopper,word-problems"],
-        ["Hopper-v5 (control)", "word-problems (language)"],
-    ),
+    "two kinds of task": (["--env", "Hopper,word-problems"], ["Hopper-v5 (control)", "word-problems (language)"]),
     "another library's learning rate": (["--env", "Hopper", "--set", "lr=1e-4"], ["'learning_rate'"]),
     "another library's gamma": (["--env", "Hopper", "--set", "gamma=0.9"], ["'discount'"]),
     "the learning rate of one method": (
         ["--env", "Hopper", "--algo", "ppo_clip[lr=1e-4]"],
         ["ppo_clip", "'lr'", "'learning_rate'"],
     ),
-    "the first part of a name": (
-        ["--env", "Hopper", "--algo", "ppo"],
-        ["'ppo'", "did you mean 'ppo_clip' or"],
-    ),
+    "the first part of a name": (["--env", "Hopper", "--algo", "ppo"], ["'ppo'", "did you mean 'ppo_clip' or"]),
     "a clip range": (["--env", "Hopper", "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
     "an environment that is needed": (["--env", ""], ["--env='' is empty; give NAME,..."]),
     "a game of pictures": (["--env", "ALE/Pong-v5"], ["ALE/", "images"]),
@@ -74,9 +68,7 @@ def test_numbers_and_lists_are_taken_as_they_are_meant(call: Call) -> None:
     assert cell["spec"]["steps"] == 3_200_000
     cells = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "0,1,7")
     assert [cell["spec"]["seed"] for cell in cells] == [0, 1, 7]
-    (cell,) = planned(
-        call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--k", "4", "--lag", "geometric:1e-3"
-    )
+    (cell,) = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--k", "4", "--lag", "geometric:1e-3")
     assert cell["spec"]["lag"] == "geometric:0.001"
 
 
@@ -99,9 +91,7 @@ def test_the_usual_score_has_frozen_constants(call: Call) -> None:
         ("settings = 3", "settings=3 is not of type table"),
     ],
 )
-def test_a_study_that_is_not_as_it_should_be_is_refused(
-    line: str, said: str, call: Call, tmp_path: Path
-) -> None:
+def test_a_study_that_is_not_as_it_should_be_is_refused(line: str, said: str, call: Call, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(f'env = "Pendulum"\n{line}\n')
     code, out, errors = call("sweep", "--spec", str(tmp_path / "study.toml"))
     assert (code, out, errors.count("\n")) == (2, "", 1) and said in errors

@@ -137,18 +137,7 @@ def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.
     for words in (
         ["--env", "hopper\n", "--k", " 8 ", "--steps", "1e6", "--out", "~/a b"],
         ["--env=Hopper-v5", "--k=8", "--set", "steps=1e6", "--out", str(tmp_path / "a b")],
-        [
-            "--env",
-            "HOPPER",
-            "--k",
-            "8",
-            "--steps",
-            "1_000_000",
-            "--algo",
-            "a3po[]",
-            "--out",
-            str(tmp_path / "link"),
-        ],
+        ["--env", "HOPPER", "--k", "8", "--steps", "1_000_000", "--algo", "a3po[]", "--out", str(tmp_path / "link")],
     ):
         assert call("sweep", *words)[0] == 0
     assert len({spec.to_json() for spec, _ in seen}) == 1

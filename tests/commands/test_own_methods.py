@@ -48,7 +48,7 @@ SHORT = {
         "128",
         "--set",
         "num_envs=4,num_steps=16,epochs=1,minibatches=2,evaluations=1",
-    ],
+    ]
 }
 PLAIN = "PolicyLoss(plain)"
 
@@ -83,11 +83,7 @@ def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked
     answer, env, field, need = UNDECLARED[name]
     code, _, errors = call("sweep", *asked(name, answer, env, *SHORT.get(env, TINY)))
     assert code == 2
-    for part in (
-        f"UserError: {name}: ",
-        f"decisions.{field}, which is None",
-        f"needs = frozenset({{'{need}'}})",
-    ):
+    for part in (f"UserError: {name}: ", f"decisions.{field}, which is None", f"needs = frozenset({{'{need}'}})"):
         assert part in errors
 
 
@@ -135,32 +131,12 @@ def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Call
 
 
 OTHERS = {
-    "stops": (
-        "    def stop(self, d): return True",
-        2,
-        "stop returns True; give one of 'no', 'epoch', 'phase'",
-    ),
-    "forgets": (
-        "    def next_state(self, *_): return None",
-        2,
-        "next_state returns a NoneType, not a Mapping",
-    ),
-    "lists": (
-        "    def init_state(self): return {'n': [1]}",
-        2,
-        "the n that init_state returns is a list; a state",
-    ),
-    "turns": (
-        "    def step_scale(self, d): return -0.5",
-        2,
-        "step_scale returns -0.5; give a number that is not",
-    ),
+    "stops": ("    def stop(self, d): return True", 2, "stop returns True; give one of 'no', 'epoch', 'phase'"),
+    "forgets": ("    def next_state(self, *_): return None", 2, "next_state returns a NoneType, not a Mapping"),
+    "lists": ("    def init_state(self): return {'n': [1]}", 2, "the n that init_state returns is a list; a state"),
+    "turns": ("    def step_scale(self, d): return -0.5", 2, "step_scale returns -0.5; give a number that is not"),
     "words": ("    def step_scale(self, d): return None", 2, "step_scale returns None; give a number"),
-    "bursts": (
-        "    def step_scale(self, d): return float('inf')",
-        1,
-        "Diverged: step_scale is not finite in phase 0",
-    ),
+    "bursts": ("    def step_scale(self, d): return float('inf')", 1, "Diverged: step_scale is not finite in phase 0"),
     "none": ("    def targets(self, t): return None", 2, "targets returns a NoneType, not a Targets"),
     "rows": (
         "    def targets(self, t):\n        from staleharness.batch import Targets\n"

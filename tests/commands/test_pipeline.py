@@ -23,9 +23,7 @@ def test_the_table_has_a_line_for_each_pipeline_and_says_what_binds(call: Any) -
 
 
 def test_json_is_one_object_and_the_table_goes_to_stderr(call: Any) -> None:
-    code, out, err = call(
-        "pipeline", "--preset=async", "--set", "cap=2,max_lag=3", "--steps=40", "--seed=5", "--json"
-    )
+    code, out, err = call("pipeline", "--preset=async", "--set", "cap=2,max_lag=3", "--steps=40", "--seed=5", "--json")
     found = json.loads(out)
     assert code == 0 and list(found) == ["async"] and "max_lag  3: " in err
     assert (found["async"]["seed"], found["async"]["pipeline"]["cap"]) == (5, 2.0)

@@ -49,10 +49,7 @@ WRONG = {
     "picky": ({"field": "cap: float = 3.0", "more": PICKY}, "with its defaults: AssertionError: too large"),
     "text": ({"field": "cap: float = 'one'"}, "its defaults do not go together"),
     "bare": ({"base": ""}, "Mine does not extend Algorithm; write class Mine(Algorithm)"),
-    "undecorated": (
-        {"above": ""},
-        "Mine has the field cap and is no dataclass; write @dataclass(frozen=True)",
-    ),
+    "undecorated": ({"above": ""}, "Mine has the field cap and is no dataclass; write @dataclass(frozen=True)"),
     "misspelt": ({"loss": "polcy_loss"}, "Mine does not define policy_loss(self, decisions), the loss that"),
     "two words": ({}, "the name 'two words' in algorithms cannot be typed"),
 }
@@ -80,9 +77,7 @@ def test_a_class_of_another_shape_is_refused_in_one_line(name: str, tmp_path: Pa
         assert code == 2 and said in errors and errors.count("\n") == 1, errors
 
 
-def test_an_option_that_a_plugin_refuses_in_its_own_words_is_the_users_mistake(
-    tmp_path: Path, call: Call
-) -> None:
+def test_an_option_that_a_plugin_refuses_in_its_own_words_is_the_users_mistake(tmp_path: Path, call: Call) -> None:
     path = written(tmp_path, "choosy", more=PICKY)
     words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
     assert call(*words, "choosy")[0] == 0
@@ -133,9 +128,7 @@ TEXT = {"field": "how: str = 'plain'\n    cap: float = 1.0"}
 
 
 @pytest.mark.parametrize("typed", ["nan", '"nan"', '"1"', '"true"', "other"])
-def test_a_text_option_can_be_any_word_and_its_label_is_typed_again(
-    typed: str, tmp_path: Path, call: Call
-) -> None:
+def test_a_text_option_can_be_any_word_and_its_label_is_typed_again(typed: str, tmp_path: Path, call: Call) -> None:
     path = str(written(tmp_path, "texts", **TEXT))
 
     def plan(algo: str) -> Any:
@@ -154,9 +147,7 @@ def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: C
 
 def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "place.py"
-    path.write_text(
-        "from staleharness.task import ENVS\n@ENVS.register('place')\nclass Place:\n    ids = {'a': 'b'}\n"
-    )
+    path.write_text("from staleharness.task import ENVS\n@ENVS.register('place')\nclass Place:\n    ids = {'a': 'b'}\n")
     code, _, errors = call("list", "--plugin", str(path))
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 

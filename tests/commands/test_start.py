@@ -28,9 +28,7 @@ for words in (["--help"], ["sweep", "--help"], ["status", "--out", "nowhere"], [
 
 def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "--help\nsweep\nstatus\nlist numpy\n", done.stderr
 
 
@@ -41,15 +39,7 @@ def test_the_file_that_places_methods_is_parsed_once_for_all_of_them() -> None:
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:
-    verb, command = words.parse(
-        ["compare", "a=b", "b c", "--k=1,8", "--json", "--algo", "vaco[delta=-1]", "--env=A=B"]
-    )
-    assert (verb.name, command.a, command.b, command.k, command.json) == (
-        "compare",
-        "a=b",
-        "b c",
-        "1,8",
-        True,
-    )
+    verb, command = words.parse(["compare", "a=b", "b c", "--k=1,8", "--json", "--algo", "vaco[delta=-1]", "--env=A=B"])
+    assert (verb.name, command.a, command.b, command.k, command.json) == ("compare", "a=b", "b c", "1,8", True)
     assert (command.algo, command.env, command.out) == ("vaco[delta=-1]", "A=B", None)
     assert words.parse(["run", "--seed", "-3"])[1].seed == "-3"

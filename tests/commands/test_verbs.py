@@ -66,9 +66,7 @@ def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
 
 
 @pytest.mark.parametrize("verb", ["", *words.ORDER])
-def test_help_fits_80_columns(
-    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli(monkeypatch, capsys, *([verb] if verb else []), "--help")
     assert code == 0 and max(map(len, out.splitlines())) <= 80
@@ -100,9 +98,7 @@ def test_only_the_command_line_prints() -> None:
     loud = set()
     for path in PACKAGE.rglob("*.py"):
         place = path.relative_to(PACKAGE).as_posix()
-        calls = (
-            n.func for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)
-        )
+        calls = (n.func for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call))
         if any(isinstance(f, ast.Name) and f.id == "print" for f in calls) and place not in PRINT:
             loud.add(place.partition("/")[0])
     assert loud == {"commands"}

@@ -39,11 +39,14 @@ def test_a_report_asks_which_makes_no_folder_and_then_takes_it(
 @pytest.mark.parametrize(
     "words",
     [
-        ("report", "--out", "{}"), ("export", "csv", "--out", "{}"), ("verify", "{}"),
-        ("advise", "--results", "{}"), ("compare", "{}", "elsewhere"),
+        ("report", "--out", "{}"),
+        ("export", "csv", "--out", "{}"),
+        ("verify", "{}"),
+        ("advise", "--results", "{}"),
+        ("compare", "{}", "elsewhere"),
     ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_every_verb_that_chooses_runs_hears_it(
     folder: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,7 +63,7 @@ LINES: list[list[str]] = [
     *(["advise", "--results", BUNDLE, "--keep", text] for text in ("nan", "x", "2", "-1", "inf")),
     *(["advise", "--results", BUNDLE, "--zero", text] for text in ("nan", "x", "inf", "true")),
     *(["verify", BUNDLE, "--n", text] for text in ("nan", "0", "-1", "some")),
-]  # fmt: skip
+]
 
 
 def grammar() -> Iterator[list[str]]:
@@ -91,9 +91,7 @@ def grammar() -> Iterator[list[str]]:
                 yield [name, *places, flag.upper(), "x"]
 
 
-@pytest.mark.parametrize(
-    "line", [*LINES, *grammar()], ids=lambda line: " ".join(line).replace(BUNDLE, "BUNDLE")
-)
+@pytest.mark.parametrize("line", [*LINES, *grammar()], ids=lambda line: " ".join(line).replace(BUNDLE, "BUNDLE"))
 def test_a_wrong_line_is_one_line_and_exit_code_2(line: list[str], call: Call) -> None:
     code, out, err = call(*line)
     assert (code, out) == (2, ""), err

@@ -16,10 +16,21 @@ from staleharness.simulator.loop import simulation_of
 EPOCHS, PARTS, ENVS, STEPS, PHASES = 3, 2, 6, 40, 4
 N = ENVS * STEPS
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="witness", capacity=3, steps=PHASES * N, num_envs=ENVS, num_steps=STEPS, epochs=EPOCHS,
-    minibatches=PARTS, learning_rate=3e-3, anneal_learning_rate=False, evaluations=1, evaluation_episodes=1,
-    final_episodes=1, threads=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="witness",
+    capacity=3,
+    steps=PHASES * N,
+    num_envs=ENVS,
+    num_steps=STEPS,
+    epochs=EPOCHS,
+    minibatches=PARTS,
+    learning_rate=3e-3,
+    anneal_learning_rate=False,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+    threads=1,
+)
 
 
 def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:

@@ -76,9 +76,7 @@ def train(
         shift = torch.from_numpy(mean).float()
         inverse = torch.rsqrt(torch.from_numpy(var) + 1e-8).float()
 
-        def scaled(
-            x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse
-        ) -> torch.Tensor:
+        def scaled(x: torch.Tensor, shift: torch.Tensor = shift, inverse: torch.Tensor = inverse) -> torch.Tensor:
             return ((x - shift) * inverse).clamp(-10, 10)
 
         # Act
@@ -96,9 +94,7 @@ def train(
                 mu = forward(actor, scaled(obs[t]))
                 actions[t] = mu + torch.exp(log_std) * torch.from_numpy(noise[t])
                 logps[t] = log_prob(actions[t], mu, log_std)
-                next_obs, rewards[t], terminated[t], truncated, _ = envs.step(
-                    np.clip(actions[t].numpy(), low, high)
-                )
+                next_obs, rewards[t], terminated[t], truncated, _ = envs.step(np.clip(actions[t].numpy(), low, high))
                 done[t] = terminated[t] | truncated
                 for i in range(N):
                     if done[t, i] or t == T - 1:

@@ -28,9 +28,7 @@ def test_what_past_policies_do_is_all_trained_on(witness: Seen, assignment: str)
 
 
 @pytest.mark.parametrize("lag", ["uniform", "fixed:2", "geometric:0.5"])
-def test_a_replay_accounts_for_rows_that_return_that_wait_and_that_leave_unseen(
-    witness: Seen, lag: str
-) -> None:
+def test_a_replay_accounts_for_rows_that_return_that_wait_and_that_leave_unseen(witness: Seen, lag: str) -> None:
     """Against sets of (phase, slot), from the versions that the lag model draws."""
     lags = Lags(replace(SMALL, lag=lag))
     seen: set[tuple[int, int]] = set()
@@ -42,9 +40,13 @@ def test_a_replay_accounts_for_rows_that_return_that_wait_and_that_leave_unseen(
         made = {(p, slot) for p in range(phase + 1) for slot in range(ENVS)}
         held = {(p, slot) for p, slot in made if p > phase - SMALL.capacity}
         rows = {
-            "generated": len(made), "trained": len(seen), "dropped": len(made - seen - held), "masked": 0,
-            "queued": len(held - seen), "reused": reused,
-        }  # fmt: skip
+            "generated": len(made),
+            "trained": len(seen),
+            "dropped": len(made - seen - held),
+            "masked": 0,
+            "queued": len(held - seen),
+            "reused": reused,
+        }
         assert entries(m, "sequences") == rows
         assert entries(m, "decisions") == {key: n * STEPS for key, n in rows.items()}
         assert m["sequences/dropped"] == m["unseen_rows"]
@@ -81,9 +83,7 @@ def test_a_minibatch_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytes
     whole = simulation.learner.minibatches
     lossy: Any = lambda epoch: iter(list(whole(epoch))[1:])  # noqa: E731
     monkeypatch.setattr(simulation.learner, "minibatches", lossy)
-    with pytest.raises(
-        RuntimeError, match=f"trained on {N // 2} decisions in its first epoch, and {N} were there"
-    ):
+    with pytest.raises(RuntimeError, match=f"trained on {N // 2} decisions in its first epoch, and {N} were there"):
         simulation.advance()
 
 

@@ -25,9 +25,18 @@ from staleharness.task import find_env
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=5 * 4 * 30, num_envs=4, num_steps=30, epochs=2,
-    minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="ppo_clip",
+    capacity=3,
+    steps=5 * 4 * 30,
+    num_envs=4,
+    num_steps=30,
+    epochs=2,
+    minibatches=3,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], LearnsControl]:
@@ -71,12 +80,20 @@ def irregular(demand: Demand) -> Schedule:
     a row, and an actor more than the batch has places for."""
     n = demand.length
     groups = [
-        Made(0, 0, [(0, n, True)]), Made(1, 0, [(0, n, True)]), Made(2, 1, [(0, 10, True), (1, n, True)]),
-        Made(0, 1, [(0, n, True)]), Made(1, NEVER, [(0, n, True)]), Made(0, 2, [(1, n, True)]),
-        Made(0, 2, [(1, 5, True), (2, n, True)]), Made(2, 3, [(1, n, False)]), Made(1, 3, [(2, n, True)]),
-        Made(0, 4, [(2, 7, True), (3, 20, False), (4, n, True)]), Made(1, 4, [(3, n, True)]),
-        Made(2, NEVER, [(3, n, True)]), Made(0, NEVER, [(4, n, True)]),
-    ]  # fmt: skip
+        Made(0, 0, [(0, n, True)]),
+        Made(1, 0, [(0, n, True)]),
+        Made(2, 1, [(0, 10, True), (1, n, True)]),
+        Made(0, 1, [(0, n, True)]),
+        Made(1, NEVER, [(0, n, True)]),
+        Made(0, 2, [(1, n, True)]),
+        Made(0, 2, [(1, 5, True), (2, n, True)]),
+        Made(2, 3, [(1, n, False)]),
+        Made(1, 3, [(2, n, True)]),
+        Made(0, 4, [(2, 7, True), (3, 20, False), (4, n, True)]),
+        Made(1, 4, [(3, n, True)]),
+        Made(2, NEVER, [(3, n, True)]),
+        Made(0, NEVER, [(4, n, True)]),
+    ]
     return schedule(groups, demand.rows)
 
 
@@ -131,16 +148,16 @@ def test_rows_are_made_with_the_versions_that_are_said_and_follow_on_each_other(
 
 def test_actors_have_noise_of_their_own(written: Say) -> None:
     """Also those beyond the places of a batch, whose environments are seeded on from the others'."""
-    written(lambda demand: schedule([Made(actor, 0, [(0, demand.length, True)]) for actor in (0, 1, 2, 3)]
-                                    + [Made(actor, 1, [(0, demand.length, True)]) for actor in (4, 5, 6, 7)],
-                                    demand.rows))  # fmt: skip
+    written(
+        lambda demand: schedule(
+            [Made(actor, 0, [(0, demand.length, True)]) for actor in (0, 1, 2, 3)]
+            + [Made(actor, 1, [(0, demand.length, True)]) for actor in (4, 5, 6, 7)],
+            demand.rows,
+        )
+    )
     consumed, _, _ = run(replace(SMALL, lag="written", steps=2 * 4 * 30))
-    obs, action = (
-        torch.cat([getattr(data.rollout, name) for data in consumed]) for name in ("obs", "action")
-    )
-    assert (
-        len({tuple(row.tolist()) for row in obs[:, 0]}) == len({tuple(r.tolist()) for r in action[:, 0]}) == 8
-    )
+    obs, action = (torch.cat([getattr(data.rollout, name) for data in consumed]) for name in ("obs", "action"))
+    assert len({tuple(row.tolist()) for row in obs[:, 0]}) == len({tuple(r.tolist()) for r in action[:, 0]}) == 8
 
 
 def test_masked_decisions_teach_nothing(written: Say) -> None:
@@ -158,10 +175,7 @@ def test_masked_decisions_teach_nothing(written: Say) -> None:
     assert sorted(taught.tolist()) == list(range(60, 120))
 
 
-def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
-    written: Say,
-    tmp_path: Any,
-) -> None:
+def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(written: Say, tmp_path: Any) -> None:
     written(irregular)
     straight = [(r.metrics, r.scores) for r in simulation_of(IRREGULAR)]
     resumed = []
@@ -180,19 +194,13 @@ def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
     "changes, words",
     [
         ({"capacity": 2}, "LAG=written has lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"),
-        (
-            {"steps": 6 * 4 * 30},
-            "phase 5 has 0 rows in 0 groups; the run asks for 2 groups of 2, for 6 phases",
-        ),
+        ({"steps": 6 * 4 * 30}, "phase 5 has 0 rows in 0 groups; the run asks for 2 groups of 2, for 6 phases"),
         ({"envs_per_actor": 1}, "the run asks for 4 groups of 1"),
         ({"mechanism": "replay"}, "mechanism=replay is for lag models that draw"),
         ({"assignment": "episode"}, "assignment=episode is for lag models that draw"),
         ({"density": "mixture"}, "density=mixture is for lag models that draw"),
         ({"observation_statistics": "shared_live"}, "shared_live changes what an actor sees while it acts"),
-        (
-            {"algorithm": "vaco", "hyper": {"realign_every": "step"}},
-            "vaco trains on whole rows",
-        ),
+        ({"algorithm": "vaco", "hyper": {"realign_every": "step"}}, "vaco trains on whole rows"),
         ({"minibatches": 50}, ""),
         (
             {"minibatches": 61, "normalise_advantage": False},
@@ -200,11 +208,7 @@ def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(
         ),
     ],
 )
-def test_what_cannot_be_run_is_said_when_it_is_planned(
-    written: Say,
-    changes: dict[str, Any],
-    words: str,
-) -> None:
+def test_what_cannot_be_run_is_said_when_it_is_planned(written: Say, changes: dict[str, Any], words: str) -> None:
     fixed = irregular(Demand(5, 2, 2, 30, 0))
     written(lambda demand: fixed)
     spec = replace(IRREGULAR, **changes)

@@ -22,9 +22,18 @@ from staleharness.control.spec import ControlSpec
 from staleharness.simulator.loop import simulation_of
 
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="ppo_clip", capacity=4, steps=6 * 8 * 64, num_envs=8, num_steps=64, epochs=2,
-    minibatches=4, evaluations=2, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="ppo_clip",
+    capacity=4,
+    steps=6 * 8 * 64,
+    num_envs=8,
+    num_steps=64,
+    epochs=2,
+    minibatches=4,
+    evaluations=2,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 @functools.cache
@@ -171,9 +180,7 @@ def test_no_transition_crosses_a_reset(mechanism: str) -> None:
                 assert abs(fresh[0] - 1.25) < 0.006 and abs(fresh[1]) < 0.006
                 assert not torch.equal(final[b, t], fresh)
         assert {(b, 63) for b in range(8)} <= set(final)
-        assert len(final) == len(
-            {*zip(*np.nonzero(ended.numpy()), strict=True)} | {(b, 63) for b in range(8)}
-        )
+        assert len(final) == len({*zip(*np.nonzero(ended.numpy()), strict=True)} | {(b, 63) for b in range(8)})
     assert ends > 20
 
 
@@ -240,10 +247,7 @@ def test_reset_each_phase_starts_every_row_with_an_episode() -> None:
 
 
 def test_algorithms_share_their_noise() -> None:
-    first = [
-        played(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0]
-        for name in ("ppo_clip", "vaco", "spo")
-    ]
+    first = [played(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0] for name in ("ppo_clip", "vaco", "spo")]
     for other in first[1:]:
         assert torch.equal(first[0].obs, other.obs) and torch.equal(first[0].action, other.action)
 

@@ -23,9 +23,18 @@ from staleharness.task import find_env
 
 NOTHING = torch.zeros(0)
 SMALL = ControlSpec(
-    env="CartPole-v1", algorithm="ppo_clip", capacity=1, steps=128, num_envs=2, num_steps=32, epochs=2, minibatches=2,
-    evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="CartPole-v1",
+    algorithm="ppo_clip",
+    capacity=1,
+    steps=128,
+    num_envs=2,
+    num_steps=32,
+    epochs=2,
+    minibatches=2,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -102,9 +111,7 @@ def test_on_policy_the_weights_of_choices_are_one() -> None:
     assert first["tv_data"] == 0.0 and first["ess_data"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    "name", ["ppo_clip", "ppo_kl", "vaco", "impala", "decoupled_ppo", "a3po", "spo", "geppo"]
-)
+@pytest.mark.parametrize("name", ["ppo_clip", "ppo_kl", "vaco", "impala", "decoupled_ppo", "a3po", "spo", "geppo"])
 def test_a_method_needs_no_word_about_choices(name: str) -> None:
     _, records = finished(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
     assert len(records) == 2 and 0.0 < records[-1]["entropy"] <= np.log(2) + 1e-6
@@ -126,9 +133,16 @@ def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
 
 def test_it_learns_to_keep_the_pole_up() -> None:
     spec = replace(
-        SMALL, steps=12_288, num_envs=8, num_steps=128, epochs=10, minibatches=8, capacity=2, final_episodes=5,
+        SMALL,
+        steps=12_288,
+        num_envs=8,
+        num_steps=128,
+        epochs=10,
+        minibatches=8,
+        capacity=2,
+        final_episodes=5,
         learning_rate=1e-3,
-    )  # fmt: skip
+    )
     simulation: Any = simulation_of(spec)
     first = simulation.evaluate().mean("sampled")
     records = [record.metrics for record in simulation]
@@ -157,13 +171,7 @@ def test_bounds_that_the_first_policy_does_not_reach_are_said(
 def test_no_listed_environment_has_such_bounds_and_a_run_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from staleharness.control import simulation
 
-    for env in (
-        "Pendulum-v1",
-        "MountainCarContinuous-v0",
-        "CartPole-v1",
-        "Humanoid-v5",
-        "InvertedPendulum-v5",
-    ):
+    for env in ("Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1", "Humanoid-v5", "InvertedPendulum-v5"):
         vector = find_env(env)[1]().make(env, 1, 1)  # type: ignore[attr-defined]
         assert far_bounds(vector) is None
         vector.close()

@@ -16,9 +16,19 @@ from staleharness.simulator.loop import simulation_of
 
 ENV = "NotFinite-v0"
 SMALL = ControlSpec(
-    env=ENV, algorithm="ppo_clip", capacity=2, steps=120, num_envs=3, num_steps=20, epochs=2, minibatches=2,
-    evaluations=1, evaluation_episodes=1, final_episodes=1, threads=1,
-)  # fmt: skip
+    env=ENV,
+    algorithm="ppo_clip",
+    capacity=2,
+    steps=120,
+    num_envs=3,
+    num_steps=20,
+    epochs=2,
+    minibatches=2,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+    threads=1,
+)
 
 
 class NotFinite(gymnasium.Env[Any, Any]):
@@ -61,9 +71,7 @@ def played() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"value_function": "behaviour"}, {"mechanism": "replay"}])
-def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(
-    played: Any, changes: dict[str, Any]
-) -> None:
+def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(played: Any, changes: dict[str, Any]) -> None:
     given, sound = played("observation", 7, **changes), played("observation", 99, **changes)
     assert len(given) == 2 and given == sound
 

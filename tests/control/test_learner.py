@@ -21,9 +21,18 @@ from staleharness.simulator.learning import normalised
 from staleharness.simulator.loop import simulation_of
 
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="ppo_clip", capacity=3, steps=4 * 6 * 40, num_envs=6, num_steps=40, epochs=2,
-    minibatches=3, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="ppo_clip",
+    capacity=3,
+    steps=4 * 6 * 40,
+    num_envs=6,
+    num_steps=40,
+    epochs=2,
+    minibatches=3,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 def one_batch(spec: ControlSpec) -> tuple[ControlSimulation, PhaseBatch]:
@@ -43,15 +52,11 @@ def test_the_next_value_is_that_of_the_true_next_observation(rows: list[int] | N
     value = batch.start.value.view(batch.shape)
     logp = batch.start.logp.view(batch.shape)
     shown = batch.trajectories(
-        simulation.policy,
-        logp if index is None else logp[index],
-        value if index is None else value[index],
-        index,
+        simulation.policy, logp if index is None else logp[index], value if index is None else value[index], index
     )
     rollout, ends = batch.rollout, 0
     last = {
-        (int(b), int(t)): o
-        for b, t, o in zip(rollout.final_row, rollout.final_step, rollout.final_obs, strict=True)
+        (int(b), int(t)): o for b, t, o in zip(rollout.final_row, rollout.final_step, rollout.final_obs, strict=True)
     }
     for place, b in enumerate(chosen):
         for t in range(40):
@@ -134,9 +139,7 @@ def test_the_gradient_lag_counts_optimiser_steps_up_to_now() -> None:
 def test_the_learning_rate_goes_linearly_to_zero() -> None:
     rates = [record.metrics["learning_rate"] for record in simulation_of(SMALL)]
     assert rates == pytest.approx([3e-4, 2.25e-4, 1.5e-4, 0.75e-4])
-    assert {
-        r.metrics["learning_rate"] for r in simulation_of(replace(SMALL, anneal_learning_rate=False))
-    } == {3e-4}
+    assert {r.metrics["learning_rate"] for r in simulation_of(replace(SMALL, anneal_learning_rate=False))} == {3e-4}
 
 
 def test_the_value_loss_is_clipped_around_the_value_at_phase_start() -> None:
@@ -240,7 +243,5 @@ def test_methods_made_for_tokens_or_reuse_train_on_control(name: str) -> None:
 
 
 def test_a_method_for_groups_is_refused_on_control() -> None:
-    with pytest.raises(
-        UserError, match="tba needs groups of completions of one prompt and a reference policy, which"
-    ):
+    with pytest.raises(UserError, match="tba needs groups of completions of one prompt and a reference policy, which"):
         simulation_of(replace(SMALL, algorithm="tba"))

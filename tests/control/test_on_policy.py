@@ -23,9 +23,16 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
     0.001 is seen in the first phase, at 2e-4."""
     phases, seed = 5, 7
     spec = ControlSpec(
-        env=env, algorithm="ppo_clip", capacity=1, seed=seed, steps=phases * 4 * 96, evaluations=1,
-        evaluation_episodes=1, final_episodes=1, **SIZE,
-    )  # fmt: skip
+        env=env,
+        algorithm="ppo_clip",
+        capacity=1,
+        seed=seed,
+        steps=phases * 4 * 96,
+        evaluations=1,
+        evaluation_episodes=1,
+        final_episodes=1,
+        **SIZE,
+    )
     simulation = simulation_of(spec)
     n_in, n_out = WIDTHS[env]
     allowed = 0.0 if batches_keep_their_bits(n_in, 64, 64, n_out) else 1e-6
@@ -39,20 +46,20 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
         assert record.metrics["lag_max"] == 0
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"]
-)
+@pytest.mark.parametrize("algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"])
 def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm: str) -> None:
     spec = ControlSpec(
-        env="Hopper-v5", algorithm=algorithm, capacity=1, steps=3 * 4 * 96, evaluations=1, evaluation_episodes=1,
-        final_episodes=1, **SIZE,
-    )  # fmt: skip
+        env="Hopper-v5",
+        algorithm=algorithm,
+        capacity=1,
+        steps=3 * 4 * 96,
+        evaluations=1,
+        evaluation_episodes=1,
+        final_episodes=1,
+        **SIZE,
+    )
     for record in simulation_of(spec):
         metrics = record.metrics
-        assert (
-            metrics["tv_data"] == 0.0
-            and metrics["weight_max_data"] == 1.0
-            and metrics["weight_std_data"] == 0.0
-        )
+        assert metrics["tv_data"] == 0.0 and metrics["weight_max_data"] == 1.0 and metrics["weight_std_data"] == 0.0
         assert metrics["ess_data"] == 1.0
         assert metrics["clipped_first"] == 0.0

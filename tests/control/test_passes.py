@@ -50,9 +50,7 @@ def test_the_backward_pass_is_the_gradient_of_autograd(
             pull = pull._replace(mean=None, log_std=None)
 
         def loss(*said: Tensor, pull: Pull = pull) -> Tensor:
-            return torch.stack(
-                [(x * y).sum() for x, y in zip(said, pull, strict=True) if y is not None]
-            ).sum()
+            return torch.stack([(x * y).sum() for x, y in zip(said, pull, strict=True) if y is not None]).sum()
 
         with torch.no_grad():
             now = policy.forward(obs, action)
@@ -144,9 +142,7 @@ def test_a_method_that_moves_no_policy_still_trains_the_critic() -> None:
     object.__setattr__(
         learner.algorithm,
         "policy_loss",
-        lambda d: replace(
-            asked(d), loss=0.0 * (d.target_logp if learner.gradient_steps == 0 else d.advantage)
-        ),
+        lambda d: replace(asked(d), loss=0.0 * (d.target_logp if learner.gradient_steps == 0 else d.advantage)),
     )
     record = simulation.advance()
     moved = simulation.policy.flat != before

@@ -22,9 +22,7 @@ def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
     for phase in range(count):
         with torch.no_grad():
             policy.flat.add_(torch.from_numpy(rng.normal(size=policy.flat.shape[0]).astype("f4")) * 0.1)
-        policy.set_statistics(
-            Moments.initial(obs_dim).updated(torch.from_numpy(rng.normal(size=(50, obs_dim))))
-        )
+        policy.set_statistics(Moments.initial(obs_dim).updated(torch.from_numpy(rng.normal(size=(50, obs_dim)))))
         versions.append(policy.snapshot(phase, phase))
     return policy, versions
 
@@ -41,9 +39,7 @@ def acted(actors: Actors, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch
 
 @pytest.mark.parametrize(("obs_dim", "act_dim"), [(3, 1), (11, 3), (17, 6), (105, 8), (348, 17)])
 @pytest.mark.parametrize("envs", [1, 5, 33, 500])
-def test_versions_acting_together_give_the_bits_of_each_acting_alone(
-    obs_dim: int, act_dim: int, envs: int
-) -> None:
+def test_versions_acting_together_give_the_bits_of_each_acting_alone(obs_dim: int, act_dim: int, envs: int) -> None:
     policy, versions = several(obs_dim, act_dim, 8)
     rng = np.random.default_rng(1)
     assignment = rng.integers(0, 8, size=envs)

@@ -25,14 +25,22 @@ PHASES = 6
 DELAY = 0.003  # seconds; rows take longer than training, on a busy machine too, so that weights change inside them
 LAG = f"async[actors=3,queue=2.0,fetch=20,delay={DELAY},spread=4.0,train=0.04]"
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="ppo_clip", capacity=8, lag=LAG, steps=PHASES * 4 * 50, num_envs=4, num_steps=50,
-    epochs=2, minibatches=4, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="ppo_clip",
+    capacity=8,
+    lag=LAG,
+    steps=PHASES * 4 * 50,
+    num_envs=4,
+    num_steps=50,
+    epochs=2,
+    minibatches=4,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
-def recorded(
-    spec: ControlSpec, to: Path, kill_after: int | None = None
-) -> tuple[list[str], list[dict[str, Any]]]:
+def recorded(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:
     """Hash of the learner and metrics after each phase of a run with processes, which leaves its trace there."""
     simulation: Any = simulation_of(spec)
     hashes, metrics = [], []
@@ -132,18 +140,14 @@ def test_what_is_stated_is_the_pace(run: Any) -> None:
 def test_lag_is_counted_as_others_count_it_too(run: Any) -> None:
     for m in run[2]:
         start = m["gradient_lag_mean"]
-        assert m["sample_factory_lag_mean"] == pytest.approx(
-            start + 7
-        )  # 2 epochs of 4 minibatches, 7 before the last
+        assert m["sample_factory_lag_mean"] == pytest.approx(start + 7)  # 2 epochs of 4 minibatches, 7 before the last
         assert m["rllib_lag_mean"] == pytest.approx(start + 3.5)
         assert m["sample_factory_lag_max"] == 8 * m["lag_max"] + 7
         least = next(lag for lag, count in enumerate(m["lag_histogram"]) if count)
         assert m["sample_factory_lag_min"] == 8 * least + 7
 
 
-@pytest.mark.parametrize(
-    "changes", [{"seed": 7}, {"algorithm": "vaco"}, {"env": "Pendulum-v1"}, {"steps": 3 * 4 * 50}]
-)
+@pytest.mark.parametrize("changes", [{"seed": 7}, {"algorithm": "vaco"}, {"env": "Pendulum-v1"}, {"steps": 3 * 4 * 50}])
 def test_a_trace_is_lag_for_any_other_run(run: Any, changes: dict[str, Any]) -> None:
     """With another seed or method other weights, and the same lags, phase for phase."""
     path, hashes, metrics = run
@@ -175,9 +179,7 @@ def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_
     _, rows = read_trace(str(path))
     assert rows.loc[rows["fate"] == "trained", "actor"].max() > 2
     lost = rows[rows["fate"] == "lost"]
-    assert len(lost) >= 3 and (lost["left_in"] == 2).all(), (
-        "what each of three actors held when the run stopped"
-    )
+    assert len(lost) >= 3 and (lost["left_in"] == 2).all(), "what each of three actors held when the run stopped"
     queued = lost["finished_in"].isin([0, 1]).sum()
     assert said[1]["sequences/queued"] == queued, "counted then as queued, and now as lost"
     for m in said:

@@ -29,9 +29,7 @@ class Walk(gymnasium.Env[Any, Any]):
     def __init__(self, leak: bool = False) -> None:
         self.noise = np.random.default_rng() if leak else None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.x = self.np_random.normal(size=1)
         return self.x, {}
@@ -64,9 +62,7 @@ def assert_identical(xs: list[Any], ys: list[Any]) -> None:
 
 @pytest.mark.parametrize("make", [pendulum, Walk])
 @pytest.mark.parametrize("steps", [0, 1, 37, 230])
-def test_a_replayed_vector_goes_on_bit_for_bit(
-    make: Callable[[], gymnasium.Env[Any, Any]], steps: int
-) -> None:
+def test_a_replayed_vector_goes_on_bit_for_bit(make: Callable[[], gymnasium.Env[Any, Any]], steps: int) -> None:
     vector = sync(make)
     vector.reset(seed=4)
     rollout(vector, steps // 2, seed=0)
@@ -114,9 +110,7 @@ def test_a_state_between_an_episodes_end_and_its_reset_is_restored_as_such() -> 
 
 def test_environments_in_other_processes_are_replayed_too() -> None:
     vector, other = (
-        ReplayState(
-            AsyncVectorEnv([pendulum] * 2, autoreset_mode=AutoresetMode.DISABLED, context="forkserver")
-        )
+        ReplayState(AsyncVectorEnv([pendulum] * 2, autoreset_mode=AutoresetMode.DISABLED, context="forkserver"))
         for _ in range(2)
     )
     vector.reset(seed=0)
@@ -167,9 +161,7 @@ def test_generators_survive_packing() -> None:
     generators = [np.random.Generator(np.random.PCG64(3)), None]
     assert generators[0] is not None
     generators[0].integers(0, 2**32, dtype=np.uint32)  # half of a 64-bit draw stays in the generator
-    one, nothing = (
-        generator_from(state) for state in unpack(pack([state_of(generator) for generator in generators]))
-    )
+    one, nothing = (generator_from(state) for state in unpack(pack([state_of(generator) for generator in generators])))
     assert nothing is None and one is not None
     np.testing.assert_array_equal(
         one.integers(0, 9, 100, dtype=np.uint32), generators[0].integers(0, 9, 100, dtype=np.uint32)

@@ -21,9 +21,18 @@ from staleharness.lag import parse_lag
 
 ENVS, STEPS, PHASES = 6, 50, 6
 SMALL = ControlSpec(
-    env="Hopper-v5", algorithm="witness", capacity=3, steps=PHASES * ENVS * STEPS, num_envs=ENVS, num_steps=STEPS,
-    epochs=1, minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="witness",
+    capacity=3,
+    steps=PHASES * ENVS * STEPS,
+    num_envs=ENVS,
+    num_steps=STEPS,
+    epochs=1,
+    minibatches=1,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 def ended(rollout: Rollout) -> Tensor:
@@ -31,9 +40,7 @@ def ended(rollout: Rollout) -> Tensor:
 
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
-def test_observation_statistics_are_those_of_all_that_was_collected_each_once(
-    witness: Seen, mechanism: str
-) -> None:
+def test_observation_statistics_are_those_of_all_that_was_collected_each_once(witness: Seen, mechanism: str) -> None:
     """A version has those of the phases before it; what a replay consumes again is not taken in again."""
     simulation = watched(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
     drifts = [record.metrics["statistics_drift"] for record in simulation]
@@ -64,9 +71,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_returns_collecte
             carry = np.where(done[:, t], 0.0, carry)
         ends += int(done.sum())
         wanted = simulation.consumed[phase].reward / np.sqrt(np.var(samples) + 1e-8)
-        torch.testing.assert_close(
-            witness.shown[phase].reward, wanted.clamp(-10.0, 10.0).float(), atol=1e-6, rtol=1e-5
-        )
+        torch.testing.assert_close(witness.shown[phase].reward, wanted.clamp(-10.0, 10.0).float(), atol=1e-6, rtol=1e-5)
     assert ends >= ENVS
 
 
@@ -84,11 +89,7 @@ def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness:
             drawn = assigned(lag, 3, phase, ENVS, seed=5).starts
             if mechanism == "replay":
                 assert bool((simulation.collected[phase].version == phase).all())
-                rows = [
-                    simulation.collected[v].obs[b]
-                    for v in np.unique(drawn)
-                    for b in np.flatnonzero(drawn == v)
-                ]
+                rows = [simulation.collected[v].obs[b] for v in np.unique(drawn) for b in np.flatnonzero(drawn == v)]
                 assert torch.equal(consumed.obs, torch.stack(rows))
                 drawn = np.sort(drawn)
             assert torch.equal(consumed.version, torch.from_numpy(drawn)[:, None].expand(-1, STEPS))
@@ -178,11 +179,13 @@ def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"lag": "geometric:0.3"}, {"lag": "uniform/sync:4"}, {"observation_statistics": "shared_live"},
+        {"lag": "geometric:0.3"},
+        {"lag": "uniform/sync:4"},
+        {"observation_statistics": "shared_live"},
         {"mechanism": "replay"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_are_drawn(
     witness: Seen, settings: dict[str, Any]
 ) -> None:
@@ -201,9 +204,7 @@ def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_
                 version = replace(version, tensors={**version.tensors, **shared})
             density = logp_under(simulation, version, obs, action).double().exp()
             total, plain = total + weight * density, plain + density / len(weights)
-        torch.testing.assert_close(
-            rollout.behaviour_logp.flatten().double(), total.log(), atol=1e-4, rtol=1e-4
-        )
+        torch.testing.assert_close(rollout.behaviour_logp.flatten().double(), total.log(), atol=1e-4, rtol=1e-4)
         differ = max(differ, float((total.log() - plain.log()).abs().max()))
     assert differ > 0.01 or "lag" not in settings or "sync" in settings["lag"]
 

@@ -109,9 +109,6 @@ def test_with_it_a_run_goes_on_from_a_checkpoint_to_the_same_bits_and_without_it
         again.advance()
     assert torch.equal(whole.policy.flat, again.policy.flat)
     plain = simulation_of(replace(spec, value_function="learner"))
-    assert (
-        "critic" in whole.policy.snapshot(0, 0).tensors
-        and "critic" not in plain.policy.snapshot(0, 0).tensors
-    )
+    assert "critic" in whole.policy.snapshot(0, 0).tensors and "critic" not in plain.policy.snapshot(0, 0).tensors
     for simulation in (whole, cut, again, plain):
         simulation.close()

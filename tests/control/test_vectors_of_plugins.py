@@ -26,9 +26,19 @@ from staleharness.store.study import ask
 from staleharness.testing.tasks import goes_on_from_a_saved_state
 
 SMALL = ControlSpec(
-    env="Pendulum-v1", algorithm="ppo_clip", capacity=2, steps=120, num_envs=3, num_steps=20, epochs=1,
-    minibatches=1, evaluations=1, evaluation_episodes=1, final_episodes=1, threads=1,
-)  # fmt: skip
+    env="Pendulum-v1",
+    algorithm="ppo_clip",
+    capacity=2,
+    steps=120,
+    num_envs=3,
+    num_steps=20,
+    epochs=1,
+    minibatches=1,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+    threads=1,
+)
 
 
 class Plain(ControlTask):
@@ -94,9 +104,7 @@ class Odd(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space, self.length = seen, taken, length
         self.steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.observation_space.seed(0)
         self.steps = 0
@@ -128,13 +136,23 @@ class OfSpaces(ControlTask):
 
 
 ODD_OBSERVATIONS = [
-    spaces.Dict({"x": FLAT}), spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2, 2)), spaces.Box(-1.0, 1.0, ()),
-    spaces.MultiBinary(3), spaces.Box(0, 255, (3,), np.uint8), spaces.Tuple((FLAT, FLAT)), spaces.Text(3),
-]  # fmt: skip
+    spaces.Dict({"x": FLAT}),
+    spaces.Discrete(3),
+    spaces.Box(-1.0, 1.0, (2, 2)),
+    spaces.Box(-1.0, 1.0, ()),
+    spaces.MultiBinary(3),
+    spaces.Box(0, 255, (3,), np.uint8),
+    spaces.Tuple((FLAT, FLAT)),
+    spaces.Text(3),
+]
 ODD_ACTIONS = [
-    spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Box(-1.0, 1.0, (2, 2)),
-    spaces.Box(0, 3, (2,), np.int64), spaces.Dict({"x": FLAT}), spaces.Text(3),
-]  # fmt: skip
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+    spaces.Box(-1.0, 1.0, (2, 2)),
+    spaces.Box(0, 3, (2,), np.int64),
+    spaces.Dict({"x": FLAT}),
+    spaces.Text(3),
+]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +164,7 @@ def test_spaces_that_are_not_served_are_one_line_when_planned_and_when_run(which
     task = type("Chosen", (OfSpaces,), {which: space})
     what = "observations" if which == "seen" else "actions"
     for use in (lambda: task.try_out("odd"), lambda: ControlSimulation(SMALL, task())):
-        with pytest.raises(
-            UserError, match=f"has {what} .*served are flat vectors of real numbers"
-        ) as caught:
+        with pytest.raises(UserError, match=f"has {what} .*served are flat vectors of real numbers") as caught:
             use()
         assert "\n" not in str(caught.value)
 
@@ -170,9 +186,7 @@ def evaluated(task: type[ControlTask]) -> Any:
 def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "FIRST_END", 50)
     monkeypatch.setattr(evaluation, "LONGEST", 90)
-    with pytest.raises(
-        RuntimeError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"
-    ):
+    with pytest.raises(RuntimeError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):
         evaluated(OfSpaces)
     limited = type("Limited", (OfSpaces,), {"limit": 60})
     assert evaluated(limited).lengths == {"sampled": [60], "deterministic": [60]}

@@ -52,9 +52,7 @@ def test_without_a_warm_start_nothing_is_as_before(witness: Seen) -> None:
     assert run(witness, warm_epochs=7) == plain  # of no warm phase
 
 
-@pytest.mark.parametrize(
-    "settings", [{"warm_phases": PHASES}, {"warm_phases": -1}, {"warm_epochs": 0}], ids=str
-)
+@pytest.mark.parametrize("settings", [{"warm_phases": PHASES}, {"warm_phases": -1}, {"warm_epochs": 0}], ids=str)
 def test_a_warm_start_that_leaves_nothing_is_refused(settings: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"warm_(phases|epochs)=-?\d+ must"):
         replace(SMALL, **settings)

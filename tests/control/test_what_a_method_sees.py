@@ -40,9 +40,7 @@ def test_targets_are_asked_when_the_method_says_under_the_learner_as_it_then_sta
             assert all(float((t.value - shown[0].value).abs().max()) > 1e-3 for t in shown[1:])
 
 
-def test_targets_at_every_step_are_asked_of_the_minibatchs_rows_and_the_learner_as_it_stands(
-    witness: Seen,
-) -> None:
+def test_targets_at_every_step_are_asked_of_the_minibatchs_rows_and_the_learner_as_it_stands(witness: Seen) -> None:
     """Before them, each phase, the whole of it is shown once, for what is said of the critic."""
     run(witness, {"realign": "step"})
     assert len(witness.asked) == PHASES * EPOCHS * PARTS
@@ -71,19 +69,11 @@ def test_epochs_and_phases_have_orders_of_their_own_each_from_its_stream(witness
             assert order.tolist() == stream(0, "minibatch", phase, epoch).permutation(N).tolist()
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"bootstrap_truncation": False, "env": "Pendulum-v1", "num_steps": 220}]
-)
+@pytest.mark.parametrize("settings", [{}, {"bootstrap_truncation": False, "env": "Pendulum-v1", "num_steps": 220}])
 def test_what_targets_are_shown_is_the_runs(witness: Seen, settings: dict[str, Any]) -> None:
     """λ, lag, and scaled rewards; γ, and 0 only where the world ended; V-trace's two policies are two."""
     steps = settings.get("num_steps", STEPS)
-    asked = {
-        "gae_lambda": 0.83,
-        "discount": 0.97,
-        "lag": "fixed:2",
-        "steps": PHASES * ENVS * steps,
-        **settings,
-    }
+    asked = {"gae_lambda": 0.83, "discount": 0.97, "lag": "fixed:2", "steps": PHASES * ENVS * steps, **settings}
     metrics = run(witness, **asked)
     ends = 0
     for phase, (t,) in enumerate(phases(witness.shown)):
@@ -97,9 +87,7 @@ def test_what_targets_are_shown_is_the_runs(witness: Seen, settings: dict[str, A
         w = (t.target_logp - t.behaviour_logp).exp()
         stale = float((w - 1.0).abs().max())
         assert (stale < 1e-3) if phase == 0 else (stale > 1e-3)
-        assert metrics[phase]["tv_data"] == pytest.approx(
-            0.5 * float((w - 1.0).abs().mean()), rel=1e-3, abs=1e-6
-        )
+        assert metrics[phase]["tv_data"] == pytest.approx(0.5 * float((w - 1.0).abs().mean()), rel=1e-3, abs=1e-6)
     assert ends > 0
 
 
@@ -119,9 +107,7 @@ def test_decisions_are_told_their_own_lag_anchor_and_state(witness: Seen) -> Non
     assert all(torch.equal(d.proximal_logp, d.behaviour_logp) for d in witness.asked)
 
 
-def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(
-    witness: Seen,
-) -> None:
+def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(witness: Seen) -> None:
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-5) for d in witness.asked)
     run(witness, {"anchor": "ewma", "decay": 0.9})
@@ -135,9 +121,7 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
     rollouts = collected_by(simulation)
     policy = simulation.policy
     shadow = (simulation.learner.shadow or [policy.actor_flat])[0]
-    witness.watch = lambda: [
-        x.detach().clone() for x in (policy.flat, policy.mean, policy.inverse_std, shadow)
-    ]
+    witness.watch = lambda: [x.detach().clone() for x in (policy.flat, policy.mean, policy.inverse_std, shadow)]
     for _ in simulation:
         pass
 
@@ -171,9 +155,7 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
         moved = max(moved, float((said["proximal"] - said["behaviour"]).abs().max()))
         # who acted is who is recorded: its mean and deviation give the log-probability of the action
         action = rollouts[phase].action.flatten(0, 1)[index]
-        torch.testing.assert_close(
-            acted.log_prob(action).sum(-1), d.behaviour_logp.flatten(), atol=1e-4, rtol=1e-4
-        )
+        torch.testing.assert_close(acted.log_prob(action).sum(-1), d.behaviour_logp.flatten(), atol=1e-4, rtol=1e-4)
     assert (moved > 1e-2) == (anchor != "behaviour")  # then the two are one
 
 

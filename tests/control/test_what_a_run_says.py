@@ -21,14 +21,10 @@ def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: See
     still = [m["entropy"] for m in run(witness, {"mute": True})]
     grown = [m["entropy"] for m in run(witness, {"mute": True}, entropy_coef=0.01)]
     assert len(set(still)) == 1 and all(a < b for a, b in itertools.pairwise(grown))
-    assert still[0] == pytest.approx(
-        3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5
-    )  # of three standard normals
+    assert still[0] == pytest.approx(3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)  # of three standard normals
 
 
-def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coefficient(
-    witness: Seen,
-) -> None:
+def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coefficient(witness: Seen) -> None:
     one = {"epochs": 1, "minibatches": 1, "steps": N}
     half, whole, clipped = (
         run(witness, {"mute": True}, value_coef=c, max_grad_norm=most, **one)[0]["grad_norm"]
@@ -43,9 +39,7 @@ def test_clipped_decisions_are_those_with_an_advantage_and_no_gradient(witness: 
             assert m["clipped"] == m["clipped_first"] == m["clipped_last"] == share
 
 
-def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(
-    witness: Seen,
-) -> None:
+def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(witness: Seen) -> None:
     """Statistics are frozen, so that the learner after a phase can still be asked about its data. The largest lag has
     10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
     asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
@@ -56,9 +50,7 @@ def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_be
             continue
         t, rollout, said = witness.shown[-1], rollouts[-1], m.metrics
         mu, start = t.behaviour_logp.flatten().double(), t.target_logp.flatten().double()
-        end = simulation.policy.evaluate(
-            rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
-        ).logp.double()
+        end = simulation.policy.evaluate(rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)).logp.double()
         before, after = (start - mu).exp(), (end - mu).exp()
         target = gae(t).value_target
         lag = np.sort(t.lag.flatten().numpy())
@@ -76,15 +68,13 @@ def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_be
             "lag_p95": lag[int(np.ceil(0.95 * N)) - 1],
             "lag_mean": lag.mean(),
             "gradient_lag_mean": lag.mean() * EPOCHS * PARTS,
-        }  # fmt: skip
+        }
         for key, value in wanted.items():
             assert said[key] == pytest.approx(float(value), rel=2e-3, abs=1e-5), key
         steps = witness.asked[-EPOCHS * PARTS :]
         loss = [float(-((d.target_logp - d.behaviour_logp).exp() * d.advantage).mean()) for d in steps]
         assert said["policy_loss"] == pytest.approx(np.mean(loss), rel=1e-3, abs=1e-5)
-        assert float((t.lag == t.lag.max()).float().mean()) == pytest.approx(
-            {1: 0.15, 2: 0.1, 3: 0.05}[said["phase"]]
-        )
+        assert float((t.lag == t.lag.max()).float().mean()) == pytest.approx({1: 0.15, 2: 0.1, 3: 0.05}[said["phase"]])
         assert said["tv_forward"] > 1e-3 and said["tv_end"] != pytest.approx(said["tv_data"], rel=1e-2)
 
 
@@ -104,9 +94,7 @@ def test_nothing_is_clipped_at_the_first_step_without_lag_and_something_at_the_l
 
 
 @pytest.mark.parametrize(("mechanism", "lag"), [("reexecute", "uniform"), ("replay", "fixed:1")])
-def test_weights_that_are_not_finite_are_said_before_they_train(
-    witness: Seen, mechanism: str, lag: str
-) -> None:
+def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen, mechanism: str, lag: str) -> None:
     """In a replay too, where what the phase trains on is a finite one's."""
     simulation = simulation_of(replace(SMALL, mechanism=mechanism, lag=lag))
     simulation.advance()

@@ -40,9 +40,7 @@ def with_mode(env: str, num_envs: int, mode: AutoresetMode) -> Any:
     plain = ours(env, num_envs)
     limit = gymnasium.spec(env).max_episode_steps
     robot = gymnasium.make(env).unwrapped
-    return MujocoVector(
-        robot, type(plain._formulas)(robot), num_envs, 2, max_episode_steps=limit, autoreset_mode=mode
-    )
+    return MujocoVector(robot, type(plain._formulas)(robot), num_envs, 2, max_episode_steps=limit, autoreset_mode=mode)
 
 
 def actions_for(vector: Any, steps: int, seed: int = 0, dtype: Any = np.float32) -> Any:
@@ -73,10 +71,7 @@ def assert_identical(xs: list[tuple[Any, ...]], ys: list[tuple[Any, ...]]) -> No
 @pytest.mark.parametrize("env", IDS)
 def test_a_thousand_steps_with_resets_equal_gymnasium_bit_for_bit(env: str) -> None:
     vector, reference = ours(env, 2), theirs(env, 2)
-    assert (
-        vector.observation_space == reference.observation_space
-        and vector.action_space == reference.action_space
-    )
+    assert vector.observation_space == reference.observation_space and vector.action_space == reference.action_space
     assert_identical([vector.reset(seed=11)[:1]], [reference.reset(seed=11)[:1]])
     actions = actions_for(vector, 1003)
     records = rollout(vector, actions)
@@ -354,7 +349,4 @@ def test_short_names_in_any_case_lead_to_the_id_and_typos_to_the_nearest_name() 
 def test_listed_ids_are_found_without_importing_a_simulator() -> None:
     script = "import sys; from staleharness.task import find_env; find_env('Hopper'); find_env('Pendulum'); "
     script += "sys.exit(bool({'gymnasium', 'mujoco', 'torch'} & set(sys.modules)))"
-    assert (
-        subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
-        == 0
-    )
+    assert subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0

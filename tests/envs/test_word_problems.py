@@ -89,11 +89,7 @@ def test_a_problem_depends_on_split_seed_and_index_only(words: ModuleType) -> No
     first = words.problem("train", 7, seed=3)
     np.random.default_rng(0).random(5)
     assert words.problem("train", 7, seed=3) == first
-    others = [
-        words.problem("train", 7, seed=4),
-        words.problem("train", 8, seed=3),
-        words.problem("test", 7, seed=3),
-    ]
+    others = [words.problem("train", 7, seed=4), words.problem("train", 8, seed=3), words.problem("test", 7, seed=3)]
     assert all(other.question != first.question for other in others)
 
 
@@ -110,9 +106,7 @@ def test_a_split_that_is_neither_train_nor_test_is_refused(words: ModuleType) ->
         words.problem("trian", 0)
 
 
-def test_a_lesson_is_the_problem_misread_but_reckoned_well(
-    words: ModuleType, problems: list[Problem]
-) -> None:
+def test_a_lesson_is_the_problem_misread_but_reckoned_well(words: ModuleType, problems: list[Problem]) -> None:
     lessons = [words.lesson(index) for index in range(SOME)]
     assert [lesson.question for lesson in lessons] == [problem.question for problem in problems]
     for lesson in lessons:

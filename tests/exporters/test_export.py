@@ -31,18 +31,14 @@ HOSTILE = "../../=up[\x1b]<b>"
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     root = tmp_path / "results"
-    write_run(
-        root, "vaco", 0, sampled=120.0, phases=4, capacity=2, settings={"hidden": [64, 64], "scale": True}
-    )
+    write_run(root, "vaco", 0, sampled=120.0, phases=4, capacity=2, settings={"hidden": [64, 64], "scale": True})
     write_run(root, "spo", 1, sampled=-3.5, phases=3, capacity=2)
     return root
 
 
 def files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {
-        str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns)
-        for p in folder.rglob("*")
-        if p.is_file()
+        str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()
     }
 
 
@@ -71,8 +67,9 @@ def test_the_long_csv_holds_every_number_of_every_run_and_nothing_else(results: 
         mine = {(r["metric"], int(r["steps"])): float(r["value"]) for r in lines if r["run"] == run.id}
         assert mine == measured(run)
     assert {(r["algorithm"], r["environment"], r["K"], r["seed"]) for r in lines} == {
-        ("vaco", "Hopper-v5", "2", "0"), ("spo", "Hopper-v5", "2", "1"),
-    }  # fmt: skip
+        ("vaco", "Hopper-v5", "2", "0"),
+        ("spo", "Hopper-v5", "2", "1"),
+    }
     assert len(lines) == sum(len(measured(run)) for run in runs)
     assert all(int(r["steps"]) == (int(r["phase"]) + 1) * 2048 for r in lines)
 
@@ -125,11 +122,7 @@ def test_exporting_again_gives_the_same_bytes_and_filters_choose(
 
 @pytest.mark.parametrize("name", ["metrics.csv", "runs.csv"])
 def test_a_file_that_is_no_export_is_not_replaced(
-    results: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ):
     to = tmp_path / "thesis"
     to.mkdir()
@@ -191,9 +184,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
     (text,) = found.Tensors("run/text_summary")
     told = json.loads(text.tensor_proto.string_val[0])
     assert told == {k: run.record[k] for k in ("id", "label", "spec", "fingerprint")}
-    assert set(found.PluginTagToContent("hparams")) == {
-        metadata.SESSION_START_INFO_TAG, metadata.SESSION_END_INFO_TAG,
-    }  # fmt: skip
+    assert set(found.PluginTagToContent("hparams")) == {metadata.SESSION_START_INFO_TAG, metadata.SESSION_END_INFO_TAG}
     begun = metadata.parse_session_start_info_plugin_data(
         found.PluginTagToContent("hparams")[metadata.SESSION_START_INFO_TAG]
     )
@@ -203,9 +194,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
 
 
 @needs_extra("tensorboard")
-def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(
-    results: Path, tmp_path: Path
-):
+def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
     event_files.write(runs, tmp_path / "x")
     before = files(tmp_path / "x")
@@ -281,12 +270,8 @@ def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
     (run,) = (r for r in Store(results).read_all() if r.record["label"] == "vaco")
     (given,) = stand_in.inits
     assert code == 0 and "nothing was sent" in out
-    assert (
-        given["mode"] == "offline" and given["id"] == run.id and given["name"] == "vaco Hopper-v5 K=2 seed 0"
-    )
-    assert {k: given["config"][k] for k in run.spec} == run.spec and given["config"]["fingerprint"][
-        "threads"
-    ] == 1
+    assert given["mode"] == "offline" and given["id"] == run.id and given["name"] == "vaco Hopper-v5 K=2 seed 0"
+    assert {k: given["config"][k] for k in run.spec} == run.spec and given["config"]["fingerprint"]["threads"] == 1
     held = {
         (name.removeprefix("phase/"), step): value
         for step, row in stand_in.rows
@@ -299,9 +284,7 @@ def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
     assert stand_in.summary == {"final/sampled": 120.0, "final/deterministic": pytest.approx(132.0)}
 
 
-def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(
-    results: Path, stand_in: StandIn, tmp_path: Path
-):
+def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(results: Path, stand_in: StandIn, tmp_path: Path):
     runs, folder = Store(results).read_all(), tmp_path / "to"
     folder.mkdir()
     stand_in.fails = True

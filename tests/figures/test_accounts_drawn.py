@@ -18,15 +18,14 @@ from staleharness.statistics.results import Results
 ENTRIES = {"generated": 200, "trained": 120, "dropped": 50, "masked": 0, "queued": 30, "reused": 5}
 LAGS = {"assigned": {"0": 4}, "realised": {"0": 100, "1": 100}, "trained": {"0": 90, "1": 30}}
 SAID: dict[str, Any] = {
-    "ledger": {"decisions": ENTRIES, "sequences": {key: n // 10 for key, n in ENTRIES.items()}}, "lags": LAGS
-}  # fmt: skip
+    "ledger": {"decisions": ENTRIES, "sequences": {key: n // 10 for key, n in ENTRIES.items()}},
+    "lags": LAGS,
+}
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    return Results.of(
-        [write_run(tmp_path, seed=seed, capacity=k, said=SAID) for seed in (0, 1) for k in (2, 4)]
-    )
+    return Results.of([write_run(tmp_path, seed=seed, capacity=k, said=SAID) for seed in (0, 1) for k in (2, 4)])
 
 
 def names(results: Results) -> list[str]:
@@ -49,9 +48,7 @@ def test_lost_rows_are_drawn_and_named_only_where_there_are_some(results: Result
     decisions = ENTRIES | {"trained": 80, "lost": 40}
     said = {"ledger": {"decisions": decisions, "sequences": {key: n // 10 for key, n in decisions.items()}}}
     figure = draw("ledger", Results.of([write_run(tmp_path / "lost", capacity=2, said=said)]))
-    black = [
-        bar.get_width() for bar in figure.axes[0].patches if to_hex(bar.get_facecolor()) == FATES["lost"]
-    ]
+    black = [bar.get_width() for bar in figure.axes[0].patches if to_hex(bar.get_facecolor()) == FATES["lost"]]
     assert black == pytest.approx([0.2, 0.2])
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(FATES)
@@ -72,9 +69,7 @@ def test_a_report_shows_the_ledger_only_where_something_was_lost(results: Result
     assert "ledger" in names(results)
     kept = {"decisions": ENTRIES | {"generated": 120, "dropped": 0, "queued": 0}}
     all_trained = Results.of([write_run(tmp_path / "other", said={"ledger": kept})])
-    assert "ledger" not in names(all_trained) and "ledger" not in names(
-        Results.of([write_run(tmp_path / "none")])
-    )
+    assert "ledger" not in names(all_trained) and "ledger" not in names(Results.of([write_run(tmp_path / "none")]))
 
 
 def test_the_histogram_shows_what_was_trained_on_where_it_differs(results: Results, tmp_path: Path) -> None:
@@ -95,9 +90,7 @@ def dotted(ax: Any) -> list[float]:
 def test_the_untrained_policy_is_a_line(tmp_path: Path) -> None:
     said = {"summary": {"untrained/sampled": 80.0, "untrained/sampled_error": 1.0}}
     places = [(k, seed) for k in (2, 4) for seed in (0, 1)]
-    known = Results.of(
-        [write_run(tmp_path, seed=s, capacity=k, sampled=50.0 * k + s, said=said) for k, s in places]
-    )
+    known = Results.of([write_run(tmp_path, seed=s, capacity=k, sampled=50.0 * k + s, said=said) for k, s in places])
     assert dotted(draw("learning_curves", known).axes[0]) == [80.0]
     low, high = 100.0, 201.0
     on_scale = (80.0 - low) / (high - low)
@@ -114,14 +107,22 @@ def test_without_it_or_far_below_there_is_none(tmp_path: Path) -> None:
 
 def plane(root: Path) -> Results:
     """Two capacities by two N, with a warm-up of four phases of twelve."""
-    return Results.of([
-        write_run(
-            root, f"ppo_clip[epochs={epochs}]", seed, capacity=k, sampled=100.0 * epochs - 10.0 * k + seed,
-            settings={"epochs": epochs, "minibatches": 4, "warm_phases": 4},
-            columns={"lag_mean": [0.0] * 4 + [float(k - 1)] * 8},
-        )
-        for epochs in (1, 4) for k in (1, 8) for seed in (0, 1)
-    ])  # fmt: skip
+    return Results.of(
+        [
+            write_run(
+                root,
+                f"ppo_clip[epochs={epochs}]",
+                seed,
+                capacity=k,
+                sampled=100.0 * epochs - 10.0 * k + seed,
+                settings={"epochs": epochs, "minibatches": 4, "warm_phases": 4},
+                columns={"lag_mean": [0.0] * 4 + [float(k - 1)] * 8},
+            )
+            for epochs in (1, 4)
+            for k in (1, 8)
+            for seed in (0, 1)
+        ]
+    )
 
 
 def test_a_cell_says_score_interval_and_n_at_its_lags(tmp_path: Path) -> None:

@@ -17,11 +17,7 @@ from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
 
-CAPS = [
-    Cap(0, 0.0, 100.0, "admission", ""),
-    Cap(1, 1.0, 50.0, "unit", ""),
-    Cap(None, 90.0, 49.0, "trainer", ""),
-]
+CAPS = [Cap(0, 0.0, 100.0, "admission", ""), Cap(1, 1.0, 50.0, "unit", ""), Cap(None, 90.0, 49.0, "trainer", "")]
 
 
 @pytest.fixture(scope="module")

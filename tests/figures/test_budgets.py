@@ -18,15 +18,11 @@ from staleharness.statistics.results import Results
 ZERO = 15.23  # what a random policy returns on Hopper-v5
 
 
-def study(
-    root: Path, seeds: int, shares: dict[str, float], env: str = "Hopper-v5", phases: int = 3
-) -> Results:
+def study(root: Path, seeds: int, shares: dict[str, float], env: str = "Hopper-v5", phases: int = 3) -> Results:
     runs = []
     for label, share in shares.items():
         for seed in range(seeds):
-            runs.append(
-                write_run(root, label, seed, env=env, capacity=1, sampled=ZERO + 100.0, phases=phases)
-            )
+            runs.append(write_run(root, label, seed, env=env, capacity=1, sampled=ZERO + 100.0, phases=phases))
             stale = ZERO + 100 * (share + 0.01 * seed)
             runs.append(write_run(root, label, seed, env=env, capacity=16, sampled=stale, phases=phases))
     return Results.of(runs)
@@ -87,15 +83,8 @@ def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
         settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
         said = {"lag_histogram": {"0": 3, str(lag): 7}}
         for seed in (0, 1):
-            own: dict[str, Any] = {
-                "settings": settings,
-                "columns": {"reward": reward},
-                "said": said,
-                "phases": 30,
-            }
-            runs.append(
-                write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own)
-            )
+            own: dict[str, Any] = {"settings": settings, "columns": {"reward": reward}, "said": said, "phases": 30}
+            runs.append(write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own))
     results = Results.of(runs)
     made = collapse(results, results.table(reps=50, engine="quick", score="sampled"), option="learning_rate")
     scores, products = made.blocks
@@ -104,6 +93,4 @@ def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
     (at,) = {step for _, below in cells["0.1"][1:] for step in [below.split(", ")[-1]]}
     assert cells["0.1"][0] == ("0.80", "never fell") and cells["0.1"][1] == ("0.20", f"fell at {at}, {at}")
     assert cells["0.05"] == [("–", ""), ("0.70", "never fell")]
-    assert (
-        products.rows[0][1][0].value == f"{float(at) * 4 * 0.1:.2g}" and products.rows[1][1][0].value == "–"
-    )
+    assert products.rows[0][1][0].value == f"{float(at) * 4 * 0.1:.2g}" and products.rows[1][1][0].value == "–"

@@ -69,8 +69,7 @@ def test_few_colours_keep_those_of_methods_in_a_crowded_picture() -> None:
     """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
     wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()
     before, after = (
-        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int)
-        for data in (wide, canvas.few_colours(wide))
+        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) for data in (wide, canvas.few_colours(wide))
     )
     assert np.abs(after - before).max() < 24  # of 255, at any pixel
 

@@ -23,9 +23,7 @@ def test_a_mean_over_the_runs_that_fell_is_a_bound_where_others_never_did(tmp_pa
                 "columns": {"reward": reward},
                 "said": {"lag_histogram": {"0": 3, "4": 7}},
             }
-            runs.append(
-                write_run(tmp_path, f"tis[learning_rate={rate}]", seed, phases=30, sampled=0.5, **own)
-            )
+            runs.append(write_run(tmp_path, f"tis[learning_rate={rate}]", seed, phases=30, sampled=0.5, **own))
     results = Results.of(runs)
     sheet = collapse(results, results.table(reps=50, engine="quick"), option="learning_rate")
     whole, some, none = (row[0].value for _, row in sheet.blocks[1].rows)

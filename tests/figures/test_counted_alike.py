@@ -66,9 +66,7 @@ def test_the_share_that_reached_a_score_ends_at_the_share_at_the_end(tmp_path: P
     curve, end = figure.axes
     heights = np.asarray(curve.lines[0].get_ydata(), dtype=float)
     share = float(np.asarray(end.lines[-1].get_ydata(), dtype=float)[-1])
-    assert (
-        heights[-1] == pytest.approx(share) == pytest.approx((1 / 2 + 1 / 6) / 2)
-    )  # the curve ended at 2 of 8
+    assert heights[-1] == pytest.approx(share) == pytest.approx((1 / 2 + 1 / 6) / 2)  # the curve ended at 2 of 8
     assert np.all(np.diff(heights) >= 0)
 
 
@@ -93,9 +91,16 @@ def test_curves_that_join_labels_are_drawn_under_their_own_names(figure: str, tm
             said = {"summary": {"lag_mean": mean, "tv_data": 0.1, "ess_data": 0.9, "clipped": 0.1}}
             top = 1000.0 - 100 * mean + seed
             write_run(
-                tmp_path, f"vaco[delta=0.1,lag={label}]", seed, capacity=4, sampled=top, curve=[top / 2, top],
-                phases=4, settings={"lag": lag}, said=said,
-            )  # fmt: skip
+                tmp_path,
+                f"vaco[delta=0.1,lag={label}]",
+                seed,
+                capacity=4,
+                sampled=top,
+                curve=[top / 2, top],
+                phases=4,
+                settings={"lag": lag},
+                said=said,
+            )
     drawn = draw(figure, load(tmp_path), k=4) if figure == "slowdown" else draw(figure, load(tmp_path))
     names = [t.get_text() for ax in drawn.axes for t in ax.get_yticklabels()]
     names += [t.get_text() for legend in drawn.legends for t in legend.get_texts()]

@@ -112,20 +112,14 @@ def test_who_does_not_measure_a_metric_is_not_in_its_figure(tmp_path: Path) -> N
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     for run in runs[:2]:
         run.metrics().drop(columns="tv_end").to_parquet(run.path / "metrics.parquet")
-    figure = over_training.metric_over_training(
-        Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1
-    )
+    figure = over_training.metric_over_training(Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1)
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
 
 def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
     looks = dict(list(palette.styles(list("abcdefg")).items())[-2:])
-    rows = [
-        {"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None}
-        for a in looks
-        for k in (1, 4)
-    ]
+    rows = [{"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None} for a in looks for k in (1, 4)]
     ax = Figure().subplots()
     ends = marks.points_against_capacity(ax, looks, rows, "v", (1, 4))
     assert math.prod(x for _, x, _ in ends) == pytest.approx(16.0)  # as far to the left as to the right
@@ -143,9 +137,7 @@ def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
 # --- what warns of a fall
 
 
-def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
-    tmp_path: Path,
-) -> None:
+def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(tmp_path: Path) -> None:
     columns = {"ess": [1.0, 0.4, 0.2, 0.0, 0.9, 0.9], "reward": [0.2, 0.6, 0.6, 0.55, 0.45, 0.0]}
     run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
     # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
@@ -153,20 +145,13 @@ def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(
     assert warning.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
     assert warning.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
     assert warning.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
-    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (
-        steps[3],
-        steps[5],
-    )  # the first phase is not its best
+    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (steps[3], steps[5])  # the first phase is not its best
     assert np.isnan(warning.falls(run, "ess", 0.5, steps[2], 2)[0])
     assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
     assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
     assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
-    figure = warning.warning_before_fall(
-        Results.of([run]), quick([run]), metric="ess", name="ESS", share=0.9, window=2
-    )
-    assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [
-        [steps[2], steps[4]], [steps[2]], [steps[4]]
-    ]  # fmt: skip
+    figure = warning.warning_before_fall(Results.of([run]), quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [[steps[2], steps[4]], [steps[2]], [steps[4]]]
 
 
 def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> None:
@@ -174,9 +159,7 @@ def weighed(root: Path, label: str, seed: int, k: int, high: list[float]) -> Non
     write_run(root, label, seed, capacity=k, phases=2, columns=columns)
 
 
-def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_it_is_left_out(
-    tmp_path: Path,
-) -> None:
+def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_it_is_left_out(tmp_path: Path) -> None:
     for k in (1, 4):
         weighed(tmp_path, "vaco", 0, k, [2.0 * k, 4.0])
         weighed(tmp_path, "vaco", 1, k, [4.0 * k, 8.0])
@@ -192,9 +175,7 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     # Of two runs a factor of 2 apart, half of ln 2 is the standard error.
     reach = 2 ** (student_t.ppf(0.975, 1) / 2)
     assert band.max() == pytest.approx(128**0.5 * reach) and band.min() == pytest.approx(32**0.5 / reach)
-    assert (
-        len([line for line in figure.axes[2].lines if line.get_gid()]) == 2
-    )  # of the TV, one for each method
+    assert len([line for line in figure.axes[2].lines if line.get_gid()]) == 2  # of the TV, one for each method
     assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
     options["rows"] = {"w": ["weight_max"]}
     (box,) = rows.rows_over_training(Results.of(runs), quick(runs), **options).legends
@@ -287,9 +268,7 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
     assert titles == ["H = 2, K = 1", "H = 8, K = 1", "H = 2, K = 4", "H = 8, K = 4"]
     for ax, (k, h) in zip(figure.axes, [(1, 2), (1, 8), (4, 2), (4, 8)], strict=True):
         drawn = [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
-        np.testing.assert_allclose(
-            drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)]
-        )
+        np.testing.assert_allclose(drawn, [[level[k, h, b] + extra for b in (16, 64)] for extra in (0.0, 0.5)])
         assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["sequence IS", "TIS"]

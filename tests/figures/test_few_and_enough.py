@@ -26,9 +26,7 @@ def written(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = Non
     for label, n in seeds.items():
         for k, count in ((1, (at_1 or seeds)[label]), (4, n)):
             for seed in range(count):
-                height = 900.0 / k + 30 * float(
-                    np.random.default_rng([len(label), k, seed]).standard_normal()
-                )
+                height = 900.0 / k + 30 * float(np.random.default_rng([len(label), k, seed]).standard_normal())
                 write_run(root, label, seed, capacity=k, sampled=height, phases=4)
     results = load(root)
     return results, thinned(results.table(reps=50, engine="quick"), results)

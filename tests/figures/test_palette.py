@@ -50,9 +50,7 @@ def test_a_study_of_many_methods_uses_every_colour_before_it_dashes() -> None:
     looks = styles([f"method{i}" for i in range(len(OTHERS) + len(OWN))])
     assert len({look.colour for look in looks.values()}) == len(looks)
     assert {look.dashes for look in looks.values()} == {DASHES[0]}
-    assert "#D55E00" not in {
-        s.colour for name, s in styles(["vaco", *looks]).items() if name in list(looks)[:13]
-    }
+    assert "#D55E00" not in {s.colour for name, s in styles(["vaco", *looks]).items() if name in list(looks)[:13]}
 
 
 def test_values_in_order_go_from_light_to_dark() -> None:

@@ -33,17 +33,13 @@ def table(results: Results) -> Table:
 
 def test_every_figure_that_a_file_registers_is_found() -> None:
     files = Path(registry.__file__).parent.glob("*.py")
-    written = [
-        name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())
-    ]
+    written = [name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())]
     assert sorted(written) == list(FIGURES) and len(written) == 24
 
 
 def test_every_table_that_a_file_registers_is_found() -> None:
     files = Path(registry.__file__).parent.glob("*.py")
-    written = [
-        name for file in files for name in re.findall(r'SHEETS\.register\(\s*"(\w+)"', file.read_text())
-    ]
+    written = [name for file in files for name in re.findall(r'SHEETS\.register\(\s*"(\w+)"', file.read_text())]
     assert sorted(written) == list(registry.SHEETS) and len(written) == 5
 
 
@@ -54,9 +50,7 @@ def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
     monkeypatch.setattr(FIGURES, "_entries", dict(FIGURES._entries))
     asked: list[Results] = []
 
-    @FIGURES.register(
-        "mine", registry.Section(15, "Mine", "It is mine.", lambda held: not asked.append(held))
-    )
+    @FIGURES.register("mine", registry.Section(15, "Mine", "It is mine.", lambda held: not asked.append(held)))
     def mine(results: Results, table: Table, width: float = 7.0) -> Figure:
         return Figure(figsize=(width, 1))
 
@@ -70,9 +64,16 @@ def test_a_report_shows_its_figures_in_this_order() -> None:
     known = [*FIGURES.values(), *registry.SHEETS.values()]
     placed = sorted((d.section.place, d.name) for d in known if d.section is not None)
     assert [name for _, name in placed] == [
-        "learning_curves", "aggregate_curves", "score_against_capacity", "backward_forward", "aggregate_scores",
-        "lag_histogram", "ledger", "staleness", "where_the_time_goes",
-    ]  # fmt: skip
+        "learning_curves",
+        "aggregate_curves",
+        "score_against_capacity",
+        "backward_forward",
+        "aggregate_scores",
+        "lag_histogram",
+        "ledger",
+        "staleness",
+        "where_the_time_goes",
+    ]
 
 
 def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, table: Table) -> None:

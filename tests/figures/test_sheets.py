@@ -80,13 +80,7 @@ def test_html_escapes_every_text_and_shades_cells() -> None:
 
 def test_csv_has_a_line_per_cell() -> None:
     rows = list(csv.DictReader(io.StringIO(TABLE.to_csv())))
-    assert rows[0] == {
-        "block": "all",
-        "row": "ppo",
-        "column": "K = 1",
-        "value": "0.5",
-        "interval": "[0.4, 0.6]",
-    }
+    assert rows[0] == {"block": "all", "row": "ppo", "column": "K = 1", "value": "0.5", "interval": "[0.4, 0.6]"}
     assert len(rows) == 2
 
 
@@ -105,9 +99,7 @@ def test_shades_are_those_between_the_three_colours() -> None:
 
 def test_a_table_asked_for_as_a_figure_is_told_where_to_ask(tmp_path: Path) -> None:
     results = Results.of([write_run(tmp_path, "spo", seed, sampled=1.0 + seed) for seed in (0, 1)])
-    with pytest.raises(
-        UserError, match=r"risk_table is a table, not a figure: sheet\('risk_table', results\)"
-    ):
+    with pytest.raises(UserError, match=r"risk_table is a table, not a figure: sheet\('risk_table', results\)"):
         draw("risk_table", results)
     with pytest.raises(UserError, match=r"staleness is a figure, not a table: draw\('staleness', results\)"):
         sheet("staleness", results)
@@ -126,12 +118,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
 
     runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
     for run, seconds in zip(runs, (30.0, 60.0), strict=False):
-        timing = {
-            "collect": [seconds] * 2,
-            "learn": [15.0] * 2,
-            "evaluate": [99.0] * 2,
-            "proximal": [0.0, 9.0],
-        }
+        timing = {"collect": [seconds] * 2, "learn": [15.0] * 2, "evaluate": [99.0] * 2, "proximal": [0.0, 9.0]}
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
@@ -142,20 +129,22 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
     absent = Entry("–")
     assert list(score.columns) == ["K = 1", "K = 4"]
     assert score.rows == [("A-3PO", [Entry("0.600", interval), absent]), ("SPO", [absent, Entry("0.250")])]
-    assert time.rows == [
-        ("A-3PO", [Entry("2.00", "(1.50 to 2.50)"), absent]),
-        ("SPO", [absent, Entry("0.07")]),
-    ]
+    assert time.rows == [("A-3PO", [Entry("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, Entry("0.07")])]
     assert share.rows == [("A-3PO", [Entry("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, Entry("0.0")])]
     assert [block.title for block in made_of.blocks] == [
-        "final greedy accuracy", "training time, minutes", "of it in the proximal step, %",
-    ]  # fmt: skip
+        "final greedy accuracy",
+        "training time, minutes",
+        "of it in the proximal step, %",
+    ]
 
 
 def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
     assert [score_and_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
-        "seconds", "minutes", "minutes", "hours",
-    ]  # fmt: skip
+        "seconds",
+        "minutes",
+        "minutes",
+        "hours",
+    ]
 
 
 # --- the phase diagram
@@ -167,15 +156,14 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
             for seed in (0, 1):
                 level = 100.0 * (rate == best) + seed
                 settings = {"learning_rate": rate, "hyper": {}}
-                write_run(
-                    tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings
-                )
+                write_run(tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings)
     runs = read(tmp_path)
     (block,) = phase_diagram.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").blocks
     assert block.title == "SPO" and list(block.columns) == ["K = 1", "K = 4"]
     assert [(name, [entry.bold for entry in row]) for name, row in block.rows] == [
-        ("0.1", [True, False]), ("0.01", [False, True]),
-    ]  # fmt: skip
+        ("0.1", [True, False]),
+        ("0.01", [False, True]),
+    ]
     table = {(r["capacity"], r["algorithm"]): r for r in quick(runs).rows}
     row = table[1, "spo[learning_rate=0.1]"]
     interval = f"[{row['iqm_low']:.2f}, {row['iqm_high']:.2f}]"
@@ -214,9 +202,7 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
     unmeasured = ["not measured"] * 3
     assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
     assert said == [["100%", "100%", *unmeasured], ["–", "–", *unmeasured]]
-    assert list(block.columns) == [
-        "0–1: 0 steps (K = 1)", "0–1: 0.5 steps (K = 4)", "2–5: –", "6–20: –", "20+: –",
-    ]  # fmt: skip
+    assert list(block.columns) == ["0–1: 0 steps (K = 1)", "0–1: 0.5 steps (K = 4)", "2–5: –", "6–20: –", "20+: –"]
 
 
 def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
@@ -227,8 +213,10 @@ def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
 def test_methods_may_share_the_runs_without_lag(tmp_path: Path) -> None:
     """On tokens, where the lag stands in the label, and accuracies are counted from 0."""
     for label, lag, score in (
-        ("ppo_clip[lag=fixed:0]", 0, 0.8), ("ppo_clip[lag=fixed:4]", 4, 0.6), ("tis[lag=fixed:4]", 4, 0.2),
-    ):  # fmt: skip
+        ("ppo_clip[lag=fixed:0]", 0, 0.8),
+        ("ppo_clip[lag=fixed:4]", 4, 0.6),
+        ("tis[lag=fixed:4]", 4, 0.2),
+    ):
         for seed in (0, 1):
             settings = {"lag": f"fixed:{lag}", "hyper": {}}
             own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}

@@ -33,24 +33,31 @@ def runs(tmp_path: Path) -> list[StoredRun]:
 
     return [
         spend(
-            made("a3po", 0, 1), generate=[1.0, 3.0], score=[0.5, 0.5], proximal=[1e-6, 1e-6], loss=[0.002, 0.004],
-            train=[1.0, 1.0], evaluate=[0.0, 2.0],
+            made("a3po", 0, 1),
+            generate=[1.0, 3.0],
+            score=[0.5, 0.5],
+            proximal=[1e-6, 1e-6],
+            loss=[0.002, 0.004],
+            train=[1.0, 1.0],
+            evaluate=[0.0, 2.0],
         ),
         spend(
-            made("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0],
-            evaluate=[1.0],
+            made("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0], evaluate=[1.0]
         ),
         spend(
-            made("decoupled_ppo", 0, 1), generate=[2.0], score=[0.5], proximal=[0.25], loss=[0.003], train=[1.0],
+            made("decoupled_ppo", 0, 1),
+            generate=[2.0],
+            score=[0.5],
+            proximal=[0.25],
+            loss=[0.003],
+            train=[1.0],
             evaluate=[1.0],
         ),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("width", [7.0, COLUMN])
-def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(
-    runs: list[StoredRun], width: float
-) -> None:
+def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(runs: list[StoredRun], width: float) -> None:
     figure = where_the_time_goes(Results.of(runs), stats.table(runs, reps=20), width)
     (ax,) = figure.axes
     assert len(ax.patches) == 2 * len(PARTS)

@@ -25,11 +25,7 @@ def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versio
     # In a synchronous pipeline slots and trainer never work at the same time.
     for bar in rows:
         made = bar.get_x() + bar.get_width()
-        overlap = [
-            s
-            for s in steps
-            if bar.get_x() < record.step_ended[s] - 1e-6 and made > record.step_began[s] + 1e-6
-        ]
+        overlap = [s for s in steps if bar.get_x() < record.step_ended[s] - 1e-6 and made > record.step_began[s] + 1e-6]
         assert not overlap
     # The last group of a batch does not wait.
     most = record.pipeline.batch - record.pipeline.group
@@ -39,9 +35,7 @@ def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versio
 
 
 def test_a_short_run_is_shown_whole() -> None:
-    figure = timeline(
-        simulate(preset("in-flight", {"steps": 2, "slots": 8, "workers": 1})), "in-flight", width=3.5
-    )
+    figure = timeline(simulate(preset("in-flight", {"steps": 2, "slots": 8, "workers": 1})), "in-flight", width=3.5)
     assert len(figure.axes[0].patches) == 2 and figure.legends == []
 
 

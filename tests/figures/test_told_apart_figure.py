@@ -23,13 +23,20 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Table]:
     root = tmp_path_factory.mktemp("apart")
     runs = [
         write_run(
-            root, label, seed, kind="language", env="word-problems", capacity=k, sampled=level + NOISE[i, seed],
-            deterministic=level + NOISE[i, seed], phases=4,
+            root,
+            label,
+            seed,
+            kind="language",
+            env="word-problems",
+            capacity=k,
+            sampled=level + NOISE[i, seed],
+            deterministic=level + NOISE[i, seed],
+            phases=4,
         )
         for i, (label, level) in enumerate(LEVELS.items())
         for seed in range(5)
         for k in (1, 16)
-    ]  # fmt: skip
+    ]
     return Results.of(runs), stats.table(runs, reps=50, engine="quick")
 
 
@@ -58,9 +65,7 @@ def test_the_second_line_says_how_many_pairs_are_told_apart(found: tuple[Results
     assert "5 of 6 pairs told apart" in said and "F = " in said and "Holm" in said and "n = 5" in said
 
 
-def test_what_stands_beside_is_compared_with_the_baseline_and_is_no_method(
-    found: tuple[Results, Table],
-) -> None:
+def test_what_stands_beside_is_compared_with_the_baseline_and_is_no_method(found: tuple[Results, Table]) -> None:
     figure = told_apart(*found, beside="vaco")
     said = " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
     assert "2 of 3 pairs told apart" in said and len(figure.axes[0].patches) == 3

@@ -13,18 +13,42 @@ from staleharness.task import find_env
 
 PHASES = 4
 CONTROL: dict[str, Any] = {
-    "env": "Hopper-v5", "capacity": 3, "steps": PHASES * 4 * 48, "num_envs": 4, "num_steps": 48, "epochs": 2,
-    "minibatches": 3, "learning_rate": 3e-3, "evaluations": 1, "evaluation_episodes": 1, "final_episodes": 1,
-}  # fmt: skip
+    "env": "Hopper-v5",
+    "capacity": 3,
+    "steps": PHASES * 4 * 48,
+    "num_envs": 4,
+    "num_steps": 48,
+    "epochs": 2,
+    "minibatches": 3,
+    "learning_rate": 3e-3,
+    "evaluations": 1,
+    "evaluation_episodes": 1,
+    "final_episodes": 1,
+}
 TOKENS: dict[str, Any] = {
-    "env": "gsm8k", "capacity": 4, "steps": PHASES * 2, "minibatches": 2, "prompts": 4, "completions": 6,
-    "prompt_tokens": 64, "completion_tokens": 6, "extractor": "last_number", "learning_rate": 3e-2,
-    "evaluations": 1, "evaluation_problems": 4,
-}  # fmt: skip
+    "env": "gsm8k",
+    "capacity": 4,
+    "steps": PHASES * 2,
+    "minibatches": 2,
+    "prompts": 4,
+    "completions": 6,
+    "prompt_tokens": 64,
+    "completion_tokens": 6,
+    "extractor": "last_number",
+    "learning_rate": 3e-2,
+    "evaluations": 1,
+    "evaluation_problems": 4,
+}
 CHAIN: dict[str, Any] = {
-    "env": "bit-chain", "capacity": 3, "steps": PHASES * 4, "minibatches": 4, "horizon": 8, "batch": 8,
-    "learning_rate": 0.3, "evaluations": 1,
-}  # fmt: skip
+    "env": "bit-chain",
+    "capacity": 3,
+    "steps": PHASES * 4,
+    "minibatches": 4,
+    "horizon": 8,
+    "batch": 8,
+    "learning_rate": 0.3,
+    "evaluations": 1,
+}
 
 # name -> settings over those above
 CONTROL_WAYS: dict[str, dict[str, Any]] = {
@@ -92,11 +116,7 @@ def cases() -> list[str]:
 def spec_of(case: str, model: Path) -> RunSpec:
     """The run; `model` is the folder with the language model and its problems."""
     kind, _, name = case.partition("/")
-    given = {
-        "control": CONTROL,
-        "tokens": TOKENS | {"model": str(model), "data": str(model)},
-        "chain": CHAIN,
-    }[kind]
+    given = {"control": CONTROL, "tokens": TOKENS | {"model": str(model), "data": str(model)}, "chain": CHAIN}[kind]
     method = {"algorithm": name, "hyper": HYPER.get(name, {})}
     own = {"algorithm": "ppo_clip", **NAMES[kind][name]} if name in NAMES[kind] else method
     settings = {**given, **own}

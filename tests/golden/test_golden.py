@@ -27,9 +27,7 @@ def test_the_golden_trace_has_not_moved(case: str, model: Path) -> None:
     found = trace(case, model)
     torch.set_num_threads(before)
     hint = "if meant, raise MATHS_VERSION, run `make golden ARGS=--write`, attach the table before and after"
-    assert apart(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, (
-        f"this change moves results: {hint}"
-    )
+    assert apart(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, f"this change moves results: {hint}"
     for maker in RECORDED["makers"]:
         if maker["made_with"] == made_with() and case in maker["hashes"]:
             assert found["hashes"] == maker["hashes"][case], f"this change moves bits: {hint}"

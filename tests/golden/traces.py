@@ -24,18 +24,14 @@ from numpy.typing import NDArray
 from staleharness.base.machine import cpu_model, installed
 from staleharness.simulator.loop import simulation_of
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[1] / "helpers")
-)  # as a script it has no pytest to do that
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))  # as a script it has no pytest to do that
 
 from cases import cases, spec_of
 from tiny_model import write_model, write_problems
 
 FILE = Path(__file__).with_name("traces.json")
 DIRECTIONS = 3
-TOLERANCE = (
-    0.005  # of the distance from the start; other instruction sets of one processor differ by up to 0.0007
-)
+TOLERANCE = 0.005  # of the distance from the start; other instruction sets of one processor differ by up to 0.0007
 
 
 def made_with() -> dict[str, Any]:
@@ -65,9 +61,7 @@ def trace(case: str, model: Path) -> dict[str, Any]:
         last = record.scores
     simulation.close()
     assert last is not None, "the last phase is evaluated"
-    hashes.append(
-        hashlib.sha256(json.dumps([last.returns, last.lengths], sort_keys=True).encode()).hexdigest()[:16]
-    )
+    hashes.append(hashlib.sha256(json.dumps([last.returns, last.lengths], sort_keys=True).encode()).hexdigest()[:16])
     return {"hashes": hashes, "sketch": sketch}
 
 
@@ -104,9 +98,7 @@ def main() -> int:
     sketches = {case: held["sketch"] for case, held in found.items()}
     if "--write" in sys.argv:
         others = [m for m in kept["makers"] if m["made_with"] != made_with()]
-        still = [
-            m for m in others if not moved(sketches, kept["sketches"])
-        ]  # their bits hold while results do
+        still = [m for m in others if not moved(sketches, kept["sketches"])]  # their bits hold while results do
         content = {"sketches": sketches, "makers": [*still, {"made_with": made_with(), "hashes": hashes}]}
         FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
@@ -114,9 +106,7 @@ def main() -> int:
     bits = [case for m in mine for case in cases() if m["hashes"].get(case, hashes[case]) != hashes[case]]
     print("moved: " + ", ".join(moved(sketches, kept["sketches"])) or "none")
     print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
-    worst = max(
-        (apart(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0
-    )
+    worst = max((apart(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0)
     print(f"greatest difference of a sketch: {worst:.2g}")
     return 1 if moved(sketches, kept["sketches"]) or bits else 0
 

@@ -47,12 +47,7 @@ def _hook(event: str, given: tuple[Any, ...]) -> None:
         for path in sorted(folder.rglob("*")) if folder.is_dir() and not folder.is_symlink() else []:
             if path.is_file() and not path.is_symlink():
                 _note(event, path, None)
-    elif (
-        event == "open"
-        and isinstance(given[2], int)
-        and given[2] & os.O_TRUNC
-        and isinstance(given[0], (str, bytes))
-    ):
+    elif event == "open" and isinstance(given[2], int) and given[2] & os.O_TRUNC and isinstance(given[0], (str, bytes)):
         path = _path(given[0])
         if path.is_file() and path.stat().st_size:
             _note(event, path, None)
@@ -66,9 +61,7 @@ def _note(event: str, path: Path, source: Path | None) -> None:
     """Write the event down, before it happens. source: of a rename, what takes the place."""
     folder, log = _watch[0]
     if path.is_relative_to(folder) and path.name[0] != ".":  # hidden files are torn ones, and locks
-        line = json.dumps(
-            {"event": event, "path": str(path.relative_to(folder)), "lost": _lost(path, source)}
-        )
+        line = json.dumps({"event": event, "path": str(path.relative_to(folder)), "lost": _lost(path, source)})
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.write(handle, line.encode() + b"\n")
         os.close(handle)
@@ -104,9 +97,7 @@ def _attempt(path: Path) -> Path:
 
 def _finished(attempt: Path, root: Path) -> bool:
     """Tell a run that is published, or sealed and has only to be."""
-    return (root / "runs" / attempt.name[:12] / "manifest.json").is_file() or (
-        attempt / "manifest.json"
-    ).is_file()
+    return (root / "runs" / attempt.name[:12] / "manifest.json").is_file() or (attempt / "manifest.json").is_file()
 
 
 def _made_with(path: Path) -> bytes:

@@ -20,16 +20,18 @@ from staleharness.store.study import ask
 
 RUNS = {
     "control": {
-        "env": "Pendulum", "steps": "256",
+        "env": "Pendulum",
+        "steps": "256",
         "settings": "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluation_episodes=1,final_episodes=1",
     },
     "tokens": {
-        "env": "word-problems", "steps": "4",
+        "env": "word-problems",
+        "steps": "4",
         "settings": "prompts=2,completions=2,prompt_tokens=64,completion_tokens=4,evaluation_problems=2,"
         "training_problems=8",
     },
     "chain": {"env": "bit-chain", "steps": "4", "settings": "horizon=4,batch=8"},
-}  # fmt: skip
+}
 
 
 def digest(records: list[Any]) -> str:

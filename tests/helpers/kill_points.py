@@ -23,13 +23,7 @@ from staleharness.running.runners.local import LocalPool
 from staleharness.simulator import checkpoint
 from staleharness.store.store import Store
 
-MOST = {
-    "start": 8,
-    "log": 3,
-    "write": 3,
-    "rename": 4,
-    "publish": 10,
-}  # point -> the latest turn at which to die
+MOST = {"start": 8, "log": 3, "write": 3, "rename": 4, "publish": 10}  # point -> the latest turn at which to die
 
 
 class KillingPool(LocalPool):
@@ -156,5 +150,9 @@ def publish(nth: int) -> None:
 
 
 ARM: dict[str, Callable[[int], None]] = {
-    "start": start, "log": log, "write": write, "rename": rename, "publish": publish,
-}  # fmt: skip
+    "start": start,
+    "log": log,
+    "write": write,
+    "rename": rename,
+    "publish": publish,
+}

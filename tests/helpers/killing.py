@@ -53,11 +53,7 @@ def swept(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = Non
 def files(out: Path) -> dict[str, str]:
     """Every file of every finished run, by its digest; the log is the process's, and may grow at its end."""
     runs = out / "runs"
-    return {
-        str(p.relative_to(runs)): digest(p)
-        for p in sorted(runs.rglob("*"))
-        if p.is_file() and p.name != "log.txt"
-    }
+    return {str(p.relative_to(runs)): digest(p) for p in sorted(runs.rglob("*")) if p.is_file() and p.name != "log.txt"}
 
 
 def records(out: Path) -> dict[str, Any]:

@@ -48,10 +48,18 @@ def spec(tiny: Path, few_problems: None) -> Callable[..., LanguageSpec]:
 
     def make(**settings: Any) -> LanguageSpec:
         small: dict[str, Any] = {
-            "env": "word-problems", "algorithm": "ppo_clip", "model": str(tiny), "steps": 4, "prompts": 4,
-            "completions": 3, "prompt_tokens": 64, "completion_tokens": 10, "learning_rate": 1e-2,
-            "evaluations": 1, "evaluation_problems": 4,
-        }  # fmt: skip
+            "env": "word-problems",
+            "algorithm": "ppo_clip",
+            "model": str(tiny),
+            "steps": 4,
+            "prompts": 4,
+            "completions": 3,
+            "prompt_tokens": 64,
+            "completion_tokens": 10,
+            "learning_rate": 1e-2,
+            "evaluations": 1,
+            "evaluation_problems": 4,
+        }
         return LanguageSpec.from_dict({**small, **settings})
 
     return make

@@ -45,7 +45,5 @@ class LeakingTask(ControlTask):
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         return ReplayState(
-            SyncVectorEnv(
-                [lambda: Leaking(env == "Leaking-v0")] * num_envs, autoreset_mode=AutoresetMode.DISABLED
-            )
+            SyncVectorEnv([lambda: Leaking(env == "Leaking-v0")] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
         )

@@ -185,11 +185,7 @@ def gspo(low: float, high: float, proximal: bool = False) -> Reading:
 def dppo(divergence: str, delta: float, cap: float = 20.0) -> Reading:
     def coefficient(s: Seen, b: int, t: int) -> float:
         pi, mu, a = s.pi[b, t], s.mu[b, t], s.advantage[b, t]
-        far = (
-            abs(pi - mu)
-            if divergence == "tv"
-            else mu * math.log(mu / pi) + (1 - mu) * math.log((1 - mu) / (1 - pi))
-        )
+        far = abs(pi - mu) if divergence == "tv" else mu * math.log(mu / pi) + (1 - mu) * math.log((1 - mu) / (1 - pi))
         if far > delta and a * (pi - mu) > 0:
             return 0.0
         return min(pi / mu, cap) * a
@@ -215,9 +211,7 @@ def otb(level: str, cap: float, zero_tail: bool = True) -> Reading:
             return 1.0 if level == "none" else min(weight_of(level, s.log_w, s, b, t), cap)
 
         def energy(b: int, t: int) -> float:
-            return sum(
-                weight(b, j) ** 2 * (1 - 2 * s.pi[b, j] + s.logit_norm[b, j]) for j in s.at[b] if j <= t
-            )
+            return sum(weight(b, j) ** 2 * (1 - 2 * s.pi[b, j] + s.logit_norm[b, j]) for j in s.at[b] if j <= t)
 
         out = {}
         for b, t in s.everywhere:
@@ -238,10 +232,7 @@ def geppo(clip: float) -> Reading:
         epsilon = clip / (sum(lags) / len(lags) + 1)
         return {
             i: ppo_pull(
-                math.exp(s.log_w[i]),
-                s.advantage[i],
-                math.exp(s.log_u[i]) - epsilon,
-                math.exp(s.log_u[i]) + epsilon,
+                math.exp(s.log_w[i]), s.advantage[i], math.exp(s.log_u[i]) - epsilon, math.exp(s.log_u[i]) + epsilon
             )
             for i in s.everywhere
         }

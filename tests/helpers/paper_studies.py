@@ -31,11 +31,7 @@ def write_study(root: Path, question: Question) -> None:
         complete = len(question.env) == 1 and question.seeds == 2
         seeds = 3 if question.seeds >= 5 else 1 if complete else 2
         for seed in range(seeds) if where == env else ():
-            score = (
-                0.5 - 0.01 * k + 0.1 * seed
-                if kind != "control"
-                else 900.0 - 40 * k + 100 * seed + 7 * len(label)
-            )
+            score = 0.5 - 0.01 * k + 0.1 * seed if kind != "control" else 900.0 - 40 * k + 100 * seed + 7 * len(label)
             name = f"{env}-v5" if kind == "control" else env
             own: dict[str, Any] = {"kind": kind, "settings": settings}
             write_run(root, label, seed, env=name, capacity=k, sampled=score, phases=4, **own)

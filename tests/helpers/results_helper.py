@@ -24,29 +24,23 @@ from staleharness.task import Task
 
 ALGORITHMS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco")
 FINGERPRINT = {
-    "staleharness": "0.1.0", "commit": "abc1234", "python": "3.11.9", "torch": "2.13.0", "numpy": "2.4.6",
-    "gymnasium": "1.4.0", "mujoco": "3.17.0", "cpu": "Test CPU", "threads": 1, "device": "cpu",
-}  # fmt: skip
+    "staleharness": "0.1.0",
+    "commit": "abc1234",
+    "python": "3.11.9",
+    "torch": "2.13.0",
+    "numpy": "2.4.6",
+    "gymnasium": "1.4.0",
+    "mujoco": "3.17.0",
+    "cpu": "Test CPU",
+    "threads": 1,
+    "device": "cpu",
+}
 
 KINDS: dict[str, type[Task]] = {"control": ControlTask, "language": LanguageTask, "chain": ChainTask}
 SPENT = {
     "control": {"collect": 1 / 2, "learn": 1 / 3, "evaluate": 1 / 6},
-    "chain": {
-        "collect": 1 / 2,
-        "learn": 1 / 3,
-        "evaluate": 1 / 6,
-        "loss": 1 / 9,
-        "proximal": 0,
-        "train": 2 / 9,
-    },
-    "language": {
-        "generate": 1 / 2,
-        "score": 1 / 6,
-        "proximal": 0,
-        "loss": 1 / 9,
-        "train": 1 / 9,
-        "evaluate": 1 / 9,
-    },
+    "chain": {"collect": 1 / 2, "learn": 1 / 3, "evaluate": 1 / 6, "loss": 1 / 9, "proximal": 0, "train": 2 / 9},
+    "language": {"generate": 1 / 2, "score": 1 / 6, "proximal": 0, "loss": 1 / 9, "train": 1 / 9, "evaluate": 1 / 9},
 }
 
 
@@ -72,10 +66,18 @@ def write_run(
     phases. `said` is added to its record, `columns` to its metrics.
     """
     spec = {
-        "algorithm": label.split("[")[0], "env": env, "capacity": capacity, "seed": seed, "hyper": {},
-        "lag": "uniform", "mechanism": "reexecute", "num_envs": 16, "num_steps": 128, "steps": phases * 2048,
+        "algorithm": label.split("[")[0],
+        "env": env,
+        "capacity": capacity,
+        "seed": seed,
+        "hyper": {},
+        "lag": "uniform",
+        "mechanism": "reexecute",
+        "num_envs": 16,
+        "num_steps": 128,
+        "steps": phases * 2048,
         **(settings or {}),
-    }  # fmt: skip
+    }
     run_id = hashlib.sha256(json.dumps([label, spec], sort_keys=True).encode()).hexdigest()[:12]
     deterministic = sampled * 1.1 if deterministic is None else deterministic
     store = Store(root)
@@ -92,7 +94,11 @@ def write_run(
     histogram = np.sum([r["lag_histogram"] for r in rows], axis=0)
     names = ("lag_mean", "lag_max", "tv_data", "ess_data", "kl_k3_data", "clipped")
     record = {
-        "format": FORMAT, "id": run_id, "label": label, "task": KINDS[kind].facts(), "spec": spec,
+        "format": FORMAT,
+        "id": run_id,
+        "label": label,
+        "task": KINDS[kind].facts(),
+        "spec": spec,
         "metrics_sha256": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
         "fingerprint": {**FINGERPRINT, **(fingerprint or {})},
         "scores": {
@@ -101,10 +107,14 @@ def write_run(
         },
         "summary": {n: float(np.mean([r[n] for r in rows])) for n in names},
         "lag_histogram": {str(i): int(n) for i, n in enumerate(histogram)},
-        "steps": phases * 2048, "phases": phases, "gradient_steps": phases * 80, "evaluation_steps": 20_000,
+        "steps": phases * 2048,
+        "phases": phases,
+        "gradient_steps": phases * 80,
+        "evaluation_steps": 20_000,
         "seconds": {"total": seconds, **{part: share * seconds for part, share in SPENT[kind].items()}},
-        "date": "2026-11-20", **(said or {}),
-    }  # fmt: skip
+        "date": "2026-11-20",
+        **(said or {}),
+    }
     write_json(attempt / "run.json", record)
     store.publish(run_id)
     run = store.read(run_id)
@@ -128,9 +138,7 @@ def _metrics(
     rows = []
     grid = np.linspace(0, 1, phases)
     if curve is None:
-        heights = sampled * grid**0.7 * np.linspace(1, 1, phases) + 0.04 * abs(sampled) * rng.standard_normal(
-            phases
-        )
+        heights = sampled * grid**0.7 * np.linspace(1, 1, phases) + 0.04 * abs(sampled) * rng.standard_normal(phases)
         heights[-1] = sampled
         evaluated = {p: float(heights[p]) for p in range(0, phases, 2)} | {phases - 1: sampled}
     else:
@@ -140,20 +148,39 @@ def _metrics(
         versions = min(phase + 1, capacity)
         lags = rng.multinomial(2048, [1 / versions] * versions).tolist() + [0] * (capacity - versions)
         tv = 0.02 * (versions - 1) * (1 + 0.1 * rng.random())
-        rows.append({
-            "phase": phase, "steps": (phase + 1) * 2048, "gradient_steps": (phase + 1) * 80,
-            "learning_rate": 3e-4, "lag_mean": float(np.average(range(capacity), weights=lags)),
-            "lag_p95": float(versions - 1), "lag_max": float(versions - 1), "lag_histogram": lags,
-            "gradient_lag_mean": 80.0 * (versions - 1) / 2,
-            "tv_data": tv, "ess_data": 1 / (1 + 4 * tv), "kl_k1_data": tv / 2, "kl_k3_data": tv / 2,
-            "tv_end": tv + 0.03, "ess_end": 0.8, "tv_forward": 0.03 + 0.01 * rng.random(),
-            "clipped": 0.05 + tv, "clipped_first": tv, "clipped_last": 0.08 + tv,
-            "policy_loss": -0.01, "value_loss": 1.0, "entropy": 2.0, "grad_norm": 0.5,
-            "explained_variance": 0.5, "statistics_drift": 0.01, "rollout_length": 100.0,
-            "rollout_return": None if phase == 0 else sampled * float(grid[phase]),
-            "eval_sampled": evaluated.get(phase),
-            "eval_deterministic": None if phase < phases - 1 else deterministic,
-        })  # fmt: skip
+        rows.append(
+            {
+                "phase": phase,
+                "steps": (phase + 1) * 2048,
+                "gradient_steps": (phase + 1) * 80,
+                "learning_rate": 3e-4,
+                "lag_mean": float(np.average(range(capacity), weights=lags)),
+                "lag_p95": float(versions - 1),
+                "lag_max": float(versions - 1),
+                "lag_histogram": lags,
+                "gradient_lag_mean": 80.0 * (versions - 1) / 2,
+                "tv_data": tv,
+                "ess_data": 1 / (1 + 4 * tv),
+                "kl_k1_data": tv / 2,
+                "kl_k3_data": tv / 2,
+                "tv_end": tv + 0.03,
+                "ess_end": 0.8,
+                "tv_forward": 0.03 + 0.01 * rng.random(),
+                "clipped": 0.05 + tv,
+                "clipped_first": tv,
+                "clipped_last": 0.08 + tv,
+                "policy_loss": -0.01,
+                "value_loss": 1.0,
+                "entropy": 2.0,
+                "grad_norm": 0.5,
+                "explained_variance": 0.5,
+                "statistics_drift": 0.01,
+                "rollout_length": 100.0,
+                "rollout_return": None if phase == 0 else sampled * float(grid[phase]),
+                "eval_sampled": evaluated.get(phase),
+                "eval_deterministic": None if phase < phases - 1 else deterministic,
+            }
+        )
     return rows
 
 

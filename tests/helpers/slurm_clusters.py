@@ -108,9 +108,7 @@ class _Called:
 
     def tasks(self) -> dict[str, tuple[str, int]]:
         fields = ",".join(f"{field}:|" for field in ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt"))
-        lines = self.call(
-            "squeue", "--array", "--noheader", "--states=all", f"--Format={fields}"
-        ).splitlines()
+        lines = self.call("squeue", "--array", "--noheader", "--states=all", f"--Format={fields}").splitlines()
         said = [line.split("|")[:4] for line in lines]
         return {f"{a}_{task}": (state, int(restarts)) for a, task, state, restarts in said if task.isdigit()}
 
@@ -168,9 +166,7 @@ class Real(_Called):
         ports = [_free_port(), _free_port()]
         text = CONFIGURATION.format(host=host, user=user, folder=self.folder, ports=ports, most=MOST_TASKS)
         (self.folder / "slurm.conf").write_text(text)
-        self.put_commands(
-            lambda name: f'echo {name} "$@" >>{self.folder}/calls.txt\nexec {shutil.which(name)} "$@"'
-        )
+        self.put_commands(lambda name: f'echo {name} "$@" >>{self.folder}/calls.txt\nexec {shutil.which(name)} "$@"')
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
         (self.folder / "munge.key").write_bytes(secrets.token_bytes(128))
         (self.folder / "munge.key").chmod(0o600)
@@ -193,23 +189,15 @@ class Real(_Called):
     def start(self, name: str, *words: str) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
         setpriv = shutil.which("setpriv")
-        for_good = (
-            threading.current_thread() is threading.main_thread()
-        )  # or else it would end with the thread
+        for_good = threading.current_thread() is threading.main_thread()  # or else it would end with the thread
         with_us = [setpriv, "--pdeathsig", "TERM"] if setpriv and for_good else []
         with open(self.folder / f"{name}.log", "ab") as log:
             self.daemons[name] = subprocess.Popen(
-                [*with_us, path, *words],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                [*with_us, path, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def preempt(self) -> None:
-        said = self.call(
-            self.sbatch, "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:"
-        ).strip()
+        said = self.call(self.sbatch, "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:").strip()
         wait_for(lambda: "COMPLETED" in self.call("scontrol", "show", "job", said))
 
     def lose_node(self) -> None:

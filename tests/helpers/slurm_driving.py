@@ -12,9 +12,7 @@ from staleharness.running.runner import Ended, Event, Progress
 from staleharness.running.runners.slurm import Slurm
 
 
-def job(
-    root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0
-) -> Job:
+def job(root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0) -> Job:
     spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends, "stays": stays}
     return Job(f"{number:012x}", "", spec, str(root), str(root))
 
@@ -64,11 +62,7 @@ def once(act: Callable[[Slurm], object], phase: int = 4, number: int = 0) -> Act
     left = [act]
 
     def look(runner: Slurm, event: Event) -> None:
-        if (
-            isinstance(event, Progress)
-            and int(event.run_id, 16) == number
-            and event.content.get("phase", 0) >= phase
-        ):
+        if isinstance(event, Progress) and int(event.run_id, 16) == number and event.content.get("phase", 0) >= phase:
             while left:
                 left.pop()(runner)
 

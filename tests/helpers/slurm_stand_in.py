@@ -23,11 +23,15 @@ from pathlib import Path
 from typing import Any
 
 SETTINGS = {
-    "max_array": 1001, "room": 8, "kill_wait": 2.0, "remembers": 300.0, "accounting": False,
+    "max_array": 1001,
+    "room": 8,
+    "kill_wait": 2.0,
+    "remembers": 300.0,
+    "accounting": False,
     "away": False,  # the controller is not reached
     "refuses": "",  # what the next submission is told
     "deaf": False,  # the next submission is taken, and its answer is lost
-}  # fmt: skip
+}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY")
 ALIVE = ("RUNNING", "COMPLETING")
 
@@ -106,9 +110,14 @@ class Cluster:
         (life / "script").write_text(array["script"])
         with open(output, "ab") as stream:
             subprocess.Popen(
-                ["sh", "-c", words, str(life)], cwd=array["folder"], env=env, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-            )  # fmt: skip
+                ["sh", "-c", words, str(life)],
+                cwd=array["folder"],
+                env=env,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+            )
         task.update(state="RUNNING", began=time.time(), warned=False, node="stand-in")
 
     def signal(self, name: str, number: int) -> None:
@@ -159,16 +168,31 @@ class Cluster:
         limit = options.get("time", "")
         minutes, _, seconds = limit.partition(":")
         self.state["arrays"][array_id] = {
-            "name": options["job-name"], "script": sys.stdin.read(), "output": options["output"],
-            "folder": options["chdir"], "env": dict(os.environ), "at_a_time": most or high + 1,
+            "name": options["job-name"],
+            "script": sys.stdin.read(),
+            "output": options["output"],
+            "folder": options["chdir"],
+            "env": dict(os.environ),
+            "at_a_time": most or high + 1,
             "limit": 60 * int(minutes) + int(seconds or 0) if limit else 0,
-            "warning": int(options["signal"].rpartition("@")[2]), "options": words,
-        }  # fmt: skip
+            "warning": int(options["signal"].rpartition("@")[2]),
+            "options": words,
+        }
         for index in range(low, high + 1):
             self.tasks[f"{array_id}_{index}"] = {
-                "array": array_id, "index": index, "state": "PENDING", "restarts": 0, "status": 0, "lives": [],
-                "reason": "None", "node": "", "held": False, "becomes": "", "killed": 0.0, "ended": 0.0,
-            }  # fmt: skip
+                "array": array_id,
+                "index": index,
+                "state": "PENDING",
+                "restarts": 0,
+                "status": 0,
+                "lives": [],
+                "reason": "None",
+                "node": "",
+                "held": False,
+                "becomes": "",
+                "killed": 0.0,
+                "ended": 0.0,
+            }
         if self.settings["deaf"]:
             raise Refused("Batch job submission failed: Socket timed out on send/recv operation")
         print(array_id)
@@ -185,10 +209,14 @@ class Cluster:
             if "name" in options and array["name"] != options["name"]:
                 continue
             said = {
-                "ArrayJobID": task["array"], "ArrayTaskID": task["index"], "State": task["state"],
-                "RestartCnt": task["restarts"], "exit_code": task["status"], "Reason": task["reason"],
+                "ArrayJobID": task["array"],
+                "ArrayTaskID": task["index"],
+                "State": task["state"],
+                "RestartCnt": task["restarts"],
+                "exit_code": task["status"],
+                "Reason": task["reason"],
                 "NodeList": task["node"],
-            }  # fmt: skip
+            }
             fields = [field.partition(":")[0] for field in options["Format"].split(",")]
             print("".join(f"{said[field]}|" for field in fields))
 
@@ -202,9 +230,7 @@ class Cluster:
     def scontrol(self, words: list[str]) -> None:
         match [word for word in words if not word.startswith("--")]:
             case ["show", "config"]:
-                print(
-                    f"Configuration data as of today\nMaxArraySize            = {self.settings['max_array']}"
-                )
+                print(f"Configuration data as of today\nMaxArraySize            = {self.settings['max_array']}")
             case ["show", "job", name]:
                 if not self.named([name]):
                     raise Refused("slurm_load_jobs error: Invalid job id specified")

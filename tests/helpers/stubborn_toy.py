@@ -41,12 +41,7 @@ class StubbornSimulation(ToySimulation):
 
     def __init__(self, spec: RunSpec, task: Stubborn) -> None:
         super().__init__(spec, task)
-        print(
-            "GPUs:",
-            os.environ.get("CUDA_VISIBLE_DEVICES", "all"),
-            "threads:",
-            os.environ.get("OMP_NUM_THREADS"),
-        )
+        print("GPUs:", os.environ.get("CUDA_VISIBLE_DEVICES", "all"), "threads:", os.environ.get("OMP_NUM_THREADS"))
 
     def collect(self, phase: int) -> Collected[Any]:
         place = Path(os.environ.get("STALEHARNESS_STUBBORN", "/nowhere"))

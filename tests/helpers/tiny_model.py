@@ -22,11 +22,19 @@ def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         config = transformers.Qwen2Config(
-            vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=2,
-            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,
-            pad_token_id=tokenizer.pad_token_id, eos_token_id=[tokenizer.eos_token_id, 10, 23], bos_token_id=None,
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=64,
+            tie_word_embeddings=True,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=[tokenizer.eos_token_id, 10, 23],
+            bos_token_id=None,
             initializer_range=0.4,
-        )  # fmt: skip
+        )
         transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -35,7 +43,6 @@ def write_problems(folder: Path) -> None:
     """train.jsonl and test.jsonl: the answer is the digit that the model says most."""
     for split, first in (("train", 0), ("test", PROBLEMS)):
         rows = [
-            {"question": f"Ann has {i} cards. How many?", "answer": "#### 5"}
-            for i in range(first, first + PROBLEMS)
+            {"question": f"Ann has {i} cards. How many?", "answer": "#### 5"} for i in range(first, first + PROBLEMS)
         ]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -19,9 +19,10 @@ LENGTH = 5
 def version(phase: int, size: int = 8) -> Version:
     """One whose every number is its phase."""
     tensors = {
-        "weights": torch.full((size,), float(phase)), "count": torch.full((3, 1), phase),
+        "weights": torch.full((size,), float(phase)),
+        "count": torch.full((3, 1), phase),
         "flag": torch.full((5,), phase % 2 == 1),
-    }  # fmt: skip
+    }
     return Version(phase, 10 * phase, tensors)
 
 

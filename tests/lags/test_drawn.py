@@ -36,10 +36,7 @@ def test_a_delay_line_that_skips_trains_on_every_batch_once_in_the_order_in_whic
 def test_what_a_delay_line_may_do_while_it_fills() -> None:
     assert lags("delay[lag=3,warm_up=reuse]", 4, 7) == [0, 1, 2, 3, 3, 3, 3]
     assert lags("delay[lag=3,warm_up=ramp]", 4, 9) == [0, 0, 1, 1, 2, 2, 3, 3, 3]
-    for warm_up, most in (
-        ("reuse", 4),
-        ("ramp", 2),
-    ):  # how often stored data of one phase would be trained on
+    for warm_up, most in (("reuse", 4), ("ramp", 2)):  # how often stored data of one phase would be trained on
         made = [t - lag for t, lag in enumerate(lags(f"delay[lag=3,warm_up={warm_up}]", 4, 40))]
         assert np.bincount(made).max() == most and set(np.bincount(made)[:-1].tolist()) <= {1, 2, 4}
 
@@ -81,16 +78,17 @@ def test_trajectory_balance_draws_the_latest_round_most_of_the_time() -> None:
 
 def test_what_a_cap_does_with_stale_rows() -> None:
     """Uniform over lags 0 to 3, at most 1."""
-    said = {on_stale: parse_lag(f"cap[max=1,on_stale={on_stale}]", 4).probabilities(9, 4) for on_stale in
-            ("evict", "requeue", "withhold")}  # fmt: skip
+    said = {
+        on_stale: parse_lag(f"cap[max=1,on_stale={on_stale}]", 4).probabilities(9, 4)
+        for on_stale in ("evict", "requeue", "withhold")
+    }
     assert said["evict"] == pytest.approx({9: 1 / 2, 8: 1 / 2})
     assert said["requeue"] == pytest.approx({9: 3 / 4, 8: 1 / 4})
     assert said["withhold"] == pytest.approx({9: 1 / 4, 8: 3 / 4})
 
 
 @pytest.mark.parametrize(
-    "on_stale, name, share",
-    [("evict", "dropped", 1.0), ("requeue", "dropped", 0.5), ("withhold", "waited", 0.5)],
+    "on_stale, name, share", [("evict", "dropped", 1.0), ("requeue", "dropped", 0.5), ("withhold", "waited", 0.5)]
 )
 def test_a_cap_counts_what_it_did(on_stale: str, name: str, share: float) -> None:
     """Half of the draws are too old; of those that are drawn again half are too old again, and so on."""
@@ -133,9 +131,5 @@ def test_a_cap_may_stand_around_any_model_and_a_sync_around_a_cap() -> None:
     assert read_lag("geometric:0.7/cap:2").text == "cap[max=2,of=geometric:0.7]"
     assert read_lag("uniform/cap:2").text == "cap:2"
     assert read_lag("cap:2/sync:8").text == "cap:2/sync:8"
-    assert [model.name for model in read_lag("cap[max=2,of=poisson:1]/sync:8").parts()] == [
-        "sync",
-        "cap",
-        "poisson",
-    ]
+    assert [model.name for model in read_lag("cap[max=2,of=poisson:1]/sync:8").parts()] == ["sync", "cap", "poisson"]
     assert [parse_lag("uniform/cap:1", 9).oldest(phase) for phase in range(4)] == [0, 0, 1, 2]

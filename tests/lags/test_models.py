@@ -23,22 +23,77 @@ phases = st.integers(0, 200)
 seeds = st.integers(0, 2**32)
 
 ONE_OF_EACH = (
-    "uniform", "oldest", "fixed:0", "fixed:4", "geometric:0.5", "geometric:1.0", "sync:3", "uniform/sync:3",
-    "geometric:0.7/sync:5", "oldest/sync:4", "inflight:3", "inflight:100", "poisson:0", "poisson:2.5", "poisson:900",
-    "lognormal:1.5", "lognormal[median=30,sigma=0.2]", "slow_actors:4", "slow_actors[lag=3,every=4,fast=1]",
-    "poisson:1/sync:4", "cap:2", "cap[max=1,on_stale=requeue,of=geometric:0.7]", "cap[max=0,on_stale=withhold]",
-    "uniform/cap:3", "exact:3", "exact[age=1,bootstrap=7]", "tba", "tba[k=1,m=0.5]", "tba[k=2,m=0.0]",
-    "delay", "delay:2", "delay[lag=2,warm_up=reuse]", "delay[lag=4,warm_up=ramp]",
-    "areal", "areal[eta=0.5,interruptible=false]", "verl_one_step_off", "verl_fully_async",
-    "verl_fully_async[partial_rollout=false]", "prime_rl", "prime_rl[max_off_policy_steps=2,on_stale=requeue]",
-    "prime_rl[max_off_policy_steps=2,on_stale=withhold]", "nemo_rl", "nemo_rl[max_staleness=2,sampler=weight_fifo]",
-    "nemo_rl[max_staleness=2,sampler=ready_first]", "nemo_rl[max_staleness=2,sampler=windowed]", "megatron",
-    "megatron[submit=G,consume=G]", "megatron[submit=R,consume=G]", "megatron[submit=G]", "megatron[lag=0.0,submit=R]",
-    "windowed_fifo", "pipeline_rl", "pipeline_rl[max_lag=1,on_stale=mask_tokens]", "laminar", "roll_flash", "llamarl",
-    "slime", "slime:3", "skyrl", "cleanba", "sample_factory", "rllib_appo", "queue", "queue[full=drop_oldest]",
-    "queue[max_lag=2,on_stale=drop_sample]", "queue[max_lag=1,on_stale=withhold]", "partial", "partial[mask=true]",
-    "queue[cv=0.0,row_time=0.1,slots=0.1]", "areal[cv=3.0,sync_time=0.7]",
-)  # fmt: skip
+    "uniform",
+    "oldest",
+    "fixed:0",
+    "fixed:4",
+    "geometric:0.5",
+    "geometric:1.0",
+    "sync:3",
+    "uniform/sync:3",
+    "geometric:0.7/sync:5",
+    "oldest/sync:4",
+    "inflight:3",
+    "inflight:100",
+    "poisson:0",
+    "poisson:2.5",
+    "poisson:900",
+    "lognormal:1.5",
+    "lognormal[median=30,sigma=0.2]",
+    "slow_actors:4",
+    "slow_actors[lag=3,every=4,fast=1]",
+    "poisson:1/sync:4",
+    "cap:2",
+    "cap[max=1,on_stale=requeue,of=geometric:0.7]",
+    "cap[max=0,on_stale=withhold]",
+    "uniform/cap:3",
+    "exact:3",
+    "exact[age=1,bootstrap=7]",
+    "tba",
+    "tba[k=1,m=0.5]",
+    "tba[k=2,m=0.0]",
+    "delay",
+    "delay:2",
+    "delay[lag=2,warm_up=reuse]",
+    "delay[lag=4,warm_up=ramp]",
+    "areal",
+    "areal[eta=0.5,interruptible=false]",
+    "verl_one_step_off",
+    "verl_fully_async",
+    "verl_fully_async[partial_rollout=false]",
+    "prime_rl",
+    "prime_rl[max_off_policy_steps=2,on_stale=requeue]",
+    "prime_rl[max_off_policy_steps=2,on_stale=withhold]",
+    "nemo_rl",
+    "nemo_rl[max_staleness=2,sampler=weight_fifo]",
+    "nemo_rl[max_staleness=2,sampler=ready_first]",
+    "nemo_rl[max_staleness=2,sampler=windowed]",
+    "megatron",
+    "megatron[submit=G,consume=G]",
+    "megatron[submit=R,consume=G]",
+    "megatron[submit=G]",
+    "megatron[lag=0.0,submit=R]",
+    "windowed_fifo",
+    "pipeline_rl",
+    "pipeline_rl[max_lag=1,on_stale=mask_tokens]",
+    "laminar",
+    "roll_flash",
+    "llamarl",
+    "slime",
+    "slime:3",
+    "skyrl",
+    "cleanba",
+    "sample_factory",
+    "rllib_appo",
+    "queue",
+    "queue[full=drop_oldest]",
+    "queue[max_lag=2,on_stale=drop_sample]",
+    "queue[max_lag=1,on_stale=withhold]",
+    "partial",
+    "partial[mask=true]",
+    "queue[cv=0.0,row_time=0.1,slots=0.1]",
+    "areal[cv=3.0,sync_time=0.7]",
+)
 
 
 def test_there_is_an_example_of_every_model() -> None:
@@ -51,9 +106,7 @@ def test_every_lag_model_keeps_the_contract(model: LagModel, check: LagCheck) ->
     check(model)
 
 
-def versions_of(
-    model: LagModel, capacity: int, phase: int, slots: int = 1, seed: int = 0
-) -> NDArray[np.int64]:
+def versions_of(model: LagModel, capacity: int, phase: int, slots: int = 1, seed: int = 0) -> NDArray[np.int64]:
     """[slots], as the buffer of a run would be asked for them."""
     return model.assign(Draw(phase, slots, capacity, 1, seed, (phase,))).starts
 
@@ -67,9 +120,7 @@ def lags_of(text: str, capacity: int, phases: int) -> list[int]:
 def models(draw: st.DrawFn) -> tuple[LagModel, int]:
     capacity = draw(capacities)
     lag, period = draw(st.integers(0, capacity - 1)), draw(st.integers(1, 90))
-    text = draw(
-        st.sampled_from(["uniform", f"fixed:{lag}", "geometric:0.7", "geometric:1", "geometric:0.001"])
-    )
+    text = draw(st.sampled_from(["uniform", f"fixed:{lag}", "geometric:0.7", "geometric:1", "geometric:0.001"]))
     text = draw(st.sampled_from([text, f"{text}/sync:{period}", f"sync:{min(period, capacity)}"]))
     return parse_lag(text, capacity), capacity
 
@@ -93,9 +144,7 @@ def test_every_assigned_version_is_in_the_buffer(
 
 
 @given(models(), phases)
-def test_probabilities_cover_versions_in_the_buffer_and_sum_to_one(
-    model: tuple[LagModel, int], phase: int
-) -> None:
+def test_probabilities_cover_versions_in_the_buffer_and_sum_to_one(model: tuple[LagModel, int], phase: int) -> None:
     lag_model, capacity = model
     probabilities = lag_model.probabilities(phase, capacity)
     buffer = filled(capacity, phase)
@@ -195,9 +244,7 @@ def test_a_decay_of_one_is_uniform(capacity: int, phase: int) -> None:
         ("lognormal[median=3,sigma=0.4]", scipy.stats.lognorm(0.4, scale=3.0)),
     ],
 )
-def test_a_drawn_lag_has_the_distribution_of_scipy_cut_off_where_the_buffer_ends(
-    text: str, distribution: Any
-) -> None:
+def test_a_drawn_lag_has_the_distribution_of_scipy_cut_off_where_the_buffer_ends(text: str, distribution: Any) -> None:
     capacity, phase, slots = 8, 50, 40_000
     if hasattr(distribution, "pmf"):
         share = distribution.pmf(np.arange(capacity))
@@ -227,14 +274,7 @@ def test_the_same_actors_are_slow_in_every_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "poisson:-1",
-        "lognormal:0",
-        "lognormal[median=1,sigma=0]",
-        "slow_actors:8",
-        "slow_actors[lag=1,fast=2]",
-    ],
+    "text", ["poisson:-1", "lognormal:0", "lognormal[median=1,sigma=0]", "slow_actors:8", "slow_actors[lag=1,fast=2]"]
 )
 def test_numbers_that_make_no_lag_are_refused(text: str) -> None:
     with pytest.raises(UserError):
@@ -246,9 +286,7 @@ def test_a_share_too_small_for_a_number_is_no_share() -> None:
 
 
 @given(st.sampled_from(["uniform", "oldest", "geometric:0.7"]), capacities, phases, st.integers(1, 90), seeds)
-def test_after_a_sync_nothing_older_is_used(
-    text: str, capacity: int, phase: int, period: int, seed: int
-) -> None:
+def test_after_a_sync_nothing_older_is_used(text: str, capacity: int, phase: int, period: int, seed: int) -> None:
     synced = parse_lag(f"{text}/sync:{period}", capacity)
     lag = phase - versions_of(synced, capacity, phase, 20, seed)
     assert lag.max() <= phase % period

@@ -16,9 +16,18 @@ from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 
 SPEC = ControlSpec(
-    env="Hopper-v5", algorithm="ppo_clip", capacity=12, steps=8 * 4 * 20, num_envs=4, num_steps=20, epochs=2,
-    minibatches=2, evaluations=1, evaluation_episodes=1, final_episodes=1,
-)  # fmt: skip
+    env="Hopper-v5",
+    algorithm="ppo_clip",
+    capacity=12,
+    steps=8 * 4 * 20,
+    num_envs=4,
+    num_steps=20,
+    epochs=2,
+    minibatches=2,
+    evaluations=1,
+    evaluation_episodes=1,
+    final_episodes=1,
+)
 
 
 def run(**changed: Any) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
@@ -32,15 +41,16 @@ def run(**changed: Any) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
 def test_a_delay_line_trains_on_what_past_policies_would_do_anew_and_not_on_the_first_batch_again() -> None:
     """The queue's data are those that version t − 2 makes, bit for bit; stored data that return are others."""
     (_, queue), (_, anew), (_, returned) = (
-        run(lag="delay:2"), run(lag="fixed:2"), run(lag="fixed:2", mechanism="replay")
-    )  # fmt: skip
+        run(lag="delay:2"),
+        run(lag="fixed:2"),
+        run(lag="fixed:2", mechanism="replay"),
+    )
     assert all(torch.equal(a, b) for a, b in zip(queue, anew, strict=True))
     assert torch.equal(queue[0], returned[0]) and not torch.equal(queue[1], returned[1])
 
 
 @pytest.mark.parametrize(
-    "lag, said",
-    [("fixed:2", True), ("oldest", True), ("fixed:0", False), ("uniform", False), ("tba:1", False)],
+    "lag, said", [("fixed:2", True), ("oldest", True), ("fixed:0", False), ("uniform", False), ("tba:1", False)]
 )
 def test_stored_data_that_return_until_the_queue_is_full_are_warned_of(lag: str, said: bool) -> None:
     simulation: Any = simulation_of(replace(SPEC, lag=lag, mechanism="replay", capacity=3))
@@ -49,9 +59,7 @@ def test_stored_data_that_return_until_the_queue_is_full_are_warned_of(lag: str,
 
 
 @pytest.mark.parametrize("each", [1, 2])
-@pytest.mark.parametrize(
-    "lag", ["areal:2", "rllib_appo", "queue[max_lag=1,on_stale=requeue]", "partial", "slime:3"]
-)
+@pytest.mark.parametrize("lag", ["areal:2", "rllib_appo", "queue[max_lag=1,on_stale=requeue]", "partial", "slime:3"])
 def test_the_lags_of_a_run_are_those_of_its_schedule(lag: str, each: int) -> None:
     metrics, _ = run(lag=lag, envs_per_actor=each)
     spec = replace(SPEC, lag=lag, envs_per_actor=each)

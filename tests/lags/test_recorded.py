@@ -27,14 +27,26 @@ SETTINGS = f"num_envs=2,num_steps={LENGTH},minibatches=2,epochs=1,evaluations=1"
 def rows() -> pd.DataFrame:
     """Two actors in lock step, one phase behind from the second on, and a group that is never trained on."""
     lines = [(actor, phase, phase) for phase in range(3) for actor in (0, 1)] + [(1, 3, NEVER)]
-    return pd.DataFrame([
-        {
-            "row": i, "group": i, "actor": actor, "nth": nth, "fate": "trained" if phase >= 0 else "queued",
-            "phase": phase, "place": actor if phase >= 0 else -1, "versions": [max(0, nth - 1)], "ends": [LENGTH],
-            "began_at": float(i), "made_at": i + 0.5, "queued_at": i + 0.5, "trained_at": np.nan,
-        }
-        for i, (actor, nth, phase) in enumerate(lines)
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "row": i,
+                "group": i,
+                "actor": actor,
+                "nth": nth,
+                "fate": "trained" if phase >= 0 else "queued",
+                "phase": phase,
+                "place": actor if phase >= 0 else -1,
+                "versions": [max(0, nth - 1)],
+                "ends": [LENGTH],
+                "began_at": float(i),
+                "made_at": i + 0.5,
+                "queued_at": i + 0.5,
+                "trained_at": np.nan,
+            }
+            for i, (actor, nth, phase) in enumerate(lines)
+        ]
+    )
 
 
 def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions: int = LENGTH) -> Path:
@@ -44,22 +56,16 @@ def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions:
 
 
 def planned(path: Path, steps: int = 3 * 2 * LENGTH, k: str = "2") -> PlannedRun:
-    asked = ask(env="Pendulum-v1", algo="ppo_clip", k=k, lag=f"trace:{path}", seeds="1", steps=str(steps),
-                settings=SETTINGS)  # fmt: skip
+    asked = ask(
+        env="Pendulum-v1", algo="ppo_clip", k=k, lag=f"trace:{path}", seeds="1", steps=str(steps), settings=SETTINGS
+    )
     return plan(asked).runs[0]
 
 
 def test_a_trace_answers_with_its_rows_and_a_ledger_that_closes(tmp_path: Path) -> None:
     model = parse_lag(f"trace:{trace(tmp_path, rows())}", 2)
     schedule = model.schedule(Demand(2, 2, 1, LENGTH, 0))
-    assert schedule.phase.tolist() == [0, 0, 1, 1, NEVER, NEVER] and schedule.place.tolist() == [
-        0,
-        1,
-        0,
-        1,
-        -1,
-        -1,
-    ]
+    assert schedule.phase.tolist() == [0, 0, 1, 1, NEVER, NEVER] and schedule.place.tolist() == [0, 1, 0, 1, -1, -1]
     assert schedule.oldest.tolist() == [0, 0, 0, 0, 1, 1], "what begins after the run's end is no part of it"
     assert schedule.ledger["rows"] == {"generated": 6, "queued": 2, "trained": 4}
     assert schedule.ledger["decisions"] == {"generated": 120, "queued": 40, "trained": 80}
@@ -76,26 +82,20 @@ def test_the_content_of_the_file_is_part_of_the_id_and_its_path_is_not(tmp_path:
     assert source_hash(LAGS["trace"]), "its own file counts as well"
 
 
-def test_a_relative_path_begins_where_the_user_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_begins_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace(tmp_path, rows())
     monkeypatch.chdir(tmp_path)
     assert read_lag("trace:t.parquet").text == f"trace:{tmp_path / 't.parquet'}"
 
 
 @pytest.mark.parametrize("name", ["my runs", "a,b", "a[1]"])
-def test_a_folder_that_no_spec_can_name_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_folder_that_no_spec_can_name_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / name).mkdir()
     trace(tmp_path / name, rows())
     monkeypatch.chdir(tmp_path / name)
     with pytest.raises(UserError) as error:
         read_lag("trace:t.parquet")
-    assert f"t.parquet lies in {str(tmp_path / name)!r}: " in str(error.value) and "\n" not in str(
-        error.value
-    )
+    assert f"t.parquet lies in {str(tmp_path / name)!r}: " in str(error.value) and "\n" not in str(error.value)
     (tmp_path / "link").symlink_to(tmp_path / name)
     linked = read_lag(f"trace:{tmp_path / 'link' / 't.parquet'}")
     assert linked.identity == read_lag(linked.text).identity
@@ -141,9 +141,18 @@ def test_a_trace_of_another_shape_is_refused_with_one_line_and_exit_code_2(
 
     def said(lag: str, settings: str = SETTINGS, k: str = "2", steps: int = 120) -> str:
         arguments = [
-            "staleharness", "sweep", "--env=Pendulum-v1", "--algo=ppo_clip", f"--k={k}", f"--lag={lag}",
-            f"--set={settings}", f"--steps={steps}", "--seeds=1", f"--out={tmp_path / 'out'}", "--dry",
-        ]  # fmt: skip
+            "staleharness",
+            "sweep",
+            "--env=Pendulum-v1",
+            "--algo=ppo_clip",
+            f"--k={k}",
+            f"--lag={lag}",
+            f"--set={settings}",
+            f"--steps={steps}",
+            "--seeds=1",
+            f"--out={tmp_path / 'out'}",
+            "--dry",
+        ]
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit) as ended:
             main()
@@ -155,9 +164,7 @@ def test_a_trace_of_another_shape_is_refused_with_one_line_and_exit_code_2(
     assert "is of rows of 20 decisions; the run's have 10" in said(
         f"trace:{path}", SETTINGS.replace("num_steps=20", "num_steps=10"), steps=60
     )
-    assert "the run asks for 4 groups of 1" in said(
-        f"trace:{path}", SETTINGS.replace("num_envs=2", "num_envs=4")
-    )
+    assert "the run asks for 4 groups of 1" in said(f"trace:{path}", SETTINGS.replace("num_envs=2", "num_envs=4"))
     assert "has lags of up to 1 phases, and K=1 holds lags 0 to 0; give K=2" in said(f"trace:{path}", k="1")
     assert "there is no such file" in said(f"trace:{path}x")
     (tmp_path / "text").write_text("rows")
@@ -171,9 +178,7 @@ def test_a_kind_without_actors_says_so(tmp_path: Path) -> None:
 
     with known(TABULAR):
         for lag in ("async", f"trace:{trace(tmp_path, rows())}"):
-            with pytest.raises(
-                UserError, match=r"which random-mdp-0 (has not|cannot be made by); give uniform"
-            ):
+            with pytest.raises(UserError, match=r"which random-mdp-0 (has not|cannot be made by); give uniform"):
                 plan(ask(env="random-mdp-0", algo="ppo_clip", k="2", lag=lag, seeds="1"))
 
 

@@ -35,9 +35,19 @@ def of_phases(plan: Schedule) -> list[set[int]]:
 @pytest.mark.parametrize("load", ["", "row_time=5.0", "row_time=0.1,cv=2.0", "sync_time=0.4"])
 @pytest.mark.parametrize(
     "text, lag",
-    [("cleanba", 1), ("verl_one_step_off", 1), ("llamarl:1", 1), ("llamarl:3", 3), ("megatron:2", 2), ("slime", 1),
-     ("nemo_rl:0", 0), ("megatron:0", 0), ("llamarl:0", 0), ("megatron:-1", 0)],
-)  # fmt: skip
+    [
+        ("cleanba", 1),
+        ("verl_one_step_off", 1),
+        ("llamarl:1", 1),
+        ("llamarl:3", 3),
+        ("megatron:2", 2),
+        ("slime", 1),
+        ("nemo_rl:0", 0),
+        ("megatron:0", 0),
+        ("llamarl:0", 0),
+        ("megatron:-1", 0),
+    ],
+)
 def test_some_systems_have_one_lag_and_no_other_whatever_the_load(text: str, lag: int, load: str) -> None:
     """They are as old as that once that many phases have passed."""
     name, _, first = text.partition(":")
@@ -57,9 +67,7 @@ def test_slime_is_one_batch_ahead_of_weights_that_are_sent_now_and_then(every: i
 
 @pytest.mark.parametrize("text", ["areal:{}", "skyrl:{}", "nemo_rl[max_staleness={},sampler=ready_first]"])
 @pytest.mark.parametrize("bound", [1, 2, 5])
-def test_where_admission_binds_the_mean_lag_is_the_bound_and_single_rows_are_older(
-    text: str, bound: int
-) -> None:
+def test_where_admission_binds_the_mean_lag_is_the_bound_and_single_rows_are_older(text: str, bound: int) -> None:
     plan = planned(text.format(bound))
     assert lags(plan, 30).mean() == pytest.approx(bound, rel=0.02)
     assert lags(plan).max() > bound
@@ -112,9 +120,7 @@ def test_prime_rl_counts_batches_that_are_finished() -> None:
             quick = planned(f"prime_rl[target_lag={target},row_time=0.01,cv=0.0,slots={slots}]")
             assert lags(quick, 10).min() == target
             assert target + slots - 1 < lags(quick, 10).max() <= target + slots
-    begun = planned(
-        "areal[eta=1,row_time=0.01,cv=0.0,slots=2]"
-    )  # a cap on what has begun leaves nothing on top
+    begun = planned("areal[eta=1,row_time=0.01,cv=0.0,slots=2]")  # a cap on what has begun leaves nothing on top
     assert set(lags(begun, 10).tolist()) == {1}
 
 
@@ -126,8 +132,9 @@ def test_a_bound_of_prime_rl_that_no_row_reaches_does_nothing() -> None:
     assert [plan.ledger["rows"]["dropped_stale"] > 0 for plan in plans.values()] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("text", ["prime_rl[max_off_policy_steps=2,slots=3.0,cv=1.5]",
-                                  "roll_flash[cv=1.5,row_time=2.0]"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["prime_rl[max_off_policy_steps=2,slots=3.0,cv=1.5]", "roll_flash[cv=1.5,row_time=2.0]"]
+)
 def test_what_becomes_too_old_under_way_is_stopped(text: str) -> None:
     """So a dropped row costs fewer decisions than a whole one, and none is older than the bound at its last one."""
     plan = planned(text)
@@ -165,8 +172,7 @@ def test_verl_starts_the_next_round_with_the_share_that_the_threshold_allows() -
 
 def test_verl_without_partial_rollout_finishes_rows_before_new_weights() -> None:
     partial, whole = (
-        planned(f"verl_fully_async[row_time=3.0,slots=6.0,partial_rollout={switch}]")
-        for switch in ("true", "false")
+        planned(f"verl_fully_async[row_time=3.0,slots=6.0,partial_rollout={switch}]") for switch in ("true", "false")
     )
     assert (partial.newest > partial.oldest).any()
     assert (whole.newest == whole.oldest).all()
@@ -177,9 +183,7 @@ def test_rllibs_queue_of_three_drops_its_oldest_batch() -> None:
     is the oldest of the three: made in the second quarter of the last step, with the weights from before it."""
     plan = planned("rllib_appo[slots=1,row_time=0.25,cv=0.0]")
     assert set(lags(plan, 10).tolist()) == {1}
-    assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(
-        3 / 4, abs=0.02
-    )
+    assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(3 / 4, abs=0.02)
     slow = planned("rllib_appo[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
     assert slow.ledger["rows"]["dropped_full"] == 0
     seldom = planned("rllib_appo[queue=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
@@ -229,9 +233,7 @@ def test_a_partial_rollout_is_cut_at_every_sync_and_ends_under_the_newest_weight
     trained = plan.phase != NEVER
     assert (plan.phase == plan.newest)[trained].all()
     stretches = np.diff(plan.first)
-    assert (stretches == plan.newest - plan.oldest + 1)[trained].all(), (
-        "a stretch for each version in between"
-    )
+    assert (stretches == plan.newest - plan.oldest + 1)[trained].all(), "a stretch for each version in between"
     assert lags(plan, 30).mean() == pytest.approx(1, abs=0.05)
     assert (lags(planned("partial[oversample=1]")) == 0).all()
     masked = planned("partial[mask=true]")
@@ -292,9 +294,7 @@ def test_a_rule_that_starves_the_trainer_is_one_line_with_the_time() -> None:
 
 
 def test_a_simulated_model_has_no_probabilities_and_says_so_in_one_line() -> None:
-    with pytest.raises(
-        UserError, match=r"LAG=areal:2.0 has no probabilities.*density=mixture needs"
-    ) as error:
+    with pytest.raises(UserError, match=r"LAG=areal:2.0 has no probabilities.*density=mixture needs") as error:
         read_lag("areal:2").probabilities(3, 4)
     assert "\n" not in str(error.value)
 
@@ -309,9 +309,7 @@ def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_
     assert len(pipelines) >= 18
     for cls in pipelines:
         assert list(cls.hyper_parameter_types())[-7:] == [*LOAD, "pace", "slow", "slow_factor"], cls
-    assert (
-        read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
-    )
+    assert read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
 
 
 def test_the_schedule_of_a_seed_is_its_own_and_needs_no_more_than_the_demand() -> None:

@@ -80,9 +80,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def planned(lag: str, **given: Any) -> PlannedRun:
     settings = "horizon=6,batch=8,minibatches=1,evaluations=1"
-    asked = ask(
-        env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given
-    )
+    asked = ask(env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given)
     (run,) = plan(asked).runs
     return run
 
@@ -93,11 +91,14 @@ def test_it_keeps_the_contract_and_is_listed_like_a_built_in_one(file: Path) -> 
     content = json.loads(json.dumps(catalogue()))
     (entry,) = [entry for entry in content["lags"] if entry["name"] == "stragglers"]
     assert entry == {
-        "name": "stragglers", "paper": "Nobody 2026", "usage": "stragglers", "file": str(file),
+        "name": "stragglers",
+        "paper": "Nobody 2026",
+        "usage": "stragglers",
+        "file": str(file),
         "family": "drawn in each phase",
         "summary": "Every `of_each`-th actor is `behind` phases late, and of its rows one a phase is dropped.",
         "hyper_parameters": {"behind": 1, "of_each": 4},
-    }  # fmt: skip
+    }
     assert sorted(entry["name"] for entry in content["lags"]) == sorted(LAGS)
     families = [entry["family"] for entry in content["lags"]]
     assert families == sorted(families, key=families.index), "those of a family stand together"
@@ -148,9 +149,7 @@ def test_its_file_is_part_of_the_id_of_its_runs_and_of_no_others(file: Path) -> 
     job = Job(before["stragglers"].run_id, "seq_is", before["stragglers"].spec.to_dict(), "")
     plain = Job(before["uniform"].run_id, "seq_is", before["uniform"].spec.to_dict(), "")
     file.write_text("# a comment\n" + FILE)
-    assert {text: planned(text).run_id for text in texts} == {
-        text: run.run_id for text, run in before.items()
-    }
+    assert {text: planned(text).run_id for text in texts} == {text: run.run_id for text, run in before.items()}
     check_plugins(job)
     file.write_text(FILE.replace("% self.of_each == 0", "% self.of_each == 1"))
     after = {text: planned(text).run_id for text in texts}
@@ -176,7 +175,7 @@ BROKEN = {
         "        plan = read_lag('delay:2').schedule(demand)\n"
         "        return replace(plan, version=plan.version + 1)\n\n    def check",
     ),
-}  # fmt: skip
+}
 
 
 def test_every_check_is_seen_to_fail_once() -> None:

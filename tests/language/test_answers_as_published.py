@@ -42,9 +42,7 @@ LITERAL: dict[str, Callable[[str], str | None]] = {
     "lm_eval_flexible": lm_eval,
     "last_number": tba,
 }
-PIECES = st.sampled_from(
-    ["#### ", "####", "#", " ", "\n", "-", "+", ".", ",", "$", "0", "1", "18", "e", "x" * 290]
-)
+PIECES = st.sampled_from(["#### ", "####", "#", " ", "\n", "-", "+", ".", ",", "$", "0", "1", "18", "e", "x" * 290])
 NUMERIC = st.lists(PIECES, max_size=25).map("".join)
 
 

@@ -43,9 +43,7 @@ def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
 
 
 def learner(simulation: Any) -> str:
-    return hashlib.sha256(
-        b"".join(x.detach().numpy().tobytes() for x in simulation.learner.parameters)
-    ).hexdigest()
+    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in simulation.learner.parameters)).hexdigest()
 
 
 def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]], Any]:
@@ -81,8 +79,10 @@ def literal_lengths(simulation: Any, schedule: Schedule, kept: PolicyBuffer) -> 
         request = simulation.sampler.request(
             [simulation.sampler.problem(int(schedule.group[first]))],
             [(int(schedule.nth[first]), int(schedule.actor[first]))],
-            versions, 1, tuple(range(1, limit + 1)),
-        )  # fmt: skip
+            versions,
+            1,
+            tuple(range(1, limit + 1)),
+        )
         decoded = simulation.decoder.complete(request, kept)
         for row, sampled in zip(rows, decoded.mask.sum(1).long().tolist(), strict=True):
             found[row] = min(sampled, schedule.end[schedule.first[row + 1] - 1])
@@ -124,9 +124,7 @@ def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) ->
 
 
 def test_rows_that_are_stopped_are_no_longer_than_they_had_become(spec: Specs) -> None:
-    simulation: Any = simulation_of(
-        asked(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]")
-    )
+    simulation: Any = simulation_of(asked(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]"))
     for _ in simulation:
         pass
     schedule, lengths = simulation.lags.schedule, simulation.generator.lengths

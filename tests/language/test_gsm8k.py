@@ -72,9 +72,7 @@ def test_a_byte_order_mark_windows_line_ends_and_blank_lines_change_nothing(
     tmp_path: Path, start: bytes, end: bytes, tail: bytes
 ) -> None:
     plain = load("train", write(tmp_path, HENS, COWS))
-    unescaped = json.dumps(
-        {"extra": 1, **COWS}, ensure_ascii=False
-    )  # with a bare U+2028, and keys we do not know
+    unescaped = json.dumps({"extra": 1, **COWS}, ensure_ascii=False)  # with a bare U+2028, and keys we do not know
     write(tmp_path, start + json.dumps(HENS).encode(), unescaped, end=end)
     file = tmp_path / "train.jsonl"
     file.write_bytes(file.read_bytes() + tail)
@@ -204,9 +202,7 @@ def test_what_is_in_the_hubs_cache_needs_no_network(parquet: Path, monkeypatch: 
     assert len(load("test")) == 2
 
 
-@pytest.mark.parametrize(
-    "error", [OSError("no route\nand more"), ConnectionError(), PermissionError(13, "no")]
-)
+@pytest.mark.parametrize("error", [OSError("no route\nand more"), ConnectionError(), PermissionError(13, "no")])
 def test_offline_and_nothing_there_is_one_line_that_says_what_to_do(
     error: OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,9 +220,7 @@ def test_without_the_hubs_library_the_line_says_what_to_do(monkeypatch: pytest.M
         load("test")
 
 
-def test_the_real_library_offline_ends_in_the_same_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_library_offline_ends_in_the_same_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     constants = pytest.importorskip("huggingface_hub.constants", reason=hint("llm"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))

@@ -55,9 +55,7 @@ def test_groups_that_are_turned_away_are_dropped_with_all_their_tokens(spec: Spe
         assert m["decisions/generated"] == tokens == m["decisions/trained"] + m["decisions/dropped"]
     assert groups > 0
     lags = simulation.accounts.record()["lags"]
-    assert (
-        sum(lags["realised"].values()) == tokens and sum(lags["trained"].values()) == m["decisions/trained"]
-    )
+    assert sum(lags["realised"].values()) == tokens and sum(lags["trained"].values()) == m["decisions/trained"]
     assert sum(lags["assigned"].values()) == rows / 3  # the model is asked for a version of each group
 
 
@@ -70,12 +68,7 @@ def test_completions_that_are_cut_are_masked_where_they_teach_nothing(spec: Spec
         cut = sum(int(part.truncated.sum()) for part in made)
         rows, tokens = sum(len(part.token) for part in made), sum(int(part.mask.sum()) for part in made)
         assert entries(m, "sequences") == {**NONE, "generated": rows, "trained": rows - cut, "masked": cut}
-        assert entries(m, "decisions") == {
-            **NONE,
-            "generated": tokens,
-            "trained": tokens - 6 * cut,
-            "masked": 6 * cut,
-        }
+        assert entries(m, "decisions") == {**NONE, "generated": tokens, "trained": tokens - 6 * cut, "masked": 6 * cut}
     assert 0 < cut < rows
 
 

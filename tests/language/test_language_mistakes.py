@@ -58,11 +58,7 @@ def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
 
 def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path) -> None:
     def asked() -> str:
-        return (
-            plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1"))
-            .runs[0]
-            .run_id
-        )
+        return plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs[0].run_id
 
     first = asked()
     assert asked() == first
@@ -111,10 +107,18 @@ def test_a_weights_file_that_is_none(model: Path) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ['{"x": 1}', "[1]", "1", '{"x": {"dtype": "F32"}}', '{"x": {"shape": "a"}}', '{"x": {"shape": [2, -1]}}',
-     '{"x": {"shape": [1.5]}}', '{"x": ' + "[" * 100_000],
+    [
+        '{"x": 1}',
+        "[1]",
+        "1",
+        '{"x": {"dtype": "F32"}}',
+        '{"x": {"shape": "a"}}',
+        '{"x": {"shape": [2, -1]}}',
+        '{"x": {"shape": [1.5]}}',
+        '{"x": ' + "[" * 100_000,
+    ],
     ids=lambda header: header[:24],
-)  # fmt: skip
+)
 def test_a_weights_file_with_a_header_that_is_none(model: Path, header: str) -> None:
     (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode())
     assert "model.safetensors is not a safetensors file" in refused(model=str(model))
@@ -122,10 +126,14 @@ def test_a_weights_file_with_a_header_that_is_none(model: Path, header: str) -> 
 
 @pytest.mark.parametrize(
     "config, words",
-    [('{"architectures": 5}', "architectures are no list of names"), ("[5]", "holds no settings of a model"),
-     ('{"architectures": [5]}', "architectures are no list of names"), ("[" * 100_000, "is not JSON")],
+    [
+        ('{"architectures": 5}', "architectures are no list of names"),
+        ("[5]", "holds no settings of a model"),
+        ('{"architectures": [5]}', "architectures are no list of names"),
+        ("[" * 100_000, "is not JSON"),
+    ],
     ids=lambda text: text[:24],
-)  # fmt: skip
+)
 def test_settings_of_a_model_that_are_none(model: Path, config: str, words: str) -> None:
     (model / "config.json").write_text(config)
     assert words in refused(model=str(model))
@@ -147,11 +155,13 @@ def test_gsm8k_without_a_model(data: Path) -> None:
 
 
 def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> None:
-    for n, (rows, words) in enumerate({
-        ROWS + "{broken\n": "line 2",
-        ROWS + '{"question": "q", "answer": "no marker 3"}\n': "####",
-        "": "train.jsonl",
-    }.items()):  # fmt: skip
+    for n, (rows, words) in enumerate(
+        {
+            ROWS + "{broken\n": "line 2",
+            ROWS + '{"question": "q", "answer": "no marker 3"}\n': "####",
+            "": "train.jsonl",
+        }.items()
+    ):
         folder = tmp_path / f"data{n}"
         folder.mkdir()
         (folder / "train.jsonl").write_text(rows)

@@ -42,8 +42,16 @@ def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]]]:
 def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, tmp_path: Path, lag: int) -> None:
     written(lambda demand: lock_step(demand, lag))
     write_problems(tmp_path)
-    asked = spec(capacity=3, minibatches=2, steps=2 * PHASES, completions=6, extractor="last_number", env="gsm8k",
-                 data=str(tmp_path), learning_rate=3e-2)  # fmt: skip
+    asked = spec(
+        capacity=3,
+        minibatches=2,
+        steps=2 * PHASES,
+        completions=6,
+        extractor="last_number",
+        env="gsm8k",
+        data=str(tmp_path),
+        learning_rate=3e-2,
+    )
     drawn, said = run(replace(asked, lag=f"fixed:{lag}"))
     planned, again = run(replace(asked, lag="written"))
     assert planned == drawn and len(set(drawn)) > 1
@@ -61,13 +69,7 @@ def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -
     def planned(demand: Demand) -> Schedule:
         whole = [(0, demand.length, True)]
         return schedule(
-            [
-                Made(0, 0, whole),
-                Made(1, 0, whole),
-                Made(2, NEVER, whole),
-                Made(0, 1, short),
-                Made(1, 1, whole),
-            ],
+            [Made(0, 0, whole), Made(1, 0, whole), Made(2, NEVER, whole), Made(0, 1, short), Made(1, 1, whole)],
             demand.rows,
         )
 
@@ -96,8 +98,17 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
     """With weights that are fetched inside completions, and with an actor that is killed."""
     lag = f"async[actors=2,fetch={fetch},delay=0.004,spread=3.0]"
     write_problems(tmp_path)
-    asked = spec(capacity=9, lag=lag, steps=6, completion_tokens=12, completions=6, extractor="last_number",
-                 env="gsm8k", data=str(tmp_path), learning_rate=3e-2)  # fmt: skip
+    asked = spec(
+        capacity=9,
+        lag=lag,
+        steps=6,
+        completion_tokens=12,
+        completions=6,
+        extractor="last_number",
+        env="gsm8k",
+        data=str(tmp_path),
+        learning_rate=3e-2,
+    )
     simulation: Any = simulation_of(asked)
     hashes, said = [], []
     for record in simulation:
@@ -124,10 +135,19 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
     """The model that learns, warm start and all: it learns under real lag, and the replay is the run."""
     lag = f"async[actors=4,queue=2.0,fetch={fetch},delay=0.004,spread=6.0,slow=1]"
     asked = LanguageSpec(
-        env="word-problems", algorithm="ppo_clip", hyper={"clip": 0.2, "clip_high": 0.0, "anchor": "behaviour"},
-        capacity=16, lag=lag, steps=16, prompts=6, completions=16, learning_rate=7e-4, evaluations=1,
-        prompt_tokens=64, completion_tokens=48,
-    )  # fmt: skip
+        env="word-problems",
+        algorithm="ppo_clip",
+        hyper={"clip": 0.2, "clip_high": 0.0, "anchor": "behaviour"},
+        capacity=16,
+        lag=lag,
+        steps=16,
+        prompts=6,
+        completions=16,
+        learning_rate=7e-4,
+        evaluations=1,
+        prompt_tokens=64,
+        completion_tokens=48,
+    )
     simulation: Any = simulation_of(asked)
     hashes, said = zip(*((learner(simulation), r.metrics) for r in simulation), strict=True)
     path = tmp_path / "trace.parquet"
@@ -145,10 +165,7 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
 @pytest.mark.parametrize(
     "changes, words",
     [
-        (
-            {"lag": "async", "dynamic_sampling": True},
-            "dynamic_sampling asks for more groups than LAG=async has",
-        ),
+        ({"lag": "async", "dynamic_sampling": True}, "dynamic_sampling asks for more groups than LAG=async has"),
         ({"lag": "async", "device": "cuda"}, "acts on the CPU"),
     ],
 )

@@ -50,9 +50,7 @@ def test_the_same_spec_gives_the_same_bits(spec: Specs) -> None:
 
 
 def test_methods_share_their_problems_noise_and_lags(spec: Specs) -> None:
-    first = [
-        next(iter(simulation_of(spec(algorithm=name, capacity=3)))).metrics for name in ("ppo_clip", "vaco")
-    ]
+    first = [next(iter(simulation_of(spec(algorithm=name, capacity=3)))).metrics for name in ("ppo_clip", "vaco")]
     assert {m["reward"] for m in first} == {first[0]["reward"]}
     a, b = (metrics_of(spec(algorithm=name, capacity=3)) for name in ("ppo_clip", "vaco"))
     assert [m["lag_histogram"] for m in a][:2] == [m["lag_histogram"] for m in b][:2]
@@ -138,9 +136,7 @@ def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.
 def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
     spec: Specs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(
-        UserError, match=rf"of {PROBLEMS} train prompts are longer than prompt_tokens=16 .*drop"
-    ):
+    with pytest.raises(UserError, match=rf"of {PROBLEMS} train prompts are longer than prompt_tokens=16 .*drop"):
         simulation_of(spec(prompt_tokens=16))
     simulation = simulation_of(spec(prompt_tokens=16, long_prompts="drop"))
     kept, dropped = simulation.generator.sampler.prompts, simulation.test.dropped
@@ -151,9 +147,7 @@ def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
 
 
 def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
-    records = [
-        r for r in simulation_of(spec(evaluations=2, learning_rate=1e-9, evaluation_problems=9)) if r.scores
-    ]
+    records = [r for r in simulation_of(spec(evaluations=2, learning_rate=1e-9, evaluation_problems=9)) if r.scores]
     assert len(records) == 2
     first, last = (r.scores for r in records)
     assert first is not None
@@ -205,8 +199,10 @@ def test_sampled_accuracy_is_the_share_of_right_samples_of_each_problem(
 def test_a_run_without_samples_has_no_sampled_accuracy(spec: Specs) -> None:
     (without, *_), (given, *_) = (list(simulation_of(spec(evaluation_samples=n))) for n in (0, 1))
     assert given.metrics.keys() - without.metrics.keys() == {
-        "eval_sampled", "untrained/sampled", "untrained/sampled_error",
-    }  # fmt: skip
+        "eval_sampled",
+        "untrained/sampled",
+        "untrained/sampled_error",
+    }
     with pytest.raises(UserError, match="evaluation_samples=-1 must not be negative"):
         spec(evaluation_samples=-1)
 
@@ -228,9 +224,7 @@ def test_adapters_as_versions_train_and_act(spec: Specs, lag: str) -> None:
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="../shared/data/gsm8k is not here")
 def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path) -> None:
-    asked = spec(
-        env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3
-    )
+    asked = spec(env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3)
     simulation = simulation_of(asked)
     assert len(simulation.generator.sampler.prompts.problems) == 7473
     assert len(simulation.test.problems) == 1319

@@ -69,18 +69,14 @@ def test_weights_that_are_no_numbers_are_the_files_fault_and_not_the_methods(
     model: Path, spec: Specs, value: float
 ) -> None:
     rewritten(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
-    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refused(
-        spec(model=str(model))
-    )
+    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refused(spec(model=str(model)))
 
 
 def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:
     file = model / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    with pytest.raises(
-        UserError, match=f"is cut short: {len(whole) - 1:,} bytes of {len(whole):,}; fetch it again"
-    ):
+    with pytest.raises(UserError, match=f"is cut short: {len(whole) - 1:,} bytes of {len(whole):,}; fetch it again"):
         shapes_in(model)
     file.write_bytes(whole)
     assert shapes_in(model)
@@ -96,9 +92,7 @@ def test_a_padding_token_that_the_model_does_not_know_is_never_shown_to_it(
     loaded = CausalLM(str(model), spec())
     assert loaded.tokenizer.pad_token_id == loaded.known
     assert loaded.pad == loaded.end[0]
-    given, plain = (
-        [record.metrics["reward"] for record in simulation_of(spec(model=str(m)))] for m in (model, tiny)
-    )
+    given, plain = ([record.metrics["reward"] for record in simulation_of(spec(model=str(m)))] for m in (model, tiny))
     assert given == plain
 
 
@@ -145,10 +139,7 @@ def test_a_chat_template_that_fails(model: Path, spec: Specs, template: str) -> 
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        (
-            "tiny-Instruct",
-            "is a chat model: prompts go through its template; SET=chat_template=false for none",
-        ),
+        ("tiny-Instruct", "is a chat model: prompts go through its template; SET=chat_template=false for none"),
         ("mine", "has a chat template, which is not used, as its name does not say that it is a chat model"),
     ],
 )
@@ -196,9 +187,7 @@ def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
     there = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
     for asked, said in ((there, []), (there + 1, [f"and there are {there} test problems"])):
         lines = simulation_of(spec(evaluation_problems=asked)).warnings
-        found = [
-            line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line
-        ]
+        found = [line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line]
         assert found == said
 
 
@@ -210,11 +199,7 @@ def test_a_prompt_is_not_ended_by_what_a_tokenizer_puts_around_a_text(model: Pat
     (ids,) = plain.tokens(["Ann has 3 cards."], special=True)
     tokenizer, first, end = plain.tokenizer, plain.tokenizer.unk_token, plain.tokenizer.eos_token
     known = [(token, tokenizer.convert_tokens_to_ids(token)) for token in (first, end)]
-    for around, before in (
-        (f"$A {end}", []),
-        (f"{first} $A {end}", [known[0][1]]),
-        (f"{end} $A", [known[1][1]]),
-    ):
+    for around, before in ((f"$A {end}", []), (f"{first} $A {end}", [known[0][1]]), (f"{end} $A", [known[1][1]])):
         tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=around, special_tokens=known)
         tokenizer.save_pretrained(model)
         loaded = CausalLM(str(model), spec())

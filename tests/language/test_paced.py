@@ -52,9 +52,7 @@ def trained(simulation: Any) -> tuple[np.ndarray, list[dict[str, Any]]]:
 
 
 def test_long_rows_are_older_where_time_follows_from_length_and_only_there(spec: Specs) -> None:
-    (paced, _), (drawn, _) = (
-        trained(simulation_of(asked(spec, lag))) for lag in (PACED, "queue[row_time=2.0]")
-    )
+    (paced, _), (drawn, _) = (trained(simulation_of(asked(spec, lag))) for lag in (PACED, "queue[row_time=2.0]"))
     assert drawn[:, 1].std() > 0.5 and paced[:, 1].std() > 0.5, "all are of one age"
     assert np.corrcoef(paced.T)[0, 1] > 0.6
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.35  # 40 groups: 2.2 standard errors
@@ -103,12 +101,7 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
     # 10 of 40 decisions take a quarter of two steps: group 0 is made at 0.5, 1 at 0.6, 2 at 2.1, 3 at 2.6; the trainer
     # takes 0 at 0.5, 1 at 1.5, 2 at 2.5 and 3 at 3.5; version 1 is there from 1.5 on, 2 from 2.5
     assert [plan.phase[2 * g] for g in range(4)] == [0, 1, 2, 3]
-    assert asked[:4] == [(0, 0), (1, 0), (2, 0), (3, 1)] and [plan.oldest[2 * g] for g in range(4)] == [
-        0,
-        0,
-        0,
-        1,
-    ]
+    assert asked[:4] == [(0, 0), (1, 0), (2, 0), (3, 1)] and [plan.oldest[2 * g] for g in range(4)] == [0, 0, 0, 1]
     assert plan.lengths[:8].tolist() == [5, 10, 2, 1, 30, 3, 10, 10]
 
 
@@ -119,11 +112,7 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
         ("Hopper-v5", PACED, "rows of Hopper-v5 are all of one length; leave out pace=length"),
         ("", "areal[pace=length]", "pace=length asks how long a row is when it begins"),
         ("", "queue[cv=0.2,pace=length]", "cv must be left out where pace=length says what a row takes"),
-        (
-            "",
-            "queue[row_time=4.0,pace=length]",
-            "lags of up to . phases, and K=2 holds lags 0 to 1; give K=.",
-        ),
+        ("", "queue[row_time=4.0,pace=length]", "lags of up to . phases, and K=2 holds lags 0 to 1; give K=."),
     ],
 )
 def test_what_cannot_be_paced_is_refused(spec: Specs, env: str, lag: str, words: str) -> None:

@@ -27,14 +27,7 @@ cli.main()
 
 def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    asked = [
-        "--env=word-problems",
-        "--algo=ppo_clip",
-        f"--model={tiny}",
-        "--steps=1",
-        "--seeds=1",
-        "--jobs=1",
-    ]
+    asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]
     words = ["sweep", *asked, f"--set={SIZE},warm_start={STEPS}", f"--out={out}"]
     running = subprocess.Popen(
         [sys.executable, "-c", TALKATIVE, *words],

@@ -43,9 +43,7 @@ def test_stress_trains_on_the_oldest_data_with_the_published_thresholds_of_langu
 def test_what_is_given_beside_a_preset_wins_over_its_lag_too() -> None:
     assert planned(preset="stress", lag="fixed:3").spec.lag == "fixed:3"
     assert planned(preset="stress", lag="uniform", settings="learning_rate=1e-4").spec.learning_rate == 1e-4
-    stale, fresh = plan(
-        ask(env="word-problems", k="16", algo="spo,spo[lag=fixed:0]", seeds="1", preset="stress")
-    ).runs
+    stale, fresh = plan(ask(env="word-problems", k="16", algo="spo,spo[lag=fixed:0]", seeds="1", preset="stress")).runs
     assert (stale.spec.lag, fresh.spec.lag) == ("oldest", "fixed:0")
     assert (stale.label, fresh.label) == ("spo", "spo[lag=fixed:0]")
 

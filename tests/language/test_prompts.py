@@ -49,9 +49,7 @@ def test_worked_examples_stand_in_front_as_lm_eval_puts_them() -> None:
 
 
 def test_a_template_that_ends_in_a_line_break_needs_no_space_before_the_solution() -> None:
-    assert render(PROMPTS["plain"], EGGS, [PIGS]) == (
-        "How many pigs?\nThere are 4.\n#### 4\n\nHow many eggs?\n"
-    )
+    assert render(PROMPTS["plain"], EGGS, [PIGS]) == ("How many pigs?\nThere are 4.\n#### 4\n\nHow many eggs?\n")
 
 
 def test_the_five_shot_format_shows_five_examples_and_refuses_fewer() -> None:
@@ -71,9 +69,7 @@ def test_examples_that_the_formats_own_extractor_does_not_read_are_refused() -> 
 
 
 @pytest.mark.parametrize("name", sorted(PROMPTS))
-@given(
-    question=st.text() | st.sampled_from(["{question}", "{}", "{0}", "{x!r}", "%s", "\\1", "\\g<0>", "}{"])
-)
+@given(question=st.text() | st.sampled_from(["{question}", "{}", "{0}", "{x!r}", "%s", "\\1", "\\g<0>", "}{"]))
 @settings(max_examples=50, deadline=None)
 def test_a_question_renders_literally_whatever_it_holds(name: str, question: str) -> None:
     before, after = PROMPTS[name].template.split("{question}")

@@ -61,9 +61,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     noise = np.stack(
         [stream(2, "action", 2, p, i).random(LENGTH, np.float32) for p in range(groups) for i in range(EACH)]
     )
-    prompt, mask = pad_left(
-        [prompts.tokens[i] for i in chosen for _ in range(EACH)], policy.pad, policy.device
-    )
+    prompt, mask = pad_left([prompts.tokens[i] for i in chosen for _ in range(EACH)], policy.pad, policy.device)
     request = Request(prompt, mask, versions, each, torch.from_numpy(noise), LENGTH, simulation.stops)
     wanted = simulation.decoder.decode(request, simulation.buffer)
     assert torch.equal(made.prompt, prompt) and torch.equal(made.prompt_mask, mask)
@@ -90,9 +88,7 @@ def test_more_groups_of_a_phase_have_versions_of_their_own_and_join_the_first(
 ) -> None:
     """Dynamic sampling draws again for what it turned away: slots go on, and so does their stream."""
     simulation = simulation_of(
-        spec(
-            capacity=3, steps=3, prompts=8, completions=2, dynamic_sampling=True, seed=1, lag="geometric:0.9"
-        )
+        spec(capacity=3, steps=3, prompts=8, completions=2, dynamic_sampling=True, seed=1, lag="geometric:0.9")
     )
     for _ in range(2):
         simulation.advance()

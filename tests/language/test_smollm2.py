@@ -21,16 +21,18 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.task import find_env
 
-pytestmark = [
-    pytest.mark.slow,
-    needs_extra("smollm2"),
-]
+pytestmark = [pytest.mark.slow, needs_extra("smollm2")]
 GREEDY, LENGTH, ROWS = 64, 32, 8
 DECODERS = ("transformers", "shared_prompts", "packed_weights")
 SETTINGS = {
-    "env": "gsm8k", "algorithm": "ppo_clip", "model": "smollm2", "chat_template": True, "prompt_tokens": 512,
-    "completion_tokens": LENGTH, "threads": 2,
-}  # fmt: skip
+    "env": "gsm8k",
+    "algorithm": "ppo_clip",
+    "model": "smollm2",
+    "chat_template": True,
+    "prompt_tokens": 512,
+    "completion_tokens": LENGTH,
+    "threads": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +63,7 @@ def prompts(actor: CausalLM, count: int) -> list[list[int]]:
 
 
 def asked(
-    actor: CausalLM,
-    tokens: list[list[int]],
-    versions: list[list[int]],
-    stretch: int = LENGTH,
-    greedy: bool = False,
+    actor: CausalLM, tokens: list[list[int]], versions: list[list[int]], stretch: int = LENGTH, greedy: bool = False
 ) -> Request:
     prompt, mask = pad_left(tokens, actor.pad, actor.device)
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(tokens), LENGTH), np.float32))
@@ -105,10 +103,7 @@ def test_greedy_completions_are_those_of_generate(actor: CausalLM, weights: dict
     for first in range(0, GREEDY, 16):
         rows = slice(first, first + 16)
         wanted = actor.model.generate(
-            request.prompt[rows],
-            attention_mask=request.prompt_mask[rows],
-            max_new_tokens=LENGTH,
-            do_sample=False,
+            request.prompt[rows], attention_mask=request.prompt_mask[rows], max_new_tokens=LENGTH, do_sample=False
         )[:, request.prompt.shape[1] :]
         for row, tokens_wanted in zip(range(first, first + 16), wanted.tolist(), strict=True):
             for found in decoded:

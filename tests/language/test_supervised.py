@@ -56,16 +56,8 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
 @pytest.mark.parametrize(
     ("template", "chat", "wanted"),
     [
-        (
-            "{{ messages[0].content }} {{ messages[1].content }} <eos>",
-            True,
-            "<eos>",
-        ),  # the second of the end tokens
-        (
-            "{{ messages[0].content }} {{ messages[1].content }}",
-            True,
-            "<pad>",
-        ),  # none behind a turn: the first
+        ("{{ messages[0].content }} {{ messages[1].content }} <eos>", True, "<eos>"),  # the second of the end tokens
+        ("{{ messages[0].content }} {{ messages[1].content }}", True, "<pad>"),  # none behind a turn: the first
         ("{{ messages[0].content }} {{ messages[1].content }} <eos>", False, "<pad>"),
     ],
 )
@@ -83,9 +75,7 @@ def test_a_chat_model_is_taught_to_end_its_turn_as_its_template_does(
 def test_a_chat_template_without_answers_is_refused(policy: Policies) -> None:
     actor = policy(chat_template=True, model="mine")
     actor.tokenizer.chat_template = "{% if messages[1] %}{{ raise_exception('users only') }}{% endif %}"
-    with pytest.raises(
-        UserError, match="MODEL=mine takes no answer to a user: users only; SET=chat_template=f"
-    ):
+    with pytest.raises(UserError, match="MODEL=mine takes no answer to a user: users only; SET=chat_template=f"):
         closing_token(actor)
 
 
@@ -99,18 +89,14 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
         actor, lines = policy(), list[str]()
         prompts = [list(ids) for ids in actor.tokenizer([p.question for p in problems])["input_ids"]]
         passes, whole = [], actor.score
-        monkeypatch.setattr(
-            actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k)
-        )
+        monkeypatch.setattr(actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k))
         teach(actor, PromptSet(problems, prompts, 0), 2, 2e-5, lines.append)
         assert sum(passes) == 32
         assert {10**6: max(passes) == 16, 300: 1 < max(passes) < 16, 1: max(passes) == 1}[tokens]
         told.append(lines)
         weights.append(torch.cat([p.detach().flatten() for p in actor.parameters.values()]))
     assert told[0] == told[1] == told[2]
-    assert torch.allclose(weights[0], weights[1], atol=1e-6) and torch.allclose(
-        weights[0], weights[2], atol=1e-6
-    )
+    assert torch.allclose(weights[0], weights[1], atol=1e-6) and torch.allclose(weights[0], weights[2], atol=1e-6)
 
 
 def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_cache: Path) -> None:
@@ -188,18 +174,14 @@ def test_every_run_begins_with_the_same_weights_made_once(
     assert len(folders) == 1
     assert not torch.equal(first, start(warm_start=4))
     # Adam's first step is the learning rate, up or down, wherever there is a gradient
-    assert float((start(warm_start=1, warm_start_rate=1e-3) - plain).abs().max()) == pytest.approx(
-        1e-3, rel=1e-3
-    )
+    assert float((start(warm_start=1, warm_start_rate=1e-3) - plain).abs().max()) == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_adapters_begin_on_what_was_taught(spec: Specs) -> None:
     full: Any = simulation_of(spec(warm_start=3)).policy
     lora: Any = simulation_of(spec(warm_start=3, versions="lora", lora_rank=2)).policy
     name = "model.layers.0.mlp.down_proj.weight"
-    base = dict(lora.model.named_parameters())[
-        f"base_model.model.{name}".replace("proj.", "proj.base_layer.")
-    ]
+    base = dict(lora.model.named_parameters())[f"base_model.model.{name}".replace("proj.", "proj.base_layer.")]
     assert torch.equal(base, full.parameters[name])
 
 
@@ -291,9 +273,7 @@ def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatc
         "calculation of their answer"
     ]
     assert not torch.equal(start(rows[1:])[0], wanted)
-    with pytest.raises(
-        UserError, match=r"annotates the calculation of its answer.*SET=warm_start_text=solutions"
-    ):
+    with pytest.raises(UserError, match=r"annotates the calculation of its answer.*SET=warm_start_text=solutions"):
         start(plain["train"], warm_start_text="equations")
 
 
@@ -304,20 +284,14 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
     monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
     words = sys.modules[find_env("word-problems")[1].__module__]
     every = list(words.problems("train"))
-    for settings in (
-        {"most_steps": 1},
-        {"training_problems": 10},
-        {"most_steps": 2, "training_problems": 10},
-    ):
+    for settings in ({"most_steps": 1}, {"training_problems": 10}, {"most_steps": 2, "training_problems": 10}):
         run: Any = simulation_of(spec(warm_start=3, warm_start_problems="others", **settings))
         trained = [problem.question for problem in run.generator.sampler.prompts.problems]
         assert taught[-1] == [problem for problem in every if problem.question not in trained]
         assert 0 < len(taught[-1]) < len(every)
     with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
         spec(warm_start=3, warm_start_problems="others")
-    with pytest.raises(
-        UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "
-    ):
+    with pytest.raises(UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "):
         simulation_of(spec(warm_start=3, warm_start_problems="others", most_steps=3))
 
 

@@ -19,9 +19,16 @@ Specs = Callable[..., LanguageSpec]
 
 @pytest.mark.parametrize(
     "lag",
-    ["areal[eta=2,row_time=2.0]", "areal[eta=2,interruptible=false]", "partial", "delay:2", "slime:2",
-     "megatron[lag=0.0,submit=R,consume=G]", "queue[max_lag=1,on_stale=mask_tokens,slots=1.5]"],
-)  # fmt: skip
+    [
+        "areal[eta=2,row_time=2.0]",
+        "areal[eta=2,interruptible=false]",
+        "partial",
+        "delay:2",
+        "slime:2",
+        "megatron[lag=0.0,submit=R,consume=G]",
+        "queue[max_lag=1,on_stale=mask_tokens,slots=1.5]",
+    ],
+)
 def test_the_lags_of_a_round_are_those_of_its_schedule(spec: Specs, lag: str) -> None:
     asked = spec(capacity=12, prompts=3, steps=6, lag=lag)
     assert asked.demand is not None

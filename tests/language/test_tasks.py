@@ -44,9 +44,7 @@ class Sums(LanguageTask):
         ([Problem(" ", "#### 2", "2")], "Problem"),
     ],
 )
-def test_a_broken_task_is_found_out(
-    train: list[Problem], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_task_is_found_out(train: list[Problem], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("staleharness.testing.language_tasks.is_listed_and_explained", lambda *_: None)
     check_language_task(Sums, "sums")
     monkeypatch.setitem(Sums.splits, "train", train)

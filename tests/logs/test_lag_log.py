@@ -42,9 +42,7 @@ def scalar(tag: str, number: float, tensor: bool = False) -> bytes:
     packed = struct.pack("<f", number)
     value = field(8, varint(1 << 3) + varint(1) + field(4, packed)) if tensor else varint(2 << 3 | 5) + packed
     step = varint(2 << 3) + varint(300)
-    return record(
-        struct.pack("<Bd", 1 << 3 | 1, 1.7e9) + step + field(5, field(1, field(1, tag.encode()) + value))
-    )
+    return record(struct.pack("<Bd", 1 << 3 | 1, 1.7e9) + step + field(5, field(1, field(1, tag.encode()) + value)))
 
 
 @pytest.mark.parametrize(
@@ -137,18 +135,8 @@ def test_a_trace_of_the_harness_is_read_decision_by_decision(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name, text, asked, words",
     [
-        (
-            "run.csv",
-            "a,b\n1,2\n",
-            None,
-            "no column has a name that is known to be a lag; say which one: COLUMNS",
-        ),
-        (
-            "run.csv",
-            "fully_async/count/stale_samples_processed\n1\n",
-            None,
-            "counts how many samples are stale",
-        ),
+        ("run.csv", "a,b\n1,2\n", None, "no column has a name that is known to be a lag; say which one: COLUMNS"),
+        ("run.csv", "fully_async/count/stale_samples_processed\n1\n", None, "counts how many samples are stale"),
         ("run.csv", "lag,x - lag\n1,2\n", None, "2 columns may be the lag: lag, x - lag; say which one"),
         ("run.csv", "lag\n", None, "cannot be read: it has no row below its header"),
         ("run.csv", "lag,b\n1\n", None, "line 2 has 1 cells and the header 2"),

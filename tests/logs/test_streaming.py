@@ -35,9 +35,7 @@ def csv_text(folder: Path, rows: int) -> Path:
 
 
 def json_lines(folder: Path, rows: int) -> Path:
-    lines = (
-        json.dumps({"step": i, "off_policy_level": {"all": {"mean": x}}}) for i, x in enumerate(draw(rows))
-    )
+    lines = (json.dumps({"step": i, "off_policy_level": {"all": {"mean": x}}}) for i, x in enumerate(draw(rows)))
     (folder / f"{rows}.jsonl").write_text("\n".join(lines))
     return folder / f"{rows}.jsonl"
 
@@ -59,12 +57,23 @@ def parquet(folder: Path, rows: int) -> Path:
     phases = np.arange(rows) // 2
     table = pd.DataFrame(
         {
-            "row": range(rows), "group": range(rows), "actor": 0, "nth": range(rows), "fate": "trained",
-            "phase": phases, "place": 0, "versions": [[max(0, p - 2), p] for p in phases], "ends": [[3, 4]] * rows,
-            "began_at": 0.0, "made_at": 1.0, "queued_at": 1.0, "trained_at": 2.0, "finished_in": phases,
+            "row": range(rows),
+            "group": range(rows),
+            "actor": 0,
+            "nth": range(rows),
+            "fate": "trained",
+            "phase": phases,
+            "place": 0,
+            "versions": [[max(0, p - 2), p] for p in phases],
+            "ends": [[3, 4]] * rows,
+            "began_at": 0.0,
+            "made_at": 1.0,
+            "queued_at": 1.0,
+            "trained_at": 2.0,
+            "finished_in": phases,
             "left_in": phases,
         }
-    )  # fmt: skip
+    )
     path = folder / f"{rows}.parquet"
     path.write_bytes(trace.written(table, {"source": "a test"}))
     return path

@@ -130,9 +130,13 @@ def _verdict(folder: Path, tests: list[str]) -> str:
     env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests], cwd=folder, env=env, timeout=LIMIT,
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=folder,
+            env=env,
+            timeout=LIMIT,
+            capture_output=True,
+            text=True,
+        )
     except subprocess.TimeoutExpired:
         return f"no answer: its tests take more than {LIMIT} seconds"
     if done.returncode == 0:

@@ -32,12 +32,17 @@ def edit(file: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "table", "page"),
     [
-        ("figures/marks.py", False, True), ("figures/over_training.py", False, True),
-        ("figures/a_new_one.py", False, True), ("pages/templates/page.css", False, True),
-        ("statistics/normalisation.json", True, True), ("statistics/bootstrap.py", True, True),
-        ("store/cells.py", True, True), ("base/text.py", True, True), ("running/sweep.py", False, False),
+        ("figures/marks.py", False, True),
+        ("figures/over_training.py", False, True),
+        ("figures/a_new_one.py", False, True),
+        ("pages/templates/page.css", False, True),
+        ("statistics/normalisation.json", True, True),
+        ("statistics/bootstrap.py", True, True),
+        ("store/cells.py", True, True),
+        ("base/text.py", True, True),
+        ("running/sweep.py", False, False),
     ],
-)  # fmt: skip
+)
 def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, table: bool, page: bool
 ) -> None:

@@ -35,9 +35,9 @@ from staleharness.task import ENVS
 def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
     file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        LANGUAGE
-    ):  # whether model and data can be had is not asked here: they would be looked for in the network
+    for (
+        name
+    ) in LANGUAGE:  # whether model and data can be had is not asked here: they would be looked for in the network
         monkeypatch.setattr(ENVS[name], "check", classmethod(lambda cls, spec: None))
     study = read_study(file)
     asked = study.at(scale)

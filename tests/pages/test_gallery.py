@@ -68,9 +68,7 @@ def test_a_figure_without_results_stays_as_it_was_drawn(
     (shelf / "p" / "fig3.toml").write_text(SECOND.format(draw))
     assert figures("--bundles", "both", "--out", "out")[0] == 0
     before = content(tmp_path / "out")
-    (shelf / "p" / "fig2.toml").write_text(
-        (shelf / "p" / "fig2.toml").read_text().replace('"Why?"', '"Wherefore?"')
-    )
+    (shelf / "p" / "fig2.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"Why?"', '"Wherefore?"'))
     code, out, _ = figures("--bundles", "one", "--out", "out")
     assert code == 0 and "fig2: drawn\nfig3: no bundle yet: make reproduce PAPER=p FIG=3\n" in out
     after = content(tmp_path / "out")
@@ -103,9 +101,7 @@ def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Pat
     (tmp_path / "mine" / name).write_text("# My thesis\n")
     code, _, err = figures("--bundles", "both", "--out", "mine")
     assert (
-        code == 2
-        and f"mine/{name} is not a page of this gallery and would be replaced" in err
-        and err.count("\n") == 1
+        code == 2 and f"mine/{name} is not a page of this gallery and would be replaced" in err and err.count("\n") == 1
     )
     assert content(tmp_path / "mine") == {name: b"# My thesis\n"}
 

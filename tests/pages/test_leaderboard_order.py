@@ -22,9 +22,7 @@ def test_bounds_that_differ_by_the_draw_of_the_lags_alone_are_equal(tmp_path: Pa
     assert {row[6].split(" ")[1] for row in rows} == {"2.8"}
 
 
-def test_methods_stand_in_the_order_of_their_budgets_and_not_of_what_they_keep_in_the_end(
-    tmp_path: Path,
-) -> None:
+def test_methods_stand_in_the_order_of_their_budgets_and_not_of_what_they_keep_in_the_end(tmp_path: Path) -> None:
     """spo holds at every lag; vaco to a lag of 3 and then falls far; impala loses a little early and keeps the most."""
     scores = {"impala": (850.0, 845.0), "vaco": (1000.0, 100.0), "spo": (1000.0, 995.0)}
     for label, (near, far) in scores.items():

@@ -70,10 +70,7 @@ def test_a_report_checks_each_file_reads_each_table_twice_and_makes_each_grid_ba
     bands = len(LABELS) * len(CAPACITIES) * (2 + 1)
     assert bootstrap._band.cache_info()[:2] == (bands, bands)  # hits, misses
     assert drawn == formats
-    assert Counter(formats.values()) == {
-        3: len(formats) // 2,
-        1: len(formats) // 2,
-    }  # SVG, PNG, PDF; narrow: SVG
+    assert Counter(formats.values()) == {3: len(formats) // 2, 1: len(formats) // 2}  # SVG, PNG, PDF; narrow: SVG
 
 
 def peak_while_measured(folder: Path) -> int:

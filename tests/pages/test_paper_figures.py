@@ -27,9 +27,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
-    name: str, every: dict[str, gallery.Shown]
-) -> None:
+def test_every_figure_is_drawn_from_runs_of_its_studys_shape(name: str, every: dict[str, gallery.Shown]) -> None:
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None
     draft = len(shown.bundle.expected) > 1  # a study of one run is whole

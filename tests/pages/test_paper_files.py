@@ -39,25 +39,14 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(shelf: Path, file: str, t
     [
         ('verdict = "perhaps"', "perhaps is not one of"),
         ('verdict = "agrees"', "verdict='agrees' needs [[part]] with the tests behind it"),
-        (
-            'verdict = "cannot tell"\n[[part]]\nsays = "x"\nuntested = "y"',
-            "it follows from the parts of the claim",
-        ),
-        (
-            '[[part]]\nsays = "x"\nof = ["vaco"]',
-            "part 'x': say of whom, and compare with over, over_k or than",
-        ),
-        (
-            '[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "better"',
-            "better is not one of more, less, alike",
-        ),
+        ('verdict = "cannot tell"\n[[part]]\nsays = "x"\nuntested = "y"', "it follows from the parts of the claim"),
+        ('[[part]]\nsays = "x"\nof = ["vaco"]', "part 'x': say of whom, and compare with over, over_k or than"),
+        ('[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "better"', "better is not one of more, less, alike"),
         ('[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "alike"', "part 'x': alike needs a margin"),
         ('[[part]]\nsay = "x"', "unknown option 'say'; did you mean 'says'?"),
     ],
 )
-def test_a_verdict_is_of_a_fixed_vocabulary_and_follows_from_tests(
-    shelf: Path, lines: str, words: str
-) -> None:
+def test_a_verdict_is_of_a_fixed_vocabulary_and_follows_from_tests(shelf: Path, lines: str, words: str) -> None:
     with (shelf / "p" / "fig2.toml").open("a") as stream:
         stream.write(lines + "\n")
     with pytest.raises(UserError, match=re.escape(words)) as error:

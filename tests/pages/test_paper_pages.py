@@ -36,10 +36,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [40, 40] more; 4 of 4."
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.md").read_text()
-    assert (
-        "**Verdict:** partly." in page
-        and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
-    )
+    assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
     assert "40 [40, 40]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
     assert "<b>partly</b>" in (tmp_path / "out" / "p.html").read_text()
     assert standing_on(page) == "partly"
@@ -76,9 +73,7 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
     with (shelf / "p" / "fig2.toml").open("a") as stream:
         stream.write('saw = "{return vacco K=4}"\n')
     (shown,) = gallery.show(read_paper("p", shelf)[1], tmp_path, reps=50)
-    with pytest.raises(
-        UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")
-    ):
+    with pytest.raises(UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")):
         _ = shown.reading
 
 
@@ -136,20 +131,23 @@ def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_look
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2, phases=4)
     paper, figures = read_paper("p", shelf)
-    written = gallery.make(
-        paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
-    )
+    written = gallery.make(paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
     names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "p.md", "p.html")
     assert sorted(path.name for path in written) == sorted(names)
     text = (tmp_path / "out" / "p.md").read_text()
-    for said in ("n = 2 seeds × 1 environment", "8 of 8 runs", "95% stratified bootstrap", "normalised: minmax",
-                 "Small scale: 4 phases", "runs of 2026-11-20", "not looked at yet"):  # fmt: skip
+    for said in (
+        "n = 2 seeds × 1 environment",
+        "8 of 8 runs",
+        "95% stratified bootstrap",
+        "normalised: minmax",
+        "Small scale: 4 phases",
+        "runs of 2026-11-20",
+        "not looked at yet",
+    ):
         assert said in text, said
     assert "DRAFT" not in (tmp_path / "out" / "p" / "fig2.svg").read_text()
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written}
-    again = gallery.make(
-        paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again"
-    )
+    again = gallery.make(paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again")
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in again} == digests

@@ -49,16 +49,21 @@ class Page(html.parser.HTMLParser):
 
 
 def small(root: Path, *labels: str) -> tuple[list[StoredRun], stats.Table]:
-    runs = [
-        write_run(root, x, s, sampled=10.0 * i + s, phases=4) for i, x in enumerate(labels) for s in (0, 1)
-    ]
+    runs = [write_run(root, x, s, sampled=10.0 * i + s, phases=4) for i, x in enumerate(labels) for s in (0, 1)]
     return runs, stats.table(runs, reps=50)
 
 
 FAILURE: dict[str, Any] = {
-    "class": "Diverged", "message": "policy loss is nan", "log_tail": "phase 3", "phase": 3,
-    "label": "spo", "env": "Hopper-v5", "capacity": 8, "seed": 2, "id": "abc",
-}  # fmt: skip
+    "class": "Diverged",
+    "message": "policy loss is nan",
+    "log_tail": "phase 3",
+    "phase": 3,
+    "label": "spo",
+    "env": "Hopper-v5",
+    "capacity": 8,
+    "seed": 2,
+    "id": "abc",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,9 +83,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     failure = FAILURE | {"env": "A-v1", "log_tail": "\x1b[31mphase 3\x1b[0m\n 10%\r 90%\rdone\nnan\x07"}
     table = stats.table(runs, expected, reps=50)
     command = "staleharness sweep --env A-v1 B-v1 --k 8"
-    return report.write(
-        root / "reports" / "x", Results.of(runs), table, [failure], command, "Two environments"
-    )
+    return report.write(root / "reports" / "x", Results.of(runs), table, [failure], command, "Two environments")
 
 
 @pytest.fixture(scope="module")
@@ -91,14 +94,29 @@ def page(written: Path) -> Page:
 def test_the_page_holds_every_section(page: Page):
     ids = {a.get("id") for t, a in page.elements if t == "section"}
     assert ids == {
-        "scores", "learning_curves", "aggregate_curves", "score_against_capacity", "aggregate_scores",
-        "lag_histogram", "staleness", "pairs", "methods", "failures", "runs", "made",
-    }  # fmt: skip
+        "scores",
+        "learning_curves",
+        "aggregate_curves",
+        "score_against_capacity",
+        "aggregate_scores",
+        "lag_histogram",
+        "staleness",
+        "pairs",
+        "methods",
+        "failures",
+        "runs",
+        "made",
+    }
     for said in (
-        "Two environments", "sampled returns of the final policy", "normalised by minmax",
-        "1 of 13 runs missing: spo A-v1 seed 2 (Diverged)", "staleharness sweep --env A-v1 B-v1 --k 8",
-        "mujoco 3.17.0", "num_envs 16", "spo on A-v1 K=8 seed 2 : Diverged in phase 3: policy loss is nan",
-    ):  # fmt: skip
+        "Two environments",
+        "sampled returns of the final policy",
+        "normalised by minmax",
+        "1 of 13 runs missing: spo A-v1 seed 2 (Diverged)",
+        "staleharness sweep --env A-v1 B-v1 --k 8",
+        "mujoco 3.17.0",
+        "num_envs 16",
+        "spo on A-v1 K=8 seed 2 : Diverged in phase 3: policy loss is nan",
+    ):
         assert said in page.text, said
 
 
@@ -133,11 +151,7 @@ def test_no_id_stands_twice_and_every_reference_finds_its_target(page: Page, wri
 
 def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Page):
     for tag in ("tr", "g"):
-        assert {a["data-series"] for t, a in page.elements if t == tag and "data-series" in a} == {
-            "0",
-            "1",
-            "2",
-        }
+        assert {a["data-series"] for t, a in page.elements if t == tag and "data-series" in a} == {"0", "1", "2"}
     marks = Counter(a["data-series"] for t, a in page.elements if t == "g" and "data-series" in a)
     assert len(set(marks.values())) == 1  # lines, bands, bars, names and legends: as many for each
     assert {a["data-panel"] for t, a in page.elements if t == "g" and "data-panel" in a} == {"0", "1"}
@@ -164,9 +178,7 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: 
     runs, _ = small(tmp_path, HOSTILE, "{{ 7 * 7 }}", '" onmouseover="alert(1)')
     runs.append(write_run(tmp_path, "vaco", 0, env=HOSTILE[::-1] + HOSTILE, fingerprint={"cpu": HOSTILE}))
     failure = FAILURE | {"label": HOSTILE, "log_tail": HOSTILE, "message": HOSTILE, "class": HOSTILE}
-    path = report.write(
-        tmp_path / "x", Results.of(runs), stats.table(runs, reps=50), [failure], HOSTILE, HOSTILE
-    )
+    path = report.write(tmp_path / "x", Results.of(runs), stats.table(runs, reps=50), [failure], HOSTILE, HOSTILE)
     page = Page(path.read_text())
     tags = [t for t, _ in page.elements]
     assert "img" not in tags and tags.count("script") == 1
@@ -249,16 +261,21 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def in_browser(path: Path, choice: str, profile: Path) -> Page:
     """The page as the browser has it after its script has run with `choice` in the address."""
     assert CHROMIUM is not None
-    quiet = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync", "--window-size=1600,1200")  # fmt: skip
+    quiet = (
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1600,1200",
+    )
     command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, f"--user-data-dir={profile}", "--dump-dom"]
     done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=90)
     return Page(done.stdout)
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: sorting and filtering are not tried"
-)
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: sorting and filtering are not tried")
 def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
     page = in_browser(written, "scores=2:-1&hide=1&out=0", tmp_path)
     rows = [a for t, a in page.elements if t == "tr" and "data-series" in a]
@@ -267,9 +284,7 @@ def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
     values = [a["data-v"] for t, a in body if t in ("td", "th") and "data-v" in a][: 3 * 14]
     iqms = [float(v) for v in values[2::14]]
     assert iqms == sorted(iqms, reverse=True)
-    assert [a.get("aria-sort") for t, a in page.elements if t == "th" and a.get("aria-sort")] == [
-        "descending"
-    ]
+    assert [a.get("aria-sort") for t, a in page.elements if t == "th" and a.get("aria-sort")] == ["descending"]
     for row in (*scores, *runs):
         out = row["data-series"] == "1" or row.get("data-panel") == "0"
         assert ("off" in (row.get("class") or "").split()) == out

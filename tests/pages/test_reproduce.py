@@ -33,9 +33,7 @@ def test_figures_come_without_torch(tmp_path: Path) -> None:
     words = ["figures", "--paper", "vaco", "--fig", "8", "--out", str(tmp_path / "out"), "--json"]
     write_study(tmp_path / "b" / "vaco_delta", FIGURES["vaco/fig8"].question)
     done = subprocess.run(
-        [sys.executable, "-c", program, *words, "--bundles", str(tmp_path / "b")],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", program, *words, "--bundles", str(tmp_path / "b")], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["figures"] == {"fig8": "draft"}
@@ -65,18 +63,7 @@ def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
     )
     for room in ("pages.papers", "pages.gallery_texts"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
-    words = [
-        "reproduce",
-        "--paper",
-        "p",
-        "--fig",
-        "2",
-        "--jobs",
-        "1",
-        "--out",
-        str(tmp_path / "out"),
-        "--json",
-    ]
+    words = ["reproduce", "--paper", "p", "--fig", "2", "--jobs", "1", "--out", str(tmp_path / "out"), "--json"]
     for again in (False, True):
         with without_report():
             assert call(monkeypatch, *words) == 0

@@ -32,10 +32,17 @@ GRID = [
 def loaded(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> Pipeline:
     """A queue that drops its oldest, behind slots that make `load` rows for each that the trainer can train."""
     return Pipeline(
-        slots=slots, workers=1, group=group, batch=batch, capacity=capacity, full="drop_oldest",
-        lengths=f"lognormal[mean={MEAN},cv={cv}]", token_seconds=0.02,
-        train_seconds=load * batch * MEAN * 0.02 / slots, steps=300,
-    )  # fmt: skip
+        slots=slots,
+        workers=1,
+        group=group,
+        batch=batch,
+        capacity=capacity,
+        full="drop_oldest",
+        lengths=f"lognormal[mean={MEAN},cv={cv}]",
+        token_seconds=0.02,
+        train_seconds=load * batch * MEAN * 0.02 / slots,
+        steps=300,
+    )
 
 
 def compared(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> float:
@@ -45,9 +52,7 @@ def compared(slots: int, batch: int, capacity: float, load: float, cv: float, gr
     expected = sum(closed_form.mean_lag(slots, batch, capacity, load, tail))
     found = summary(simulate(pipeline))
     rate = slots / (MEAN * 0.02)  # rows a second
-    assert found["step_seconds"] == pytest.approx(
-        closed_form.step_seconds(rate, rate / load, batch), rel=0.06
-    )
+    assert found["step_seconds"] == pytest.approx(closed_form.step_seconds(rate, rate / load, batch), rel=0.06)
     return float(found["lag"]["start_mean"]) / expected
 
 
@@ -66,23 +71,31 @@ def test_mean_lag_is_that_of_the_closed_form_over_the_whole_grid() -> None:
 @pytest.mark.parametrize(
     "concurrency, batch, capacity, load, tail, expected",
     [  # the closed form at the parameters that its authors print; they measured 1.26, 3.59, 3.09, 3.40, 1.92, 2.01
-        (120, 240, 2, 0.63, 1.42, 1.34), (240, 120, 2, 0.92, 1.43, 3.78), (128, 128, 2, 1.07, 1.44, 3.25),
-        (240, 120, 1, 0.86, 1.42, 3.70), (120, 120, 1, 0.67, 1.42, 2.09), (128, 128, 1, 1.14, 1.45, 2.21),
+        (120, 240, 2, 0.63, 1.42, 1.34),
+        (240, 120, 2, 0.92, 1.43, 3.78),
+        (128, 128, 2, 1.07, 1.44, 3.25),
+        (240, 120, 1, 0.86, 1.42, 3.70),
+        (120, 120, 1, 0.67, 1.42, 2.09),
+        (128, 128, 1, 1.14, 1.45, 2.21),
     ],
-)  # fmt: skip
+)
 def test_the_closed_form_at_its_authors_settings(
     concurrency: int, batch: int, capacity: float, load: float, tail: float, expected: float
 ) -> None:
-    assert sum(closed_form.mean_lag(concurrency, batch, capacity, load, tail)) == pytest.approx(
-        expected, abs=0.006
-    )
+    assert sum(closed_form.mean_lag(concurrency, batch, capacity, load, tail)) == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.parametrize(
     "slots, batch, capacity, load, measured",
-    [(120, 240, 2, 0.63, 1.26), (240, 120, 2, 0.92, 3.59), (128, 128, 2, 1.07, 3.09),
-     (240, 120, 1, 0.86, 3.40), (120, 120, 1, 0.67, 1.92), (128, 128, 1, 1.14, 2.01)],
-)  # fmt: skip
+    [
+        (120, 240, 2, 0.63, 1.26),
+        (240, 120, 2, 0.92, 3.59),
+        (128, 128, 2, 1.07, 3.09),
+        (240, 120, 1, 0.86, 3.40),
+        (120, 120, 1, 0.67, 1.92),
+        (128, 128, 1, 1.14, 2.01),
+    ],
+)
 def test_mean_lag_is_near_what_its_authors_measured(
     slots: int, batch: int, capacity: float, load: float, measured: float
 ) -> None:
@@ -97,9 +110,13 @@ def test_mean_lag_is_near_what_its_authors_measured(
 def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     """Batch by batch every row is exactly `lag` old; by groups and rows the two laws hold in the mean."""
     settings = {
-        "slots": (1 + lag) * 64, "batch": 64, "group": 8, "train_seconds": 0.01, "steps": 300,
+        "slots": (1 + lag) * 64,
+        "batch": 64,
+        "group": 8,
+        "train_seconds": 0.01,
+        "steps": 300,
         "lengths": f"lognormal[mean={MEAN},cv={cv}]",
-    }  # fmt: skip
+    }
     sample = lengths(8192, **settings)
     group, batch = (closed_form.tail(sample, unit) for unit in (8, 64))
     by = {
@@ -114,9 +131,7 @@ def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     for mode, tails in {"G/G": (group, group), "R/G": (1.0, group)}.items():
         expected = closed_form.megatron_lag(lag, *tails)
         assert by[mode]["lag"]["start_mean"] == pytest.approx(expected, rel=0.05), mode
-        assert by[mode]["slots"]["working"] == pytest.approx(closed_form.utilisation(tails[0]), rel=0.05), (
-            mode
-        )
+        assert by[mode]["slots"]["working"] == pytest.approx(closed_form.utilisation(tails[0]), rel=0.05), mode
     assert by["B/B"]["slots"]["working"] <= 1.05 * closed_form.utilisation(batch)
     for matched, coarse in (("G/G", "G/B"), ("R/G", "R/B")):  # a coarser unit for the trainer only costs
         assert by[coarse]["slots"]["working"] == pytest.approx(by[matched]["slots"]["working"], rel=0.01)
@@ -127,22 +142,24 @@ def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     "group, cap, window",
     [(8, 0, 1), (8, 2, 1), (8, 2, 2), (8, 2, 9), (8, 2, 10), (8, 3, 17), (1, 3, 1), (1, 3, 65), (1, 1, 66)],
 )
-def test_no_row_is_older_than_the_window_allows_and_some_are_as_old(
-    group: int, cap: int, window: int
-) -> None:
+def test_no_row_is_older_than_the_window_allows_and_some_are_as_old(group: int, cap: int, window: int) -> None:
     found = simulated(
-        group=group, batch=64, slots=(cap + 1) * 64, cap=float(cap), order="window", window=window,
-        lengths="lognormal[mean=1000,cv=3]", steps=400,
-    )  # fmt: skip
+        group=group,
+        batch=64,
+        slots=(cap + 1) * 64,
+        cap=float(cap),
+        order="window",
+        window=window,
+        lengths="lognormal[mean=1000,cv=3]",
+        steps=400,
+    )
     assert found["lag"]["start_max"] == closed_form.windowed_bound(cap, window, 64 // group)
 
 
 @pytest.mark.parametrize("cv", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
 def test_mean_lag_is_the_cap_where_admission_binds(cap: int, cv: float) -> None:
-    found = simulated(
-        slots=640, cap=float(cap), lengths=f"lognormal[mean=1000,cv={cv}]", train_seconds=3, steps=400
-    )
+    found = simulated(slots=640, cap=float(cap), lengths=f"lognormal[mean=1000,cv={cv}]", train_seconds=3, steps=400)
     assert found["binds"] == "admission"
     assert found["lag"]["start_mean"] == pytest.approx(cap, rel=0.02)
     assert found["lag"]["start_max"] > 1.9 * cap  # the cap bounds the mean and no single row
@@ -198,10 +215,17 @@ def test_batches_in_the_order_of_submission_are_told_without_events_and_come_out
     """Megatron's G/B and R/B, row by row."""
     record = simulate(
         Pipeline(
-            slots=(1 + lag) * 64, batch=64, group=8, unit=name, order="submitted", train_seconds=0.0, steps=100,
-            lengths=f"lognormal[mean={MEAN},cv={cv}]", environment=APART,
+            slots=(1 + lag) * 64,
+            batch=64,
+            group=8,
+            unit=name,
+            order="submitted",
+            train_seconds=0.0,
+            steps=100,
+            lengths=f"lognormal[mean={MEAN},cv={cv}]",
+            environment=APART,
         )  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     first = np.searchsorted(record.stretch_row, np.arange(100 * 64))
     lags = (record.step[: 100 * 64] - record.stretch_version[first]).reshape(100, 64)
     np.testing.assert_array_equal(lags, listed(unit, lag, cv, in_order=True, steps=100)[0])
@@ -218,9 +242,7 @@ def test_megatrons_law_is_that_of_batches_in_any_order(lag: int, cv: float, unit
     batch, submit = (closed_form.tail(sample, n) for n in (64, unit))
     law = closed_form.megatron_lag(lag, submit, batch)
     free, ordered = (listed(unit, lag, cv, in_order=in_order, steps=2000)[1] for in_order in (False, True))
-    assert free == pytest.approx(
-        law, rel=0.12, abs=0.5
-    )  # lags are whole, and a batch's own version does not count
+    assert free == pytest.approx(law, rel=0.12, abs=0.5)  # lags are whole, and a batch's own version does not count
     assert ordered >= free
     if cv == 2.0:
         assert ordered > 1.25 * law

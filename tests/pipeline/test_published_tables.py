@@ -13,11 +13,16 @@ def test_a_larger_threshold_takes_waiting_away_until_the_slots_are_full() -> Non
     trainer waits for 128, 58, 39, 33."""
     found = [
         simulated(
-            slots=40, cap=4 * (1 + threshold) - 1, sync_every=4, sync_seconds=1, in_flight="switch",
-            max_tokens=8000, train_seconds=25,
+            slots=40,
+            cap=4 * (1 + threshold) - 1,
+            sync_every=4,
+            sync_seconds=1,
+            in_flight="switch",
+            max_tokens=8000,
+            train_seconds=25,
         )
         for threshold in (0, 0.1, 0.3, 0.5, 1.0)
-    ]  # fmt: skip
+    ]
     step = [s["step_seconds"] for s in found]
     waits = [s["step_seconds"] * s["trainer"]["waiting"] for s in found]
     assert waits == sorted(waits, reverse=True) and step == sorted(step, reverse=True)
@@ -38,9 +43,7 @@ def test_the_same_machines_in_two_halves_gain_nothing_on_rows_of_one_length(
     settings: dict[str, Any] = {"batch": 128, "group": 8, "token_seconds": 0.02, "steps": 40}
     tokens = generation / 0.02
     together = simulated(slots=128, cap=0.0, lengths=f"constant:{tokens}", train_seconds=training, **settings)
-    halves = simulated(
-        slots=64, cap=2.0, lengths=f"constant:{tokens}", train_seconds=2 * training, **settings
-    )
+    halves = simulated(slots=64, cap=2.0, lengths=f"constant:{tokens}", train_seconds=2 * training, **settings)
     assert together["step_seconds"] == pytest.approx(generation + training, rel=0.01)
     assert halves["step_seconds"] == pytest.approx(2 * max(generation, training), rel=0.06)
     assert (halves["step_seconds"] < 0.98 * together["step_seconds"]) is gains
@@ -75,9 +78,9 @@ def test_a_cap_of_four_is_free_for_short_rows_and_eight_is_needed_for_long_ones(
     """The stable-asynchrony survey's figure of time a step against K: K = 4 on the floor, or a third above it."""
     mean = float(lengths.split("=")[1].split(",")[0])
     step = {
-        cap: simulated(
-            slots=120, cap=cap, lengths=lengths, max_tokens=32_000, train_seconds=0.02 * mean * 64 / 120
-        )["step_seconds"]
+        cap: simulated(slots=120, cap=cap, lengths=lengths, max_tokens=32_000, train_seconds=0.02 * mean * 64 / 120)[
+            "step_seconds"
+        ]
         for cap in (4.0, 8.0, None)
     }
     assert four[0] - 0.01 < step[4.0] / step[None] < four[1]
@@ -88,9 +91,15 @@ def test_dropping_stale_rows_keeps_the_short_ones_and_recycling_mends_it() -> No
     """Applied Compute: with a queue that drops its oldest the lengths stay as they are; with a largest lag of 1 and
     a heavy tail the mean of the trained ones falls from 1354 to 897."""
     settings: dict[str, Any] = {
-        "slots": 120, "batch": 120, "group": 1, "lengths": "lognormal[mean=1354,cv=2]", "max_tokens": 20_000,
-        "train_seconds": 20, "capacity": 2.0, "full": "drop_oldest",
-    }  # fmt: skip
+        "slots": 120,
+        "batch": 120,
+        "group": 1,
+        "lengths": "lognormal[mean=1354,cv=2]",
+        "max_tokens": 20_000,
+        "train_seconds": 20,
+        "capacity": 2.0,
+        "full": "drop_oldest",
+    }
     free = simulated(**settings)["lag"]
     drop = simulated(**settings, max_lag=1)["lag"]
     again = simulated(**settings, max_lag=1, stale="recycle")["lag"]
@@ -104,11 +113,17 @@ def test_taking_new_weights_in_flight_is_faster_than_waiting_for_rows_to_finish(
     """AReaL: interruptible generation +12 to +17 %; and the newest decisions are younger."""
     by = {
         mode: simulated(
-            slots=128, cap=4.0, in_flight=mode, blocking=False, sync_seconds=1, recompute_seconds=1e-4,
-            lengths="lognormal[mean=1000,cv=0.5]", train_seconds=10,
+            slots=128,
+            cap=4.0,
+            in_flight=mode,
+            blocking=False,
+            sync_seconds=1,
+            recompute_seconds=1e-4,
+            lengths="lognormal[mean=1000,cv=0.5]",
+            train_seconds=10,
         )
         for mode in ("drain", "keep", "switch")
-    }  # fmt: skip
+    }
     assert by["switch"]["rows_per_second"] > 1.12 * by["drain"]["rows_per_second"]
     lag = {mode: s["lag"]["token_weighted_mean"] for mode, s in by.items()}
     assert lag["switch"] < lag["keep"]
@@ -119,12 +134,6 @@ def test_taking_new_weights_in_flight_is_faster_than_waiting_for_rows_to_finish(
 
 def test_a_restart_that_forgets_what_is_under_way_exceeds_the_bound() -> None:
     """AReaL#1388: after a recovery the lag is above max_head_offpolicyness."""
-    settings: dict[str, Any] = {
-        "slots": 128,
-        "unit": "batch",
-        "cap": 1.0,
-        "order": "submitted",
-        "trainer_mtbf": 300.0,
-    }
+    settings: dict[str, Any] = {"slots": 128, "unit": "batch", "cap": 1.0, "order": "submitted", "trainer_mtbf": 300.0}
     assert simulated(**settings)["lag"]["start_max"] == 1
     assert simulated(**settings, counters="forget")["lag"]["start_max"] > 1

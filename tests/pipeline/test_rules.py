@@ -66,9 +66,15 @@ def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("slots, cap, train", [(5, 1, 3.0), (64, 2, 20.0), (33, 0, 50.0), (200, 7, 0.1)])
 def test_it_is_the_simulation_told_slowly(slots: int, cap: int, train: float, seed: int) -> None:
     pipeline = Pipeline(
-        slots=slots, workers=1, group=1, batch=16, cap=float(cap), train_seconds=train, steps=60,
+        slots=slots,
+        workers=1,
+        group=1,
+        batch=16,
+        cap=float(cap),
+        train_seconds=train,
+        steps=60,
         environment="lognormal[mean=1,cv=0.5]",  # no two rows finish at the same time
-    )  # fmt: skip
+    )
     record = simulate(pipeline, seed)
     trained = record.fate == TRAINED
     assert (starts(record)[trained].tolist(), record.step[trained].tolist()) == literal(pipeline, seed)
@@ -95,21 +101,34 @@ def test_settings_and_seed_say_everything() -> None:
     assert not np.array_equal(one.began[:500], other.began[:500])
 
 
-SETTINGS = st.fixed_dictionaries({
-    "slots": st.sampled_from([16, 40, 90]), "workers": st.sampled_from([1, 4]), "group": st.sampled_from([1, 4]),
-    "cap": st.sampled_from([None, 0.0, 0.5, 3.0]),
-    "order": st.sampled_from(["completed", "submitted", "window", "version"]),
-    "capacity": st.sampled_from([None, 1.0, 2.5]), "full": st.sampled_from(["block", "drop_oldest", "drop_newest"]),
-    "max_lag": st.sampled_from([None, 1, 3]), "stale": st.sampled_from(["drop", "recycle", "drop_row", "mask"]),
-    "cap_counts": st.sampled_from(["begun", "finished"]), "cap_version": st.sampled_from(["slots", "trainer"]),
-    "train_seconds": st.sampled_from([0.0, 5.0, 30.0]), "sync_seconds": st.sampled_from([0.0, 2.0, 25.0]),
-    "sync_every": st.sampled_from([1, 3]), "blocking": st.booleans(),
-    "in_flight": st.sampled_from(["keep", "switch", "drain"]), "recompute_seconds": st.sampled_from([0.0, 0.005]),
-    "worker_mtbf": st.sampled_from([None, 150.0]), "lost": st.sampled_from(["again", "continue"]),
-    "trainer_mtbf": st.sampled_from([None, 80.0]), "counters": st.sampled_from(["keep", "forget"]),
-    "environment": st.sampled_from(["constant:0", "lognormal[mean=5,cv=1]"]),
-    "unit": st.sampled_from(["row", "group", "batch"]), "stop": st.sampled_from([False, False, True]),
-})  # fmt: skip
+SETTINGS = st.fixed_dictionaries(
+    {
+        "slots": st.sampled_from([16, 40, 90]),
+        "workers": st.sampled_from([1, 4]),
+        "group": st.sampled_from([1, 4]),
+        "cap": st.sampled_from([None, 0.0, 0.5, 3.0]),
+        "order": st.sampled_from(["completed", "submitted", "window", "version"]),
+        "capacity": st.sampled_from([None, 1.0, 2.5]),
+        "full": st.sampled_from(["block", "drop_oldest", "drop_newest"]),
+        "max_lag": st.sampled_from([None, 1, 3]),
+        "stale": st.sampled_from(["drop", "recycle", "drop_row", "mask"]),
+        "cap_counts": st.sampled_from(["begun", "finished"]),
+        "cap_version": st.sampled_from(["slots", "trainer"]),
+        "train_seconds": st.sampled_from([0.0, 5.0, 30.0]),
+        "sync_seconds": st.sampled_from([0.0, 2.0, 25.0]),
+        "sync_every": st.sampled_from([1, 3]),
+        "blocking": st.booleans(),
+        "in_flight": st.sampled_from(["keep", "switch", "drain"]),
+        "recompute_seconds": st.sampled_from([0.0, 0.005]),
+        "worker_mtbf": st.sampled_from([None, 150.0]),
+        "lost": st.sampled_from(["again", "continue"]),
+        "trainer_mtbf": st.sampled_from([None, 80.0]),
+        "counters": st.sampled_from(["keep", "forget"]),
+        "environment": st.sampled_from(["constant:0", "lognormal[mean=5,cv=1]"]),
+        "unit": st.sampled_from(["row", "group", "batch"]),
+        "stop": st.sampled_from([False, False, True]),
+    }
+)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -136,8 +155,7 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
     assert (np.diff(record.stretch_version)[within] >= 0).all()
     row = record.stretch_row
     assert (
-        record.stretch_version[row[trained[row]] * 0 + np.flatnonzero(trained[row])]
-        <= record.step[row[trained[row]]]
+        record.stretch_version[row[trained[row]] * 0 + np.flatnonzero(trained[row])] <= record.step[row[trained[row]]]
     ).all()
     if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
         lag = record.step[record.stretch_row] - record.stretch_version
@@ -174,7 +192,7 @@ def test_a_bound_that_no_row_keeps_starves_the_trainer() -> None:
 @pytest.mark.parametrize(
     "name, settings",
     [("worker_mtbf=0.01", {"worker_mtbf": 0.01, "worker_restart": 0.0}), ("trainer_mtbf=0.1", {"trainer_mtbf": 0.1})],
-)  # fmt: skip
+)
 def test_failures_that_let_nothing_be_finished_are_found(name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(Starved, match=f"the trainer starves at t = .*; {name} is too short"):
         simulate(Pipeline(cap=1.0, **settings))
@@ -189,9 +207,7 @@ def test_nobody_works_while_weights_are_on_their_way_where_sync_blocks() -> None
     assert still["slots"]["sync"] == pytest.approx(10 / still["step_seconds"], rel=0.01)
     assert "syncing" not in free["trainer"] and "sync" not in free["slots"]
     assert still["step_seconds"] == pytest.approx(free["step_seconds"] + 10, rel=0.02)
-    assert (
-        free["lag"]["start_mean"] > still["lag"]["start_mean"]
-    )  # rows begin meanwhile, with earlier weights
+    assert free["lag"]["start_mean"] > still["lag"]["start_mean"]  # rows begin meanwhile, with earlier weights
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5.0])
@@ -210,11 +226,16 @@ def test_weights_that_arrive_seldom_are_older() -> None:
     """Short rows, and a queue that keeps the newest: all are of the weights that were there in the step before."""
     lag = [
         simulated(
-            sync_every=every, lengths="constant:50", group=1, train_seconds=10, capacity=1.0, full="drop_oldest",
+            sync_every=every,
+            lengths="constant:50",
+            group=1,
+            train_seconds=10,
+            capacity=1.0,
+            full="drop_oldest",
             steps=100,
         )["lag"]["rows"]
         for every in (1, 4)
-    ]  # fmt: skip
+    ]
     assert set(lag[0]) == {"1"}
     assert set(lag[1]) == {"1", "2", "3", "4"} and len(set(lag[1].values())) == 1
 
@@ -223,16 +244,20 @@ def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_tha
     """A step takes 10 s and a transfer 25: the next one begins as the last one arrives, with the version of then."""
     record = simulate(
         Pipeline(
-            sync_seconds=25, blocking=False, lengths="constant:50", group=1, train_seconds=10, capacity=1.0,
-            full="drop_oldest", steps=100,
+            sync_seconds=25,
+            blocking=False,
+            lengths="constant:50",
+            group=1,
+            train_seconds=10,
+            capacity=1.0,
+            full="drop_oldest",
+            steps=100,
         )
-    )  # fmt: skip
+    )
     versions = np.unique(starts(record))
     assert set(np.diff(versions[1:])) == {2, 3}
     first = [record.began[starts(record) == version].min() for version in versions[2:]]
-    assert np.diff(first) == pytest.approx(
-        25, abs=1.01
-    )  # rows take a second, so that some begin a little later
+    assert np.diff(first) == pytest.approx(25, abs=1.01)  # rows take a second, so that some begin a little later
 
 
 def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
@@ -245,9 +270,7 @@ def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
 
 
 def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
-    found = simulated(
-        slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5
-    )
+    found = simulated(slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5)
     assert found["ledger"]["rows"]["dropped_stale"] > 0 and found["slots"]["queue"] > 0
 
 
@@ -256,13 +279,22 @@ def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
 def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) -> None:
     """A version v is more than two behind from the end of step v + 2 on: whoever is under way then ends there, and no
     slot stands idle for it."""
-    asked = Pipeline(slots=64, workers=1, group=4, unit=unit, order=order, batch=16, max_lag=2, stop=True, steps=80,
-                     in_flight="keep", train_seconds=8, lengths="lognormal[mean=1000,cv=2]")  # fmt: skip
-    record = simulate(asked, 0)
-    began, groups = (
-        record.began.reshape(-1)[: len(record.began) // 4 * 4].reshape(-1, 4),
-        len(record.began) // 4,
+    asked = Pipeline(
+        slots=64,
+        workers=1,
+        group=4,
+        unit=unit,
+        order=order,
+        batch=16,
+        max_lag=2,
+        stop=True,
+        steps=80,
+        in_flight="keep",
+        train_seconds=8,
+        lengths="lognormal[mean=1000,cv=2]",
     )
+    record = simulate(asked, 0)
+    began, groups = (record.began.reshape(-1)[: len(record.began) // 4 * 4].reshape(-1, 4), len(record.began) // 4)
     first = np.searchsorted(record.stretch_row, np.arange(4 * groups))
     oldest = record.stretch_version[first].reshape(-1, 4).min(1)
     due = np.append(record.step_ended, [np.inf] * 3)[oldest + 2]
@@ -278,10 +310,7 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
     assert (done[given_up].sum(1) < record.tokens[: 4 * groups].reshape(-1, 4)[given_up].sum(1)).all()
     if unit == "row":
         assert summary(record)["slots"] == {"working": pytest.approx(1.0)}
-    assert (
-        summary(simulate(replace(asked, stop=False), 0))["rows_per_second"]
-        != summary(record)["rows_per_second"]
-    )
+    assert summary(simulate(replace(asked, stop=False), 0))["rows_per_second"] != summary(record)["rows_per_second"]
     ledger(record)
 
 
@@ -289,19 +318,36 @@ def test_what_is_made_as_a_step_ends_waits_for_no_version() -> None:
     """Rows and steps of 10 s: row n is there as step n begins, and the version before is made by then."""
     found = row_lags(
         simulate(
-            Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=0.1, blocking=False,
-                     train_seconds=10.0, steps=20)
+            Pipeline(
+                slots=1,
+                workers=1,
+                group=1,
+                batch=1,
+                lengths="constant:100",
+                token_seconds=0.1,
+                blocking=False,
+                train_seconds=10.0,
+                steps=20,
+            )
         )
-    )  # fmt: skip
+    )
     assert (found["in_queue"] == 0).all() and (found["before_queue"] == 1).all()
 
 
 def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
     """Whatever the trainer makes while they do."""
     record = simulate(
-        Pipeline(slots=64, group=1, batch=16, lengths="lognormal[mean=1000,cv=2]", in_flight="drain", blocking=False,
-                 train_seconds=1.0, steps=60)
-    )  # fmt: skip
+        Pipeline(
+            slots=64,
+            group=1,
+            batch=16,
+            lengths="lognormal[mean=1000,cv=2]",
+            in_flight="drain",
+            blocking=False,
+            train_seconds=1.0,
+            steps=60,
+        )
+    )
     version = starts(record)
     sent = np.flatnonzero(np.diff(version, prepend=0))
     assert np.diff(version[sent]).max() > 1
@@ -312,9 +358,21 @@ def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
 def test_a_row_that_is_made_again_has_no_weights_of_its_first_time() -> None:
     """It begins with those of the day, and takes newer ones only."""
     record = simulate(
-        Pipeline(slots=16, workers=4, group=1, batch=4, lengths="constant:1000", token_seconds=0.1, train_seconds=5.0,
-                 in_flight="switch", blocking=False, worker_mtbf=150.0, worker_restart=20.0, steps=100)
-    )  # fmt: skip
+        Pipeline(
+            slots=16,
+            workers=4,
+            group=1,
+            batch=4,
+            lengths="constant:1000",
+            token_seconds=0.1,
+            train_seconds=5.0,
+            in_flight="switch",
+            blocking=False,
+            worker_mtbf=150.0,
+            worker_restart=20.0,
+            steps=100,
+        )
+    )
     assert record.lost > 1000
     along = record.stretch_row[1:] == record.stretch_row[:-1]
     assert (np.diff(record.stretch_version)[along] > 0).all()
@@ -328,9 +386,21 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     decision that it had; up to a second more for the decision that was under way, and another restart where the second
     failure came before the cache was there."""
     record = simulate(
-        Pipeline(slots=1, workers=1, group=1, batch=1, lengths="constant:100", token_seconds=1.0, lost="continue",
-                 worker_mtbf=150.0, worker_restart=30.0, recompute_seconds=0.5, train_seconds=1.0, steps=200)
-    )  # fmt: skip
+        Pipeline(
+            slots=1,
+            workers=1,
+            group=1,
+            batch=1,
+            lengths="constant:100",
+            token_seconds=1.0,
+            lost="continue",
+            worker_mtbf=150.0,
+            worker_restart=30.0,
+            recompute_seconds=0.5,
+            train_seconds=1.0,
+            steps=200,
+        )
+    )
     trained = record.fate == TRAINED
     takes, parts = (record.made - record.began)[trained], np.bincount(record.stretch_row)[trained]
     first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
@@ -340,8 +410,20 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
 
 def test_a_gate_on_what_is_finished_holds_whatever_is_given_up_under_way() -> None:
     """What was stopped was not finished: it gives no place back. Groups that were dropped later are left out here."""
-    asked = Pipeline(slots=64, group=4, unit="group", batch=16, cap=1.0, cap_counts="finished", blocking=False,
-                     max_lag=1, stop=True, lengths="lognormal[mean=1000,cv=2]", train_seconds=10, steps=80)  # fmt: skip
+    asked = Pipeline(
+        slots=64,
+        group=4,
+        unit="group",
+        batch=16,
+        cap=1.0,
+        cap_counts="finished",
+        blocking=False,
+        max_lag=1,
+        stop=True,
+        lengths="lognormal[mean=1000,cv=2]",
+        train_seconds=10,
+        steps=80,
+    )
     record = simulate(asked)
     assert (~np.isnan(record.stopped)).sum() > 400
     groups = len(record.slot) // 4
@@ -363,8 +445,7 @@ def test_a_group_that_is_dropped_gives_its_place_back() -> None:
 
 def test_a_row_that_switches_pays_for_its_cache() -> None:
     free, paid = (
-        simulated(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1)
-        for seconds in (0.0, 0.01)
+        simulated(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1) for seconds in (0.0, 0.01)
     )
     share = paid["slots"]["recompute"]
     assert share > 0.2
@@ -383,9 +464,7 @@ def test_rows_of_a_worker_that_failed(lost: str) -> None:
 
 
 def test_a_step_that_is_interrupted_is_made_again() -> None:
-    found = simulated(
-        slots=640, cap=2.0, train_seconds=50, trainer_mtbf=500.0, trainer_restart=100.0, steps=2000
-    )
+    found = simulated(slots=640, cap=2.0, train_seconds=50, trainer_mtbf=500.0, trainer_restart=100.0, steps=2000)
     # A step of 50 s is hit once in ten; each hit costs the restart and, in the mean, half a step
     assert found["step_seconds"] == pytest.approx(50 + 0.1 * (100 + 25), rel=0.05)
     assert found["lag"]["start_mean"] == pytest.approx(2, abs=0.05)
@@ -393,12 +472,16 @@ def test_a_step_that_is_interrupted_is_made_again() -> None:
 
 @pytest.mark.parametrize(
     "changes, binds",
-    [({"train_seconds": 100.0}, "trainer"), ({"train_seconds": 1.0}, "generation"), ({"cap": 0.0}, "admission"),
-     ({"sync_seconds": 100.0, "train_seconds": 1.0, "slots": 640, "workers": 8}, "sync"),
-     ({"unit": "batch", "order": "submitted", "train_seconds": 1.0}, "unit"),
-     ({"worker_mtbf": 100.0, "worker_restart": 900.0, "train_seconds": 1.0}, "down"),
-     ({"slots": 640, "order": "window", "window": 1, "cap": 3.0, "train_seconds": 1.0}, "admission")],
-)  # fmt: skip
+    [
+        ({"train_seconds": 100.0}, "trainer"),
+        ({"train_seconds": 1.0}, "generation"),
+        ({"cap": 0.0}, "admission"),
+        ({"sync_seconds": 100.0, "train_seconds": 1.0, "slots": 640, "workers": 8}, "sync"),
+        ({"unit": "batch", "order": "submitted", "train_seconds": 1.0}, "unit"),
+        ({"worker_mtbf": 100.0, "worker_restart": 900.0, "train_seconds": 1.0}, "down"),
+        ({"slots": 640, "order": "window", "window": 1, "cap": 3.0, "train_seconds": 1.0}, "admission"),
+    ],
+)
 def test_what_binds(changes: dict[str, Any], binds: str) -> None:
     assert simulated(**changes, steps=100)["binds"] == binds
 
@@ -416,13 +499,7 @@ def test_a_full_queue(full: str) -> None:
 
 def test_a_cap_may_count_what_is_finished() -> None:
     """Then what is under way comes on top: 64 slots beyond a cap of one batch of 64."""
-    settings: dict[str, Any] = {
-        "cap": 1.0,
-        "lengths": "constant:100",
-        "group": 1,
-        "train_seconds": 100.0,
-        "steps": 40,
-    }
+    settings: dict[str, Any] = {"cap": 1.0, "lengths": "constant:100", "group": 1, "train_seconds": 100.0, "steps": 40}
     begun, finished = (
         simulated(cap_counts=counts, **settings)["lag"]["start_mean"] for counts in ("begun", "finished")
     )
@@ -432,13 +509,7 @@ def test_a_cap_may_count_what_is_finished() -> None:
 
 def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
     """Weights are sent every fourth step; the next batch begins all the same."""
-    settings: dict[str, Any] = {
-        "cap": 1.0,
-        "unit": "batch",
-        "order": "submitted",
-        "sync_every": 4,
-        "steps": 40,
-    }
+    settings: dict[str, Any] = {"cap": 1.0, "unit": "batch", "order": "submitted", "sync_every": 4, "steps": 40}
     with pytest.raises(Starved):
         simulate(Pipeline(**settings))
     found = simulated(cap_version="trainer", **settings)["lag"]["rows"]
@@ -446,29 +517,19 @@ def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
 
 
 def test_in_the_order_of_versions_no_group_is_trained_before_one_with_older_weights() -> None:
-    record = simulate(
-        Pipeline(order="version", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100)
-    )
+    record = simulate(Pipeline(order="version", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100))
     version, step = starts(record), record.step
     steps = [version[step == s] for s in range(100)]
     assert all(before.max() <= after.min() for before, after in itertools.pairwise(steps))
-    strict = simulate(
-        Pipeline(order="submitted", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100)
-    )
+    strict = simulate(Pipeline(order="submitted", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100))
     assert record.seconds < strict.seconds, "those of one version may pass each other"
 
 
 def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
-    settings: dict[str, Any] = {
-        "slots": 120,
-        "batch": 120,
-        "group": 1,
-        "lengths": "lognormal[mean=1000,cv=2]",
-    }
+    settings: dict[str, Any] = {"slots": 120, "batch": 120, "group": 1, "lengths": "lognormal[mean=1000,cv=2]"}
     free, dropped, masked = (
-        simulated(**settings, **stale)["lag"] for stale in
-        ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
-    )  # fmt: skip
+        simulated(**settings, **stale)["lag"] for stale in ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
+    )
     assert abs(free["length_bias"]) < 0.03
     assert dropped["length_bias"] < -0.2 and masked["length_bias"] < -0.1
 
@@ -478,11 +539,24 @@ def test_rows_that_take_no_time_may_begin_while_another_is_delivered(tmp_path: P
     (tmp_path / "env.txt").write_text("0\n0\n0\n5\n")
     record = simulate(
         Pipeline(
-            token_seconds=0.0, environment=f"file:{tmp_path / 'env.txt'}", lengths="constant:10", slots=8,
-            workers=1, group=2, batch=4, cap=4.0, capacity=1.5, full="drop_newest", order="submitted", max_lag=2,
-            stale="recycle", train_seconds=0.0, sync_seconds=1.0, steps=15,
+            token_seconds=0.0,
+            environment=f"file:{tmp_path / 'env.txt'}",
+            lengths="constant:10",
+            slots=8,
+            workers=1,
+            group=2,
+            batch=4,
+            cap=4.0,
+            capacity=1.5,
+            full="drop_newest",
+            order="submitted",
+            max_lag=2,
+            stale="recycle",
+            train_seconds=0.0,
+            sync_seconds=1.0,
+            steps=15,
         )
-    )  # fmt: skip
+    )
     assert (record.fate == TRAINED).sum() == 2 * 15 * 2
     for slot in range(8):
         began, made = (at[record.slot == slot] for at in (record.began, record.made))

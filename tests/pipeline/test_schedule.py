@@ -19,9 +19,7 @@ from staleharness.schedule import NEVER, Schedule
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Record, Schedule]:
-    record = simulate(
-        preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"})
-    )
+    record = simulate(preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"}))
     return record, schedule_of(record)
 
 
@@ -64,9 +62,7 @@ def test_places_are_in_the_order_in_which_the_trainer_takes_groups(order: Any) -
 
 
 @pytest.mark.parametrize("stale", ["mask", "drop_row"])
-def test_what_is_masked_is_trained_in_its_phase_and_left_out_of_the_loss_and_of_the_account(
-    stale: Any,
-) -> None:
+def test_what_is_masked_is_trained_in_its_phase_and_left_out_of_the_loss_and_of_the_account(stale: Any) -> None:
     settings = {"slots": 128, "cap": 4.0, "train_seconds": 5.0, "in_flight": "switch", "steps": 60}
     free = simulate(Pipeline(**settings))
     record = simulate(Pipeline(**settings, max_lag=3, stale=stale))

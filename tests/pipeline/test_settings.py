@@ -43,10 +43,14 @@ from staleharness.pipeline.work import Work
         ({"slow": 0.5}, "slow, above 0, and slow_factor, above 1, go together"),
         ({"slow_factor": 2.0}, "slow, above 0, and slow_factor, above 1, go together"),
         ({"slow": 1e-3, "slow_factor": 2.0}, "slow must be some and not all of 64 units of 1 slots, or 1, not 0.001"),
-        ({"slow": 0.75, "slow_factor": 2.0, "unit": "batch", "slots": 128},
-         "slow must be some and not all of 2 units of 64 slots, or 1, not 0.75"),
-        ({"slow": 0.5, "slow_factor": 2.0, "unit": "group", "slots": 60},
-         "slots must be a multiple of 8 where some are slow, not 60"),
+        (
+            {"slow": 0.75, "slow_factor": 2.0, "unit": "batch", "slots": 128},
+            "slow must be some and not all of 2 units of 64 slots, or 1, not 0.75",
+        ),
+        (
+            {"slow": 0.5, "slow_factor": 2.0, "unit": "group", "slots": 60},
+            "slots must be a multiple of 8 where some are slow, not 60",
+        ),
         ({"workers": 65}, "workers must be at most one a slot (64), not 65"),
         ({"steps": 10**9}, "steps must be at most 312500, not 1000000000"),
         ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
@@ -57,7 +61,7 @@ from staleharness.pipeline.work import Work
         ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
     ],
     ids=lambda value: str(value)[:40],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_line_with_the_remedy(values: dict[str, object], words: str) -> None:
     with pytest.raises(UserError) as raised:
         Pipeline().changed(values)
@@ -76,9 +80,7 @@ def test_settings_survive_being_written_down() -> None:
 
 
 def test_lengths_have_the_mean_and_spread_that_were_asked_for() -> None:
-    drawn = read_distribution("lognormal[mean=800,cv=1.5]", "lengths").sample(
-        np.random.default_rng(0), 400_000
-    )
+    drawn = read_distribution("lognormal[mean=800,cv=1.5]", "lengths").sample(np.random.default_rng(0), 400_000)
     assert drawn.mean() == pytest.approx(800, rel=0.02)
     assert drawn.std() / drawn.mean() == pytest.approx(1.5, rel=0.05)
     assert set(read_distribution("constant:7", "lengths").sample(np.random.default_rng(0), 5)) == {7.0}
@@ -97,10 +99,14 @@ def test_measured_lengths_are_those_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name, content, words",
-    [("a.txt", "1\ntwo\n", "cannot be read as numbers"), ("b.txt", "1\n-2\n", "must hold numbers from 0 to 1e.09"),
-     ("c.csv", "lengths\n1\n", "has no column tokens"), ("e.txt", "1\n1e300\n", "must hold numbers from 0 to 1e.09"),
-     ("d.txt", "nan\n", "must hold numbers from 0 to 1e.09")],
-)  # fmt: skip
+    [
+        ("a.txt", "1\ntwo\n", "cannot be read as numbers"),
+        ("b.txt", "1\n-2\n", "must hold numbers from 0 to 1e.09"),
+        ("c.csv", "lengths\n1\n", "has no column tokens"),
+        ("e.txt", "1\n1e300\n", "must hold numbers from 0 to 1e.09"),
+        ("d.txt", "nan\n", "must hold numbers from 0 to 1e.09"),
+    ],
+)
 def test_a_file_that_holds_no_lengths(tmp_path: Path, name: str, content: str, words: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=words):

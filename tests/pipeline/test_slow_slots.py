@@ -19,9 +19,18 @@ from staleharness.schedule import Demand
 def pipeline(**settings: Any) -> Pipeline:
     """Eight groups of four at once, of which the last six are slow; rows take a second each, or three."""
     given = {
-        "slots": 32, "workers": 1, "group": 4, "batch": 16, "unit": "group", "lengths": "constant:100",
-        "token_seconds": 0.01, "slow": 0.75, "slow_factor": 3.0, "train_seconds": 2.2, "steps": 40,
-    }  # fmt: skip
+        "slots": 32,
+        "workers": 1,
+        "group": 4,
+        "batch": 16,
+        "unit": "group",
+        "lengths": "constant:100",
+        "token_seconds": 0.01,
+        "slow": 0.75,
+        "slow_factor": 3.0,
+        "train_seconds": 2.2,
+        "steps": 40,
+    }
     return Pipeline(**{**given, **settings})
 
 
@@ -45,11 +54,20 @@ def test_a_fast_and_a_slow_group_of_slots_told_by_hand() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"max_lag": 1}, {"max_lag": 1, "stale": "recycle"}, {"max_lag": 2, "stop": True}, {"capacity": 1.0},
-     {"cap": 1.0, "order": "submitted"}, {"unit": "batch", "slow": 0.5}, {"unit": "row"}, {"in_flight": "drain"},
-     {"slots": 30, "group": 1, "batch": 10}],
+    [
+        {},
+        {"max_lag": 1},
+        {"max_lag": 1, "stale": "recycle"},
+        {"max_lag": 2, "stop": True},
+        {"capacity": 1.0},
+        {"cap": 1.0, "order": "submitted"},
+        {"unit": "batch", "slow": 0.5},
+        {"unit": "row"},
+        {"in_flight": "drain"},
+        {"slots": 30, "group": 1, "batch": 10},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_rows_in_slow_slots_take_their_time_again_and_again(settings: dict[str, Any]) -> None:
     asked = pipeline(**settings)
     record = simulate(asked)
@@ -66,9 +84,7 @@ def test_rows_in_slow_slots_take_their_time_again_and_again(settings: dict[str, 
 def test_lengths_are_drawn_as_without_slow_slots() -> None:
     """A row that is made again in a slot of another kind takes the time of that slot."""
     settings = {"lengths": "lognormal[mean=100,cv=1]", "max_lag": 1, "stale": "recycle"}
-    record, plain = (
-        simulate(pipeline(**settings, **kind)) for kind in ({}, {"slow": 0.0, "slow_factor": 1.0})
-    )
+    record, plain = (simulate(pipeline(**settings, **kind)) for kind in ({}, {"slow": 0.0, "slow_factor": 1.0}))
     assert record.tokens[:32].tolist() == plain.tokens[:32].tolist()
     made = ~np.isnan(record.made)
     assert made.sum() > 640, "some are made again"
@@ -79,9 +95,7 @@ def test_lengths_are_drawn_as_without_slow_slots() -> None:
 @pytest.mark.parametrize("lost", ["again", "continue"])
 def test_a_row_that_goes_on_elsewhere_has_the_pace_of_that_slot(lost: Any) -> None:
     """Workers fail. A row that begins again is one of the slot that it ends in; one that goes on is of both."""
-    asked = pipeline(
-        unit="row", workers=8, worker_mtbf=5.0, worker_restart=0.5, lost=lost, in_flight="switch"
-    )
+    asked = pipeline(unit="row", workers=8, worker_mtbf=5.0, worker_restart=0.5, lost=lost, in_flight="switch")
     record = simulate(asked)
     made = ~np.isnan(record.made)
     if lost == "again":

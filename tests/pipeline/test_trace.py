@@ -22,9 +22,7 @@ from staleharness.trace import COLUMNS, KEY, check, read_trace
 
 @pytest.fixture(scope="module")
 def record() -> Record:
-    return simulate(
-        preset("in-flight", {"steps": 40, "worker_mtbf": 400.0, "lost": "continue", "max_lag": 4})
-    )
+    return simulate(preset("in-flight", {"steps": 40, "worker_mtbf": 400.0, "lost": "continue", "max_lag": 4}))
 
 
 def test_a_trace_is_read_as_it_was_written(record: Record, tmp_path: Path) -> None:
@@ -40,9 +38,7 @@ def test_a_trace_is_read_as_it_was_written(record: Record, tmp_path: Path) -> No
 def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: Record) -> None:
     rows = trace_of(record)
     trained = rows[rows["phase"] >= record.warm]
-    start = [
-        phase - versions[0] for phase, versions in zip(trained["phase"], trained["versions"], strict=True)
-    ]
+    start = [phase - versions[0] for phase, versions in zip(trained["phase"], trained["versions"], strict=True)]
     np.testing.assert_array_equal(start, row_lags(record)["start"])
     counted: dict[int, int] = {}
     for phase, versions, ends in zip(trained["phase"], trained["versions"], trained["ends"], strict=True):
@@ -81,12 +77,14 @@ def _backwards(rows: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     "spoil, words",
-    [(_hole, "has a hole: no row was trained in phase 7"), (_future, "row 0: .* a version from the future"),
-     (_unequal, "row 1: 1 versions and 0 ends"), (_backwards, "versions decrease, or a stretch is empty")],
-)  # fmt: skip
-def test_a_trace_that_cannot_be(
-    record: Record, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str
-) -> None:
+    [
+        (_hole, "has a hole: no row was trained in phase 7"),
+        (_future, "row 0: .* a version from the future"),
+        (_unequal, "row 1: 1 versions and 0 ends"),
+        (_backwards, "versions decrease, or a stretch is empty"),
+    ],
+)
+def test_a_trace_that_cannot_be(record: Record, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str) -> None:
     with pytest.raises(UserError, match=words):
         check(spoil(trace_of(record)), "t.parquet")
 

@@ -49,9 +49,7 @@ EXPIRED = {"ppo_hopper_cleanrl": SHOWN_AGAIN, "staleness_halfcheetah": SHOWN_AGA
 def completed(spec: dict[str, Any]) -> tuple[RunSpec, type[Task]]:
     """A recorded spec with what was added since at the value that means as before, and the family that it is of."""
     _, family = find_env(spec["env"])
-    added = {
-        f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata
-    }
+    added = {f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata}
     read = family.settings.from_dict({**added, **spec})
     algorithm = ALGORITHMS[read.algorithm](**read.hyper)
     hyper = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
@@ -71,9 +69,7 @@ def moved_run(row: dict[str, str]) -> dict[str, str]:
     record.pop("unit", None)  # it is among the facts
     record |= {"id": run_id, "format": FORMAT, "spec": plain, "task": family.facts(record["scores"])}
     job |= {"spec": plain}
-    texts = {
-        name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))
-    }
+    texts = {name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))}
     return {**row, "id": run_id, **texts}
 
 
@@ -109,26 +105,17 @@ def move(root: Path) -> dict[str, str]:
         was, now = by_run(before), by_run(after)
         assert all(repr(was[run].to_pylist()) == repr(now[ids[run]].to_pylist()) for run in ids), name
     manifest = json.loads((root / "manifest.json").read_text())
-    told = {
-        "by": "tests/published/move_ids.py",
-        "date": datetime.date.today().isoformat(),
-        "why": WHY,
-        "ids": ids,
-    }
+    told = {"by": "tests/published/move_ids.py", "date": datetime.date.today().isoformat(), "why": WHY, "ids": ids}
     told |= {"expired": EXPIRED[root.name]} if root.name in EXPIRED else {}
     for name, table in contents.items():
         with whole(root / name) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)
     write_json(root / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
     files = {**manifest["files"], **{name: digest(root / name) for name in FILES}}
-    write_json(
-        root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), told]}
-    )
+    write_json(root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), told]})
     return ids
 
 
 if __name__ == "__main__":
-    for place in (
-        map(Path, sys.argv[1:]) if sys.argv[1:] else sorted(p for p in REFERENCE.iterdir() if p.is_dir())
-    ):
+    for place in map(Path, sys.argv[1:]) if sys.argv[1:] else sorted(p for p in REFERENCE.iterdir() if p.is_dir()):
         print(f"{place.name}: {len(move(place))} runs moved")

@@ -56,15 +56,11 @@ class Greedy(InTurn):
             yield from super().poll(timeout)
         else:
             del self.waiting[job.run_id]
-            word = (
-                None if self.how else {"event": "failed", "class": "OOM", "message": "full", "log_tail": ""}
-            )
+            word = None if self.how else {"event": "failed", "class": "OOM", "message": "full", "log_tail": ""}
             yield Ended(job.run_id, word, self.how)
 
 
-def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     _, straight = swept(tmp_path / "straight", runs, InTurn())
     holders: list[str] = []
 
@@ -138,11 +134,7 @@ def test_who_is_out_of_memory_alone_fails(tmp_path: Path, runs: tuple[PlannedRun
 def test_other_failures_are_for_the_next_call(runs: tuple[PlannedRun, ...]) -> None:
     tries = again.Again(InTurn())
     diverged = {"event": "failed", "class": "Diverged", "message": "", "log_tail": ""}
-    for ended in (
-        Ended("a", None, "signal SIGKILL"),
-        Ended("a", diverged, ""),
-        Ended("a", {"event": "done"}, ""),
-    ):
+    for ended in (Ended("a", None, "signal SIGKILL"), Ended("a", diverged, ""), Ended("a", {"event": "done"}, "")):
         assert not tries.gets(ended)
 
 
@@ -205,10 +197,7 @@ def test_real_workers_that_run_out_of_memory_beside_each_other_all_get_through(
         runs = plan(ask(env="hungry", k="2", algo="spo", seeds="3")).runs
         outcome = sweep(runs, store, local.LocalPool(2), Silent(), Limits(checkpoint=0.01))  # type: ignore[arg-type]
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
-    assert (
-        "ran out of memory; it is started again, and from now on fewer run at a time (1 instead of 2)"
-        in caplog.text
-    )
+    assert "ran out of memory; it is started again, and from now on fewer run at a time (1 instead of 2)" in caplog.text
 
 
 def test_the_kernel_s_word_makes_a_kill_one_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,9 +80,7 @@ def lacking(*_: object) -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize(
-    "place", [(checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")]
-)
+@pytest.mark.parametrize("place", [(checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")])
 def test_no_resume_that_lacks_memory_loses_work(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]
 ) -> None:
@@ -127,9 +125,7 @@ def test_no_restart_that_is_cut_off_loses_work(
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_no_worker_that_comes_late_loses_what_the_next_has_not_taken_yet(
-    tmp_path: Path, log: Path, where: str
-) -> None:
+def test_no_worker_that_comes_late_loses_what_the_next_has_not_taken_yet(tmp_path: Path, log: Path, where: str) -> None:
     """Its task begins again in the same folder, while another machine has begun on the run."""
     job = replace(job_of(tmp_path / "out"), holder=holder_name(1))
     carry_out(job, stop_after=3)
@@ -161,9 +157,7 @@ def test_no_take_over_loses_checkpoints_of_another_fingerprint(
     assert losses(log) == [] and there
 
 
-def test_an_intact_checkpoint_is_taken_over_before_a_later_one_that_is_damaged(
-    tmp_path: Path, log: Path
-) -> None:
+def test_an_intact_checkpoint_is_taken_over_before_a_later_one_that_is_damaged(tmp_path: Path, log: Path) -> None:
     job = job_of(tmp_path / "out")
     first, second, third = (replace(job, holder=holder_name(n)) for n in (1, 2, 3))
     carry_out(first, stop_after=3)
@@ -213,9 +207,7 @@ def test_no_command_loses_work(tmp_path: Path) -> None:
 
     def command(*words: str, code: str = MAIN, **more: str) -> tuple[int, str]:
         whole = [sys.executable, "-c", code, *words]
-        done = subprocess.run(
-            whole, env=variables | more, capture_output=True, text=True, start_new_session=True
-        )
+        done = subprocess.run(whole, env=variables | more, capture_output=True, text=True, start_new_session=True)
         return done.returncode, done.stderr
 
     sweep = f"sweep --env toy --algo spo --k 2 --seeds 1 --jobs 1 --out {out}".split()

@@ -63,10 +63,11 @@ def test_sweeps_of_two_processes_have_the_same_bits_whatever_their_hashing(tmp_p
     running = [
         subprocess.Popen(
             [sys.executable, "-c", WITHOUT_FIGURES, *asked, "--plugin", str(PLUGIN), "--out", str(out)],
-            env=environment(PYTHONHASHSEED=out.name), stdout=subprocess.DEVNULL,
+            env=environment(PYTHONHASHSEED=out.name),
+            stdout=subprocess.DEVNULL,
         )
         for out in places
-    ]  # fmt: skip
+    ]
     assert [each.wait(timeout=300) for each in running] == [0, 0]
     first, second = map(metrics, places)
     assert first == second and len(first) == 1

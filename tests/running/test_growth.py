@@ -52,18 +52,7 @@ def test_steady_growth_has_its_slope(memory: np.ndarray, slope: float) -> None:
         300 + 9.0 * T[:39],  # nineteen phases in the half
         1000 - 5.0 * T,
     ],
-    ids=[
-        "flat",
-        "noise",
-        "a jump",
-        "a swing",
-        "stops",
-        "stops late",
-        "little",
-        "a small share",
-        "short",
-        "falls",
-    ],
+    ids=["flat", "noise", "a jump", "a swing", "stops", "stops late", "little", "a small share", "short", "falls"],
 )
 def test_nothing_else_is_steady_growth(memory: np.ndarray) -> None:
     assert steady_growth(memory.tolist(), 1) is None
@@ -94,9 +83,7 @@ def test_the_warning_is_one_line_with_a_round_number() -> None:
 
 
 ASKED = {"k": "1", "algo": "ppo_clip", "seeds": "1", "steps": "1920"}  # sixty phases
-SETTINGS = (
-    "num_envs=1,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
-)
+SETTINGS = "num_envs=1,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
 
 def test_an_environment_that_leaks_is_named_in_the_record_the_log_and_the_notes(tmp_path: Path) -> None:

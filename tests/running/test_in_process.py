@@ -17,14 +17,7 @@ import staleharness as sh
 from staleharness.chain.spec import ChainSpec
 from staleharness.running import in_process
 
-ASKED: dict[str, Any] = {
-    "env": "Noisy-v0",
-    "algo": "draws",
-    "k": 2,
-    "steps": 256,
-    "num_envs": 2,
-    "num_steps": 32,
-}
+ASKED: dict[str, Any] = {"env": "Noisy-v0", "algo": "draws", "k": 2, "steps": 256, "num_envs": 2, "num_steps": 32}
 ASKED |= {"epochs": 1, "minibatches": 2, "evaluations": 2, "evaluation_episodes": 1, "final_episodes": 1}
 
 
@@ -118,18 +111,14 @@ class Overlapping:
         return torch.get_num_threads()
 
 
-def test_runs_in_threads_leave_the_settings_of_the_process_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runs_in_threads_leave_the_settings_of_the_process_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     both, threads = Overlapping(), {0: 2, 1: 3}
     monkeypatch.setattr(in_process, "simulation_of", both.of)
     monkeypatch.setattr(in_process, "TURN", Turnstile(both.arrived), raising=False)
     before, found = _settings(), {}
 
     def run(seed: int) -> None:
-        records: Any = in_process.phases(
-            ChainSpec(env="bit-chain", algorithm="spo", seed=seed, threads=threads[seed])
-        )
+        records: Any = in_process.phases(ChainSpec(env="bit-chain", algorithm="spo", seed=seed, threads=threads[seed]))
         found[seed] = next(records)
         if seed == 0:
             both.left.set()

@@ -58,9 +58,7 @@ def kill_workers(tmp_path: Path, runs: tuple[PlannedRun, ...], kills: int, apart
             held = files(out)
             assert finished.items() <= held.items(), "what was finished has changed"
             assert {failure["class"] for failure in outcome.failed.values()} <= {"Killed"}
-            assert sorted([*outcome.done, *outcome.skipped, *outcome.failed]) == sorted(
-                r.run_id for r in runs
-            )
+            assert sorted([*outcome.done, *outcome.skipped, *outcome.failed]) == sorted(r.run_id for r in runs)
             finished = held
             if not outcome.failed:
                 break
@@ -104,9 +102,7 @@ def kill_sweeps(tmp_path: Path, name: str, runs: tuple[PlannedRun, ...], kills: 
             whom = draw.choice(["all", "sweep"])
             words = [sys.executable, "-c", SWEEP, str(out), name, str(draw.randint(1, apart)), whom]
             variables = environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(TOY))
-            ended = subprocess.run(
-                words, env=variables, capture_output=True, text=True, start_new_session=True
-            )
+            ended = subprocess.run(words, env=variables, capture_output=True, text=True, start_new_session=True)
             assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
             held = files(out)
             assert finished.items() <= held.items(), "what was finished has changed"
@@ -139,9 +135,7 @@ def test_a_worker_that_was_stopped_and_comes_back_is_not_a_second_writer(tmp_pat
     Store(out).open_for_writing()
     pool = LocalPool(1)
     pool.open([], out)
-    pool.start(
-        Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0)
-    )
+    pool.start(Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0))
     worker = pool._workers[run.run_id].process
     log = Store(out).attempt_dir(run.run_id) / "metrics.jsonl"
     wait_until(lambda: log.is_file() and log.stat().st_size)

@@ -17,12 +17,17 @@ def name(env: str, **asked: str) -> str:
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ("Hopper", "Hopper-K1-quick"), ("hopper-v5", "Hopper-K1-quick"), ("Hopper-v4", "Hopper-v4-K1-quick"),
-        ("CartPole", "CartPole-K1-quick"), ("CartPole-v1", "CartPole-K1-quick"),
-        ("CartPole-v0", "CartPole-v0-K1-quick"), ("Ant,Hopper", "Ant+Hopper-K1-quick"),
-        ("Hopper-v5,Hopper-v4", "Hopper+Hopper-v4-K1-quick"), ("bit-chain", "bit-chain-K1-quick"),
+        ("Hopper", "Hopper-K1-quick"),
+        ("hopper-v5", "Hopper-K1-quick"),
+        ("Hopper-v4", "Hopper-v4-K1-quick"),
+        ("CartPole", "CartPole-K1-quick"),
+        ("CartPole-v1", "CartPole-K1-quick"),
+        ("CartPole-v0", "CartPole-v0-K1-quick"),
+        ("Ant,Hopper", "Ant+Hopper-K1-quick"),
+        ("Hopper-v5,Hopper-v4", "Hopper+Hopper-v4-K1-quick"),
+        ("bit-chain", "bit-chain-K1-quick"),
     ],
-)  # fmt: skip
+)
 def test_the_usual_version_of_an_environment_is_not_named_and_any_other_is(env: str, expected: str) -> None:
     assert name(env) == expected
 
@@ -35,8 +40,7 @@ def test_other_settings_are_another_question() -> None:
 def test_environments_whose_names_a_folder_cannot_tell_apart_are_different_questions() -> None:
     question = Question(env=("x",), algorithm=("spo",))
     names = [
-        folder_name(question, {env: env}, [1], "mixture")
-        for env in ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
+        folder_name(question, {env: env}, [1], "mixture") for env in ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
     ]
     assert names[1] == "lab_Reach-v0-K1-quick" and len(set(names)) == 3
     assert all(each.startswith(names[1]) and "/" not in each for each in names)

@@ -77,9 +77,11 @@ def command(out: Path, plugin: Path, *arguments: str) -> list[str]:
 
 def start(*arguments: str, out: Path, plugin: Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command(out, plugin, *arguments), env=environment(), text=True,
+        command(out, plugin, *arguments),
+        env=environment(),
+        text=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -200,9 +202,7 @@ def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
     assert len(outcome.done) == 2 and not outcome.failed
 
 
-def test_a_run_without_progress_is_said_then_ended(
-    out: Path, plugin: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_without_progress_is_said_then_ended(out: Path, plugin: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, asked = Store(out), {"env": "Pendulum", "k": "2", "settings": TINY, "seeds": "1", "steps": "128"}
     store.open_for_writing()
     with known(plugin):

@@ -74,9 +74,7 @@ def runs(tabular: Path) -> tuple[PlannedRun, ...]:
     return plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="3", steps="640")).runs
 
 
-def swept(
-    root: Path, runs: tuple[PlannedRun, ...], runner: Queue, notes: Notes, stall: float = 60
-) -> Outcome:
+def swept(root: Path, runs: tuple[PlannedRun, ...], runner: Queue, notes: Notes, stall: float = 60) -> Outcome:
     store = Store(root)
     store.open_for_writing()
     return sweep(runs, store, runner, notes, Limits(stall=stall))  # type: ignore[arg-type]

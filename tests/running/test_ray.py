@@ -35,11 +35,7 @@ ray = pytest.importorskip("ray", reason=hint("ray"))
 
 STUBBORN = HELPERS / "stubborn_toy.py"
 SMALL = {"object_store_memory": 80_000_000, "include_dashboard": False}
-SOON = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 300,
-    "health_check_failure_threshold": 3,
-}
+SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +44,7 @@ def head() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        cluster = Cluster(
-            initialize_head=True, head_node_args={**SMALL, "num_cpus": 0, "_system_config": SOON}
-        )
+        cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0, "_system_config": SOON})
         patch.setenv(ray_cluster.ADDRESS, cluster.address)
         yield cluster
         cluster.shutdown()
@@ -77,9 +71,7 @@ def runs_of(seeds: int = 4) -> tuple[PlannedRun, ...]:
     return plan(ask(env="stubborn", k="4", algo="spo", seeds=str(seeds))).runs
 
 
-def on_the_cluster(
-    out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any
-) -> Outcome:
+def on_the_cluster(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any) -> Outcome:
     store = Store(out)
     store.open_for_writing()
     with nothing_of_main():
@@ -95,11 +87,7 @@ def straight(tmp_path: Path) -> dict[str, Any]:
 
 def whole(out: Path, straight: dict[str, Any]) -> bool:
     """Whether it holds these runs, to the byte, and nothing else."""
-    return (
-        records(out) == straight
-        and list((out / "attempts").iterdir()) == []
-        and not (out / "damaged").exists()
-    )
+    return records(out) == straight and list((out / "attempts").iterdir()) == [] and not (out / "damaged").exists()
 
 
 class Watched(Silent):
@@ -192,10 +180,7 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
     for at in (25, 130):
         words = [sys.executable, "-c", DRIVER, str(out), str(at)]
         ended = subprocess.run(
-            words,
-            env=environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(STUBBORN)),
-            capture_output=True,
-            text=True,
+            words, env=environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(STUBBORN)), capture_output=True, text=True
         )
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert finished.items() <= files(out).items(), "what was finished has changed"
@@ -207,9 +192,7 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
 
 @pytest.mark.faults
 @pytest.mark.usefixtures("cluster")
-def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(
-    tmp_path: Path, straight: dict[str, Any]
-) -> None:
+def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(tmp_path: Path, straight: dict[str, Any]) -> None:
     out, runs = tmp_path / "out", runs_of()
     outcome = on_the_cluster(out, runs, Watched(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
     assert outcome.interrupted and not outcome.failed and len(outcome.done) < len(runs)
@@ -247,9 +230,7 @@ def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
 @pytest.mark.faults
 @pytest.mark.usefixtures("cluster")
 def test_what_no_machine_can_do_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        UserError, match=r"no machine of the cluster has room for a run, which takes 64 cores, 1 GB"
-    ):
+    with pytest.raises(UserError, match=r"no machine of the cluster has room for a run, which takes 64 cores, 1 GB"):
         on_the_cluster(tmp_path / "out", runs_of(1), threads=64)
 
     @contextlib.contextmanager
@@ -257,9 +238,7 @@ def test_what_no_machine_can_do_is_one_line(tmp_path: Path, monkeypatch: pytest.
         yield root / "nobody" / "has" / ".probe.12345678"
 
     monkeypatch.setattr("staleharness.running.runners.ray.probe_file", unseen)
-    with pytest.raises(
-        UserError, match=r"machine .* \(127.0.0.1\) does not see OUT=.*out; give a folder that all"
-    ):
+    with pytest.raises(UserError, match=r"machine .* \(127.0.0.1\) does not see OUT=.*out; give a folder that all"):
         on_the_cluster(tmp_path / "out", runs_of(1))
     assert not ray.is_initialized()
 
@@ -290,9 +269,7 @@ def test_the_cluster_that_a_sweep_starts_for_itself_hears_this_machine_alone(
 def heard_beyond() -> list[str]:
     """Programs of Ray that listen on an address which other machines can reach."""
     lines = [
-        line.split()
-        for file in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
+        line.split() for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
     ]
     loopback = re.compile("0100007F:|0{16}FFFF00000100007F:|0{24}01000000:")
     open_to_all = {f"socket:[{line[9]}]" for line in lines if line[3] == "0A" and not loopback.match(line[1])}
@@ -300,8 +277,6 @@ def heard_beyond() -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if "ray" in words and open_to_all & {
-                os.readlink(handle) for handle in (process / "fd").iterdir()
-            }:
+            if "ray" in words and open_to_all & {os.readlink(handle) for handle in (process / "fd").iterdir()}:
                 found.append(words[:200])
     return found

@@ -31,10 +31,7 @@ def test_how_many_runs_a_machine_has_room_for(takes: Resources, has: dict[str, f
 
 
 def test_a_wider_share_is_at_most_a_machine() -> None:
-    nodes = [
-        {"Alive": True, "Resources": {"CPU": 4.0, "memory": 3e9}},
-        {"Alive": False, "Resources": {"CPU": 64.0}},
-    ]
+    nodes = [{"Alive": True, "Resources": {"CPU": 4.0, "memory": 3e9}}, {"Alive": False, "Resources": {"CPU": 64.0}}]
     takes = Resources(1, 0.0, GB)
     assert takes.of(1, nodes) == {"num_cpus": 1, "memory": GB}
     assert takes.of(8, nodes) == {"num_cpus": 3, "memory": 3 * GB}
@@ -49,9 +46,7 @@ def test_what_is_asked_for_is_what_it_takes() -> None:
     assert str(resources(Demand(device="cuda", runs_per_gpu=4))) == "1 core, 0.25 of a GPU, 1 GB"
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("2G", 2 * GB), ("1.5gb", 1.5 * GB), ("800M", 8e8), ("2000000000", 2 * GB)]
-)
+@pytest.mark.parametrize(("text", "size"), [("2G", 2 * GB), ("1.5gb", 1.5 * GB), ("800M", 8e8), ("2000000000", 2 * GB)])
 def test_memory_is_read_as_people_write_it(text: str, size: float) -> None:
     (run,) = plan(ask(env="bit-chain", algo="seq_is", seeds="1")).runs
     assert demand(run.spec, None, None, text).memory == size

@@ -57,9 +57,7 @@ def test_a_kind_that_leaves_out_what_readers_count_on_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
 ) -> None:
     job = job_of(tmp_path, "random-mdp-0", algo="spo", steps="128")
-    kind: Any = type(
-        simulation_of(plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="128")).runs[0].spec)
-    )
+    kind: Any = type(simulation_of(plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="128")).runs[0].spec))
     advance = kind.advance
 
     def forgetful(self: Any) -> Any:
@@ -83,16 +81,11 @@ def test_accounts_are_in_the_record_and_outside_the_checksum(tmp_path: Path) -> 
     assert record["ledger"]["decisions"] == entries
     assert record["ledger"]["sequences"] == {key: n // 4 for key, n in entries.items()}
     lags = record["lags"]
-    assert (
-        lags["realised"] == lags["trained"] == record["lag_histogram"]
-        and sum(lags["assigned"].values()) == 32
-    )
+    assert lags["realised"] == lags["trained"] == record["lag_histogram"] and sum(lags["assigned"].values()) == 32
     assert record["promise"] == {"mean": 3.5, "cap": 7, "expected": 0.75} and "pipeline_ledger" not in record
     assert record["summary"]["untrained/sampled"] == pytest.approx(0.1, rel=0.5)
     assert not [name for name in record["summary"] if name.startswith(("decisions/", "sequences/"))]
-    spec = (
-        plan(ask(env="bit-chain", seeds="1", algo="seq_is", steps="4", k="8", settings=settings)).runs[0].spec
-    )
+    spec = plan(ask(env="bit-chain", seeds="1", algo="seq_is", steps="4", k="8", settings=settings)).runs[0].spec
     begun = ("lags/", "gradient_lags/", "untrained/", "decisions/", "sequences/")
     lines = [
         json.dumps({k: v for k, v in phase.metrics.items() if not k.startswith(begun)}, sort_keys=True) + "\n"
@@ -106,8 +99,6 @@ def test_a_record_that_no_reader_would_take_is_refused_where_it_is_made(
 ) -> None:
     job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
     monkeypatch.setattr(ChainTask, "normalise", "log")
-    with pytest.raises(
-        UserError, match=r"cannot be stored: run\.json\.task\.normalise: Invalid enum value 'log'"
-    ):
+    with pytest.raises(UserError, match=r"cannot be stored: run\.json\.task\.normalise: Invalid enum value 'log'"):
         execute(job, lambda message: None, lambda: False)
     assert not Store(tmp_path).read_all()

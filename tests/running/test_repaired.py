@@ -39,9 +39,7 @@ def job(tmp_path: Path, tabular: Path) -> Job:
 
 def job_of(root: Path, seed: int = 0) -> Job:
     """A run of five phases that takes milliseconds, with a checkpoint after each."""
-    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[
-        0
-    ]
+    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[0]
     Store(root).open_for_writing()
     return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
 
@@ -129,18 +127,14 @@ MISFIT: dict[str, Act] = {
     "half a log": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes()[:200]),
     "no log": lambda a: (a / "metrics.jsonl").unlink(),
     "checkpoints of another seed": another_seed,
-    "checkpoints of other instructions": each(
-        "checkpoint-*", lambda p: refit(p, fingerprint='{"MKL_CBWR": "x"}')
-    ),
+    "checkpoints of other instructions": each("checkpoint-*", lambda p: refit(p, fingerprint='{"MKL_CBWR": "x"}')),
     "a phase beyond the end": each("checkpoint-*", lambda p: forge(p, phase=10**9)),
     "a phase that is not its own": each("checkpoint-*", lambda p: forge(p, phase=1)),
     "no learner": each("checkpoint-*", lambda p: forge(p, learner=None)),
 }
 
 DAMAGE: dict[str, Act] = {
-    "a log that grew": lambda a: (a / "metrics.jsonl").write_bytes(
-        (a / "metrics.jsonl").read_bytes() + b"{torn"
-    ),
+    "a log that grew": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes() + b"{torn"),
     "a folder for a log": lambda a: ((a / "metrics.jsonl").unlink(), (a / "metrics.jsonl").mkdir()),
     "checkpoints cut short": each("checkpoint-*", lambda p: p.write_bytes(p.read_bytes()[:100])),
     "no checkpoint": each("checkpoint-*", Path.unlink),
@@ -148,18 +142,14 @@ DAMAGE: dict[str, Act] = {
     "a broken failure": lambda a: (a / "failure.json").write_text("{"),
     "a manifest of nothing": lambda a: (a / "manifest.json").write_text("{}"),
     "a record that is another's": lambda a: (a / "run.json").write_text('{"id": "0123456789ab"}'),
-    "torn files": lambda a: [
-        (a / f".{name}.abcdefgh").write_text("torn") for name in ("job.json", "run.json")
-    ],
+    "torn files": lambda a: [(a / f".{name}.abcdefgh").write_text("torn") for name in ("job.json", "run.json")],
     "nothing": lambda a: shutil.rmtree(a),
     "a file": lambda a: (shutil.rmtree(a), a.write_text("mine")),
 }
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_an_attempt_that_was_damaged_comes_to_the_same_result(
-    job: Job, straight: tuple[str, Any], how: str
-) -> None:
+def test_an_attempt_that_was_damaged_comes_to_the_same_result(job: Job, straight: tuple[str, Any], how: str) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
     DAMAGE[how](attempt)
@@ -203,9 +193,7 @@ def test_a_forged_checkpoint_gives_way_to_the_one_before_it_and_stays(
     newest = checkpoint.newest_first(attempt)[0]
     forge(newest, **change)
     lines: list[str] = []
-    run.execute(
-        job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False
-    )
+    run.execute(job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False)
     assert result(job) == straight
     (line,) = lines
     assert newest.name in line and "goes on from phase 2" in line and "set-aside-" in line
@@ -240,9 +228,7 @@ def test_a_resume_that_lacks_memory_deletes_nothing(
         for place in (checkpoint, "_content"), (Simulation, "load_state_dict"):
 
             def lacking(*_: Any) -> None:
-                raise RuntimeError(
-                    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
-                )
+                raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 
             patch.setattr(*place, lacking)
             for restart in (False, True):
@@ -258,9 +244,7 @@ def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
 ) -> None:
     attempt = Store(job.root).attempt_dir(job.run_id)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="is not what was written to it"):
-        patch.setattr(
-            run, "_progress", lambda simulation, _: a_digit(attempt) if simulation.phase == 4 else {}
-        )
+        patch.setattr(run, "_progress", lambda simulation, _: a_digit(attempt) if simulation.phase == 4 else {})
         run.execute(job, lambda message: None, lambda: False)
     assert not Store(job.root).is_done(job.run_id)
     with pytest.raises(UserError, match=r"needs more than is left|was changed"):
@@ -286,9 +270,7 @@ def seal_and_die(store: Store, run_id: str) -> None:
     raise Died
 
 
-def test_what_lies_in_the_place_of_a_run_is_put_aside_when_it_is_made(
-    job: Job, straight: tuple[str, Any]
-) -> None:
+def test_what_lies_in_the_place_of_a_run_is_put_aside_when_it_is_made(job: Job, straight: tuple[str, Any]) -> None:
     carry_out(job)
     place = Store(job.root).run_dir(job.run_id)
     (place / "run.json").unlink()
@@ -344,9 +326,7 @@ def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
 
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC, errno.EIO], ids=str)
-def test_a_checkpoint_that_cannot_be_written_leaves_those_before_it(
-    tmp_path: Path, refusal: int | None
-) -> None:
+def test_a_checkpoint_that_cannot_be_written_leaves_those_before_it(tmp_path: Path, refusal: int | None) -> None:
     for phase in (1, 2):
         checkpoint.save(tmp_path, phase, {"phase": phase})
     for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, {"phase": 3}), refusal=refusal):
@@ -370,9 +350,7 @@ def test_a_run_that_is_stopped_within_an_evaluation_goes_on_from_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     def job_at(root: Path) -> Job:
-        settings = (
-            "num_envs=2,num_steps=32,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=1"
-        )
+        settings = "num_envs=2,num_steps=32,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=1"
         question = ask(env="Pendulum", algo="spo", seeds="1", steps="256", settings=settings)
         (made,) = plan(question).runs
         Store(root).open_for_writing()

@@ -9,16 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweeping import (
-    AtPhase,
-    command,
-    environment,
-    hopper,
-    metrics,
-    phases_written,
-    relatives,
-    wait_until,
-)
+from sweeping import AtPhase, command, environment, hopper, metrics, phases_written, relatives, wait_until
 
 PHASES = 40
 STEPS = 64 * PHASES

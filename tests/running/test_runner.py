@@ -129,9 +129,7 @@ def metrics(store: Store) -> dict[str, str]:
     return {run.id: run.record["metrics_sha256"] for run in store.read_all()}
 
 
-def test_runs_go_to_the_runner_as_many_at_a_time_as_it_takes(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_runs_go_to_the_runner_as_many_at_a_time_as_it_takes(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     runner, notes = InTurn(capacity=3), Notes()
     outcome, store = swept(tmp_path, runs, runner, notes)
     ids = [run.run_id for run in runs]
@@ -155,10 +153,7 @@ def test_a_failure_and_a_silent_death_take_only_themselves_along_and_are_run_aga
 
     outcome, store = swept(tmp_path, runs, InTurn(fault=fault))
     assert outcome.done == others and not outcome.interrupted
-    assert {run_id: f["class"] for run_id, f in outcome.failed.items()} == {
-        failing: "Diverged",
-        dying: "Killed",
-    }
+    assert {run_id: f["class"] for run_id, f in outcome.failed.items()} == {failing: "Diverged", dying: "Killed"}
     assert outcome.failed[dying]["message"] == "the worker ended by loss of its node"
     written = store.failure(dying)
     assert written == {key: value for key, value in outcome.failed[dying].items() if key != "event"}
@@ -170,9 +165,7 @@ def test_a_failure_and_a_silent_death_take_only_themselves_along_and_are_run_aga
     assert store.failure(dying) is None
 
 
-def test_a_result_counts_although_the_last_word_was_lost(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_result_counts_although_the_last_word_was_lost(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     def fault(job: Job) -> None:
         raise Lost(late=True)
 

@@ -50,9 +50,7 @@ def test_a_throttle_grows_as_tasks_of_an_earlier_array_end(cluster: Cluster, tmp
     assert any("ArrayTaskThrottle=2" in call for call in cluster.calls("scontrol"))
 
 
-def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: cluster.warn(runner.runs[f"{0:012x}"].task))
     drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
@@ -63,9 +61,7 @@ def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(
 
 
 @pytest.mark.parametrize("what", ["preempt", "lose_node"])
-def test_what_loses_its_place_or_its_node_is_back_in_the_queue(
-    cluster: Cluster, tmp_path: Path, what: str
-) -> None:
+def test_what_loses_its_place_or_its_node_is_back_in_the_queue(cluster: Cluster, tmp_path: Path, what: str) -> None:
     act = once(lambda runner: getattr(cluster, what)())
     drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
@@ -82,9 +78,7 @@ def test_a_task_that_fails_is_not_put_back_whatever_it_said(cluster: Cluster, tm
 
 
 def test_a_task_that_is_killed_says_by_what(cluster: Cluster, tmp_path: Path) -> None:
-    act = once(
-        lambda runner: subprocess.run(["scancel", "--signal=KILL", "--batch", runner.runs[f"{0:012x}"].task])
-    )
+    act = once(lambda runner: subprocess.run(["scancel", "--signal=KILL", "--batch", runner.runs[f"{0:012x}"].task]))
     drive = Drive(Slurm(), [job(tmp_path, 0, phases=100)], act)
     assert drive.ends[0].how.startswith("signal SIGKILL (task ")
 
@@ -179,9 +173,7 @@ def test_a_submission_that_was_killed_before_it_was_written_down_is_found_by_its
     assert len(cluster.calls("sbatch")) == 1 and lives(tmp_path, 0) == 1
 
 
-def test_what_waits_on_other_terms_is_submitted_anew_and_what_runs_goes_on(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_what_waits_on_other_terms_is_submitted_anew_and_what_runs_goes_on(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(3)]
     abandoned(Slurm(1), jobs)
     drive = Drive(Slurm(2, "--time=9"), jobs)

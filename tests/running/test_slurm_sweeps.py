@@ -69,9 +69,7 @@ class Acts(Silent):
         self.how[run.run_id] = event["event"]
 
 
-def swept(
-    out: Path, runs: tuple[PlannedRun, ...], runner: Slurm | int, listener: Silent | None = None
-) -> Outcome:
+def swept(out: Path, runs: tuple[PlannedRun, ...], runner: Slurm | int, listener: Silent | None = None) -> Outcome:
     store = Store(out)
     store.open_for_writing()
     return sweep(runs, store, runner, listener or Silent(), Limits(checkpoint=0.02))  # type: ignore[arg-type]
@@ -81,9 +79,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_comes_to_what_it_is_on_this_
     cluster: Cluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
-    words = (
-        "--env napping --k 4 --algo spo --steps 60 --seeds 2 --jobs 2 --runner slurm --slurm=--time=9".split()
-    )
+    words = "--env napping --k 4 --algo spo --steps 60 --seeds 2 --jobs 2 --runner slurm --slurm=--time=9".split()
     with open(tmp_path / "said.txt", "w") as said:
         driver = subprocess.Popen(
             process("sweep", *words, "--plugin", str(NAPPING), "--out", str(out)), stdout=said, stderr=said
@@ -124,9 +120,7 @@ def test_what_loses_its_time_its_place_or_its_node_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.faults
-def test_a_failed_run_is_left_for_the_next_call_which_submits_it_alone(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_failed_run_is_left_for_the_next_call_which_submits_it_alone(cluster: Cluster, tmp_path: Path) -> None:
     runs = (*naps(1), *naps(1, "dies_at=3"))
     outcome = swept(tmp_path / "out", runs, Slurm(2))
     assert outcome.done == [runs[0].run_id]

@@ -109,9 +109,7 @@ def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
 
     def limited(command: list[str], count: int, *rest: object) -> str:
         if count > 1:
-            raise SlurmError(
-                "Batch job submission failed: Job violates accounting/QOS policy (job submit limit)"
-            )
+            raise SlurmError("Batch job submission failed: Job violates accounting/QOS policy (job submit limit)")
         return submit(command, count, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(slurm.commands, "submit", limited)
@@ -165,9 +163,7 @@ def test_an_array_from_elsewhere_is_never_taken_for_a_job_of_another_name_here(
     stand_in: StandIn, tmp_path: Path, name: str
 ) -> None:
     stand_in.set(room=0)
-    commands.submit(
-        ["sleep", "60"], 2, 2, "theirs", tmp_path / "out", [f"--chdir={tmp_path}", "--signal=B:USR1@1"]
-    )
+    commands.submit(["sleep", "60"], 2, 2, "theirs", tmp_path / "out", [f"--chdir={tmp_path}", "--signal=B:USR1@1"])
     (theirs,) = {task.partition("_")[0] for task in stand_in.tasks()}
     array = Array.make(tmp_path, [job(tmp_path, 0), job(tmp_path, 1)], ["--time=9"])
     array.submitted(theirs)
@@ -199,19 +195,38 @@ def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
 
 def test_options_are_words_for_sbatch_and_nothing_else() -> None:
     assert parse("--partition=gpu --time=4:00:00 --gres=gpu:a100:1 --exclusive --mem=8G") == [
-        "--partition=gpu", "--time=4:00:00", "--gres=gpu:a100:1", "--exclusive", "--mem=8G",
-    ]  # fmt: skip
+        "--partition=gpu",
+        "--time=4:00:00",
+        "--gres=gpu:a100:1",
+        "--exclusive",
+        "--mem=8G",
+    ]
     assert parse("") == [] and parse("--signal=B:USR1@600") == ["--signal=B:USR1@600"]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "-p gpu", "--time 4:00:00", "gpu", "--comment='a b'", "--comment=$(id)", "--comment=`id`", "--comment=a;b",
-        "--partition='", "--partition=gpu\n--wrap=id", "--wrap=id", "--array=0-9", "--output=/etc/passwd", "--Time=1",
-        "--signal=USR2@10", "--partition=ü", "--job-name=x", "--export=NONE", "--partition=\0",
+        "-p gpu",
+        "--time 4:00:00",
+        "gpu",
+        "--comment='a b'",
+        "--comment=$(id)",
+        "--comment=`id`",
+        "--comment=a;b",
+        "--partition='",
+        "--partition=gpu\n--wrap=id",
+        "--wrap=id",
+        "--array=0-9",
+        "--output=/etc/passwd",
+        "--Time=1",
+        "--signal=USR2@10",
+        "--partition=ü",
+        "--job-name=x",
+        "--export=NONE",
+        "--partition=\0",
     ],
-)  # fmt: skip
+)
 def test_other_options_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as refused:
         parse(text)
@@ -234,10 +249,7 @@ def test_what_a_status_says() -> None:
 
     assert _code(State("FAILED", status=75 << 8)) == "exit code 75"
     assert _code(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"
-    assert (
-        _code(State("FAILED")) == "FAILED in Slurm"
-        and _code(State("REVOKED", status=0)) == "REVOKED in Slurm"
-    )
+    assert _code(State("FAILED")) == "FAILED in Slurm" and _code(State("REVOKED", status=0)) == "REVOKED in Slurm"
 
 
 def test_a_gpu_is_wanted_where_runs_are_carried_out_and_not_where_they_are_submitted(

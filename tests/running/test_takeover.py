@@ -72,9 +72,7 @@ def result(job: Job) -> tuple[str, Any]:
 
 
 def everything(root: str) -> dict[str, bytes]:
-    return {
-        str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"
-    }
+    return {str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"}
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +89,7 @@ def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
     return once
 
 
-@pytest.mark.parametrize(
-    "second", [held, lambda job: job], ids=["a worker with a lease", "a worker of one machine"]
-)
+@pytest.mark.parametrize("second", [held, lambda job: job], ids=["a worker with a lease", "a worker of one machine"])
 def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
     job: Job, straight: tuple[str, Any], second: Callable[[Job], Job]
 ) -> None:
@@ -102,17 +98,13 @@ def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
     assert list((Path(job.root) / "attempts").iterdir()) == []
 
 
-def test_a_lease_goes_on_from_what_a_worker_of_one_machine_has_left(
-    job: Job, straight: tuple[str, Any]
-) -> None:
+def test_a_lease_goes_on_from_what_a_worker_of_one_machine_has_left(job: Job, straight: tuple[str, Any]) -> None:
     assert carry_out(job, stop_after=3) == [1, 2, 3]
     assert carry_out(held(job)) == [4, 5] and result(job) == straight
 
 
 @pytest.mark.parametrize("phase", [1, 3, 5])
-def test_an_orphan_that_works_on_ends_without_a_trace(
-    job: Job, straight: tuple[str, Any], phase: int
-) -> None:
+def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: tuple[str, Any], phase: int) -> None:
     """After a phase of its, another takes the run over and finishes it. After the last it has only to publish."""
     there: dict[str, bytes] = {}
 
@@ -164,13 +156,9 @@ def test_whenever_a_run_is_taken_over_while_it_is_published_there_is_one(
         with contextlib.suppress(Interrupted):
             carry_out(held(job), {PHASES: watch})
         monkeypatch.undo()
-        assert result(job) == straight and [path.name for path in (Path(job.root) / "runs").iterdir()] == [
-            job.run_id
-        ]
+        assert result(job) == straight and [path.name for path in (Path(job.root) / "runs").iterdir()] == [job.run_id]
         Store(job.root).clear_attempts([job.run_id])  # as a sweep does
-        assert (
-            list((Path(job.root) / "attempts").iterdir()) == [] and not (Path(job.root) / "damaged").exists()
-        )
+        assert list((Path(job.root) / "attempts").iterdir()) == [] and not (Path(job.root) / "damaged").exists()
         n += step
     assert n > 25
 
@@ -212,18 +200,14 @@ def test_who_comes_late_is_not_the_holder(job: Job, straight: tuple[str, Any]) -
     assert result(job) == straight
 
 
-def test_links_in_what_another_has_left_are_not_followed(
-    job: Job, straight: tuple[str, Any], tmp_path: Path
-) -> None:
+def test_links_in_what_another_has_left_are_not_followed(job: Job, straight: tuple[str, Any], tmp_path: Path) -> None:
     first, victim = held(job), tmp_path / "victim"
     victim.write_text("mine")
     carry_out(first, stop_after=3)
     log = Store(job.root, first.holder).attempt_dir(job.run_id) / "metrics.jsonl"
     log.unlink()
     log.symlink_to(victim)
-    assert (
-        carry_out(held(job)) == [1, 2, 3, 4, 5] and result(job) == straight and victim.read_text() == "mine"
-    )
+    assert carry_out(held(job)) == [1, 2, 3, 4, 5] and result(job) == straight and victim.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -240,11 +224,7 @@ def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
     Store(job.root, names[0]).open_attempt(job.run_id)
     assert store.next_holder(job.run_id).startswith("0002-")
     attempt = read_name(f"{job.run_id}.{holder_name(12)}")
-    assert attempt is not None and (attempt.run_id, attempt.number, attempt.under_way) == (
-        job.run_id,
-        12,
-        True,
-    )
+    assert attempt is not None and (attempt.run_id, attempt.number, attempt.under_way) == (job.run_id, 12, True)
 
 
 # Leases ------------------------------------------------------------------------------------------------------------
@@ -274,9 +254,7 @@ time.sleep(600)
     assert not lease.living(path, patience=0.0)
 
 
-def test_a_lease_of_another_machine_lives_as_long_as_it_beats(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = lease._place()
     with lease.held(path) as kept:
         monkeypatch.setattr(lease, "_place", lambda: {**here, "host": "another"})
@@ -303,9 +281,7 @@ def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(path: Pat
         assert not path.exists()
 
 
-def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file server that stutters would end a sweep as taken over, and every run of it."""
     with lease.held(path) as held:
         for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
@@ -320,9 +296,7 @@ def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(
         assert held.lost
 
 
-def test_a_folder_is_one_sweep_s_where_there_are_no_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_one_sweep_s_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
 

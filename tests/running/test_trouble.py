@@ -143,9 +143,12 @@ def test_a_long_tmpdir_is_no_trouble(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", START], env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-c", START],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

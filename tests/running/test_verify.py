@@ -51,17 +51,10 @@ def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any)
     return found
 
 
-def test_a_run_made_again_is_the_same_to_the_bit_from_a_folder_a_run_and_a_bundle(
-    stored: Path, tmp_path: Path
-) -> None:
+def test_a_run_made_again_is_the_same_to_the_bit_from_a_folder_a_run_and_a_bundle(stored: Path, tmp_path: Path) -> None:
     pack(str(stored), str(tmp_path / "bundle"), None)
     some = Store(stored).read_all()[0].id
-    places = [
-        (stored, 2),
-        (stored / "runs" / some, 1),
-        (tmp_path / "bundle", 2),
-        (tmp_path / "bundle/runs" / some, 1),
-    ]
+    places = [(stored, 2), (stored / "runs" / some, 1), (tmp_path / "bundle", 2), (tmp_path / "bundle/runs" / some, 1)]
     for place, count in places:
         done = staleharness("verify", str(place), "--jobs", "2", "--out", str(tmp_path / "made"))
         assert done.returncode == 0, done.stderr

@@ -32,9 +32,7 @@ def literal(versions: np.ndarray, taught: np.ndarray) -> dict[str, float]:
 def drawn(seed: int, within: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Versions, valid decisions (padding behind) and those that teach, [6, 5]."""
     rng = np.random.default_rng(seed)
-    versions = (
-        rng.integers(3, PHASE + 1, (6, 5)) if within else np.repeat(rng.integers(3, PHASE + 1, (6, 1)), 5, 1)
-    )
+    versions = rng.integers(3, PHASE + 1, (6, 5)) if within else np.repeat(rng.integers(3, PHASE + 1, (6, 1)), 5, 1)
     valid = np.arange(5) < rng.integers(1, 6, (6, 1))
     return versions, valid, valid & (rng.random((6, 1)) < 0.6)
 
@@ -49,8 +47,7 @@ def test_ages_are_those_of_the_decisions_that_teach(seed: int, within: bool, mas
     if masks != "cut":
         taught = valid
     tensors = [
-        torch.from_numpy(x)
-        for x in (versions, 10 * versions, valid.astype(np.float32), taught.astype(np.float32))
+        torch.from_numpy(x) for x in (versions, 10 * versions, valid.astype(np.float32), taught.astype(np.float32))
     ]
     given = {"none": 2, "full": 3, "padded": 3, "cut": 4}[masks]
     found = ages(Rows(*tensors[:given]), PHASE, STEPS)
@@ -76,8 +73,11 @@ def test_first_and_last_minibatch_are_weighted_by_what_teaches() -> None:
     first = (torch.tensor([[4.0, 9.0], [1.0, 1.0]]), torch.tensor([[40.0, 9.0], [10.0, 10.0]]), mask)
     last = (torch.tensor([[1.0]]), torch.tensor([[13.0]]), torch.ones(1, 1))
     assert at_ends(first, last) == {
-        "lags/first": 2.0, "gradient_lags/first": 20.0, "lags/last": 1.0, "gradient_lags/last": 13.0
-    }  # fmt: skip
+        "lags/first": 2.0,
+        "gradient_lags/first": 20.0,
+        "lags/last": 1.0,
+        "gradient_lags/last": 13.0,
+    }
     assert at_ends(last, last)["gradient_lags/last"] == 13.0
     assert at_ends((*first[:2], 0 * mask), None) == {}
 
@@ -100,12 +100,15 @@ FLOW: dict[str, Any] = {"generated": Count(4, 40), "dropped": Count(1, 10), "que
 def test_a_ledger_adds_up_over_phases_and_counts_what_is_queued_as_it_stands() -> None:
     ledger = Ledger()
     ledger.enter(0, Flow(**FLOW), handed=Count(2, 20), trained=Count(1, 15))
-    said = ledger.enter(
-        1, Flow(Count(4, 40), queued=Count(2, 20), reused=Count(1, 10)), Count(4, 40), Count(4, 40)
-    )
+    said = ledger.enter(1, Flow(Count(4, 40), queued=Count(2, 20), reused=Count(1, 10)), Count(4, 40), Count(4, 40))
     assert {key.partition("/")[2]: n for key, n in said.items() if key.startswith("decisions/")} == {
-        "generated": 80, "trained": 45, "dropped": 10, "masked": 5, "queued": 20, "reused": 10
-    }  # fmt: skip
+        "generated": 80,
+        "trained": 45,
+        "dropped": 10,
+        "masked": 5,
+        "queued": 20,
+        "reused": 10,
+    }
     assert said["sequences/generated"] == 8 == 4 + said["sequences/dropped"] + said["sequences/masked"] + 2
 
 
@@ -131,9 +134,7 @@ def test_a_ledger_has_lost_rows_only_where_actors_can_be_lost() -> None:
         ({"reused": Count(0, 1)}, Count(2, 20), Count(2, 20)),
     ],
 )
-def test_a_ledger_that_does_not_close_ends_the_run(
-    change: dict[str, Count], handed: Count, trained: Count
-) -> None:
+def test_a_ledger_that_does_not_close_ends_the_run(change: dict[str, Count], handed: Count, trained: Count) -> None:
     Ledger().enter(0, Flow(**FLOW), Count(2, 20), Count(2, 20))
     with pytest.raises(RuntimeError, match=r"ledger of \w+ does not close after phase 3: generated"):
         Ledger().enter(3, Flow(**{**FLOW, **change}), handed, trained)

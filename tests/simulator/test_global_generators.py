@@ -64,9 +64,7 @@ def test_the_generators_are_functions_of_seed_stage_and_phase(restored: None) ->
 def _begins_with(extra: int, seed: int = 0) -> list[tuple[str, float]]:
     """What a plugin draws first in each stage of a run, where each draws so many numbers more."""
     seen = []
-    spec = ChainSpec(
-        env="bit-chain", algorithm="seq_is", horizon=4, batch=8, steps=3, evaluations=3, seed=seed
-    )
+    spec = ChainSpec(env="bit-chain", algorithm="seq_is", horizon=4, batch=8, steps=3, evaluations=3, seed=seed)
     simulation = simulation_of(spec)
     seen.append(("construct", random.random()))
 

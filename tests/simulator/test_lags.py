@@ -72,27 +72,20 @@ def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
         ({"every": 5}, "changes weights inside a row and does not say within_rows"),
         ({"versions": [[9], [9]]}, "versions as a list of int64; give an array of whole numbers"),
         ({"versions": np.array([[8.5], [9.0]])}, "versions as a ndarray of float64; give an array of whole"),
-        (
-            {"versions": np.array([[9, 9, 9], [8, 9, 7]]), "every": 2},
-            "goes back to an older version inside a row",
-        ),
+        ({"versions": np.array([[9, 9, 9], [8, 9, 7]]), "every": 2}, "goes back to an older version inside a row"),
         ({"ledger": {"lost": 1}}, "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue"),
         ({"ledger": {"dropped": -1}}, "counts -1 rows as 'dropped'; give a whole number, not below 0"),
         ({"ledger": {"dropped": 0.5}}, "counts 0.5 rows as 'dropped'"),
     ],
 )
-def test_an_impossible_answer_is_one_line(
-    answering: dict[str, Any], said: dict[str, Any], words: str
-) -> None:
+def test_an_impossible_answer_is_one_line(answering: dict[str, Any], said: dict[str, Any], words: str) -> None:
     answering.update(said)
     with pytest.raises(UserError, match=words) as error:
         lags(lag="answers").draw(9, 2, length=5)
     assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
 
 
-def test_the_ledger_of_a_phase_is_summed_over_its_draws_and_forgotten_with_it(
-    answering: dict[str, Any],
-) -> None:
+def test_the_ledger_of_a_phase_is_summed_over_its_draws_and_forgotten_with_it(answering: dict[str, Any]) -> None:
     one = lags(lag="answers")
     assert one.draw(0, 3).ledger == {} == one.ledger(0)
     answering["ledger"] = {"in_queue": 2, "dropped": 1}

@@ -14,9 +14,15 @@ from staleharness.simulator.promise import Promise, promise
 
 def promised(lag: str, capacity: int, phases: int, **settings: int) -> Promise | None:
     spec = ControlSpec(
-        env="Hopper-v5", algorithm="spo", capacity=capacity, lag=lag, steps=phases * 64, num_envs=2, num_steps=32,
+        env="Hopper-v5",
+        algorithm="spo",
+        capacity=capacity,
+        lag=lag,
+        steps=phases * 64,
+        num_envs=2,
+        num_steps=32,
         **settings,
-    )  # fmt: skip
+    )
     return promise(spec, read_lag(lag))
 
 
@@ -30,9 +36,7 @@ def test_a_buffer_that_fills_has_less_lag_than_a_full_one() -> None:
 def test_a_model_with_a_period_is_seen_in_all_of_it(every: int) -> None:
     found = promised(f"sync:{every}", 100, 10 * every)
     assert found is not None and found.cap == every - 1
-    assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) and found.expected == pytest.approx(
-        (every - 1) / 2
-    )
+    assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) and found.expected == pytest.approx((every - 1) / 2)
 
 
 def test_a_long_run_keeps_what_is_promised_and_a_warm_start_gives_it_from_the_beginning() -> None:

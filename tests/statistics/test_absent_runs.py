@@ -28,9 +28,7 @@ def test_advice_says_where_seeds_are_lacking(tmp_path: Path) -> None:
     found = advise(written(tmp_path / "three", 3))
     assert found.methods[0].row["budget"]["kind"] == "at least"
     assert any(
-        note.startswith(
-            "fewer seeds than elsewhere: vaco on word-problems at K=16 (3 of 5); runs that diverged"
-        )
+        note.startswith("fewer seeds than elsewhere: vaco on word-problems at K=16 (3 of 5); runs that diverged")
         for note in found.notes
     )
     assert not any("fewer seeds" in note for note in advise(written(tmp_path / "five", 5)).notes)
@@ -58,9 +56,7 @@ def test_unequal_numbers_of_runs_weigh_in_the_iqm_and_the_table_says_so(tmp_path
         for seed in range(n):
             write_run(tmp_path, "vaco", seed, env=env, sampled=float(seed), phases=4)
     notes = load(tmp_path).table(reps=50, engine="quick").notes
-    assert any(
-        "n is the smallest; in IQM and AUC an environment counts by its runs" in note for note in notes
-    )
+    assert any("n is the smallest; in IQM and AUC an environment counts by its runs" in note for note in notes)
 
 
 def test_a_capacity_without_any_run_is_no_column_of_lag_nan(tmp_path: Path) -> None:
@@ -69,13 +65,7 @@ def test_a_capacity_without_any_run_is_no_column_of_lag_nan(tmp_path: Path) -> N
             label = f"vaco[minibatches={minibatches}]"
             write_run(tmp_path, label, 0, capacity=k, phases=4, settings={"minibatches": minibatches})
     results = load(tmp_path)
-    lost = {
-        "label": "vaco[minibatches=1]",
-        "capacity": 16,
-        "env": "Hopper-v5",
-        "seed": 0,
-        "problem": "Diverged",
-    }
+    lost = {"label": "vaco[minibatches=1]", "capacity": 16, "env": "Hopper-v5", "seed": 0, "problem": "Diverged"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = sheet("backward_forward", results, results.table([lost], reps=50, engine="quick"))

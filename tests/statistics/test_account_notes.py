@@ -36,15 +36,7 @@ def made(tmp_path: Path) -> Made:
 
 def notes(*runs: StoredRun, **options: Any) -> list[str]:
     """Those of accounts, in their order."""
-    ours = (
-        "less lag",
-        "mean lag in phases",
-        "ledger: ",
-        "rows trained",
-        "not in the ledger",
-        "no method",
-        "K = ",
-    )
+    ours = ("less lag", "mean lag in phases", "ledger: ", "rows trained", "not in the ledger", "no method", "K = ")
     table = aggregate.table(runs, reps=10, engine="quick", **options)
     return [note for note in table.notes if note.startswith(ours)]
 
@@ -95,21 +87,20 @@ def test_the_ledger_of_a_replay_says_what_returned(made: Made) -> None:
 
 def test_the_ledger_of_real_actors_says_what_was_lost(made: Made) -> None:
     said = accounts(hist(at0=10, at7=5000), generated=6000, queued=500, lost=490)
-    assert notes(made(said=said)) == [
-        "ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"
-    ]
+    assert notes(made(said=said)) == ["ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"]
 
 
-def of_pipeline(
-    rows: dict[str, int], decisions: dict[str, int], groups: float, **settings: Any
-) -> dict[str, Any]:
+def of_pipeline(rows: dict[str, int], decisions: dict[str, int], groups: float, **settings: Any) -> dict[str, Any]:
     """A run on tokens under a simulated pipeline, with its two ledgers; `groups` are dropped in a phase."""
     nothing = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
     return {
         "settings": {"completions": 4, **settings},
-        "said": {"ledger": {"sequences": nothing | rows, "decisions": nothing | decisions},
-                 "pipeline_ledger": {"rows": {}}, "summary": {"dropped_groups": groups}},
-    }  # fmt: skip
+        "said": {
+            "ledger": {"sequences": nothing | rows, "decisions": nothing | decisions},
+            "pipeline_ledger": {"rows": {}},
+            "summary": {"dropped_groups": groups},
+        },
+    }
 
 
 def test_rows_trained_on_that_are_shorter_than_all_are_said(made: Made) -> None:
@@ -163,8 +154,7 @@ def test_one_method_that_learns_on_one_environment_is_enough(made: Made) -> None
     still = [made(env=env, sampled=50.0, said=untrained(50.0)) for env in ("Hopper-v5", "Ant-v5")]
     assert any("no method can be told" in note for note in notes(*still))
     assert not any(
-        "no method can be told" in note
-        for note in notes(*still, made("spo", sampled=90.0, said=untrained(50.0)))
+        "no method can be told" in note for note in notes(*still, made("spo", sampled=90.0, said=untrained(50.0)))
     )
     unknown = made(env="Walker2d-v5", sampled=1.0)  # of which nobody knows what it began with
     assert not any("no method can be told" in note for note in notes(*still, unknown))

@@ -17,9 +17,11 @@ from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
 CAPS = [
-    Cap(0, 0.0, 100.0, "admission", "slots stand idle"), Cap(1, 1.0, 50.0, "admission", "slots stand idle"),
-    Cap(4, 4.0, 20.0, "generation", "the slots work"), Cap(64, 40.0, 10.0, "trainer", "the trainer works"),
-]  # fmt: skip
+    Cap(0, 0.0, 100.0, "admission", "slots stand idle"),
+    Cap(1, 1.0, 50.0, "admission", "slots stand idle"),
+    Cap(4, 4.0, 20.0, "generation", "the slots work"),
+    Cap(64, 40.0, 10.0, "trainer", "the trainer works"),
+]
 
 
 def write(root: Path, label: str, scores: tuple[float, float, float], env: str = "word-problems") -> None:
@@ -61,16 +63,12 @@ def test_the_cap_to_take_is_the_fastest_within_the_budget_and_the_data(runs: Res
     # at lag 1 if the line is believed, but nothing was measured there
     assert taken == {"vaco": 4, "spo": 1, "impala": 0}
     beyond = row(found, "vaco")["caps"][3]
-    assert (
-        beyond["kept"] is None and beyond["refused"] == "lag 40.0 is beyond the data (largest measured: 8.0)"
-    )
+    assert beyond["kept"] is None and beyond["refused"] == "lag 40.0 is beyond the data (largest measured: 8.0)"
     assert row(found, "spo")["caps"][2]["score"] == pytest.approx(0.95 - 0.57 / 3)
     assert "64" not in found.methods[0].scores
 
 
-def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest_measured(
-    tmp_path: Path,
-) -> None:
+def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest_measured(tmp_path: Path) -> None:
     write(tmp_path, "vaco", (0.9, 0.84, 0.5))
     log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "", 1)
     (method,) = advise(load(tmp_path), caps=CAPS, log=log).methods
@@ -82,8 +80,9 @@ def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest
 def test_the_best_at_each_speed_is_named_with_those_that_cannot_be_told_from_it(runs: Results) -> None:
     found = advise(runs, caps=CAPS)
     assert [(p["cap"], p["algorithm"], p["binds"]) for p in found.frontier] == [
-        (4, "vaco", "generation"), (1, "spo", "admission"),
-    ]  # fmt: skip
+        (4, "vaco", "generation"),
+        (1, "spo", "admission"),
+    ]
     assert [p["speed_up"] for p in found.frontier] == [5, 2]
     assert [p["cannot_be_told_from"] for p in found.frontier] == [[], []]
     assert found.frontier[0]["score_low"] < 0.9 < found.frontier[0]["score_high"]

@@ -22,9 +22,7 @@ from staleharness.statistics import table as tables
 from staleharness.store import cells
 
 
-def asked(
-    label: str, seed: int, problem: str | None = None, *, capacity: int = 8, env: str = "Hopper-v5"
-) -> dict:
+def asked(label: str, seed: int, problem: str | None = None, *, capacity: int = 8, env: str = "Hopper-v5") -> dict:
     return {"label": label, "seed": seed, "problem": problem, "capacity": capacity, "env": env}
 
 
@@ -71,12 +69,8 @@ def test_aggregates_are_those_of_rliable(runs: int, tasks: int):
 def test_probability_of_improvement_is_that_of_rliable_and_counts_ties_half():
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 5, (4, 3)).astype(float), rng.integers(0, 5, (6, 3)).astype(float)
-    assert bootstrap.improvement(list(x.T), list(y.T)) == pytest.approx(
-        metrics.probability_of_improvement(x, y)
-    )
-    assert bootstrap.improvement([np.array([1.0, 2.0])], [np.array([1.0, 3.0])]) == pytest.approx(
-        (0.5 + 0 + 1 + 0) / 4
-    )
+    assert bootstrap.improvement(list(x.T), list(y.T)) == pytest.approx(metrics.probability_of_improvement(x, y))
+    assert bootstrap.improvement([np.array([1.0, 2.0])], [np.array([1.0, 3.0])]) == pytest.approx((0.5 + 0 + 1 + 0) / 4)
 
 
 def test_resampled_improvement_is_that_of_the_resampled_runs_to_the_bit():
@@ -89,17 +83,8 @@ def test_resampled_improvement_is_that_of_the_resampled_runs_to_the_bit():
 
 
 def test_improvement_over_a_baseline_is_counted_at_equal_capacity(tmp_path: Path):
-    scored = {
-        ("ppo_clip", 1): (1.0, 2.0),
-        ("ppo_clip", 8): (5.0, 6.0),
-        ("vaco", 8): (5.5, 7.0),
-        ("spo", 1): (0.0, 3.0),
-    }
-    runs = [
-        write_run(tmp_path, a, s, capacity=k, sampled=v)
-        for (a, k), vs in scored.items()
-        for s, v in enumerate(vs)
-    ]
+    scored = {("ppo_clip", 1): (1.0, 2.0), ("ppo_clip", 8): (5.0, 6.0), ("vaco", 8): (5.5, 7.0), ("spo", 1): (0.0, 3.0)}
+    runs = [write_run(tmp_path, a, s, capacity=k, sampled=v) for (a, k), vs in scored.items() for s, v in enumerate(vs)]
     spo, vaco = stats.improvement(runs, "ppo_clip", reps=200)
     assert (spo["algorithm"], spo["capacity"], spo["probability"]) == ("spo", 1, 0.5)
     assert (vaco["algorithm"], vaco["capacity"], vaco["probability"]) == ("vaco", 8, 0.75)
@@ -116,9 +101,7 @@ def test_the_interval_is_rliables_own_under_the_same_seed():
     low, high = bootstrap.rliable_interval(bootstrap.aggregates, list(matrix.T), name=("a", 8), reps=300)
     np.random.seed(bootstrap.stable_seed("a", 8))  # noqa: NPY002
     _, theirs = library.get_interval_estimates(
-        {"a": matrix},
-        lambda m: np.array([metrics.aggregate_iqm(m), metrics.aggregate_median(m)]),
-        reps=300,
+        {"a": matrix}, lambda m: np.array([metrics.aggregate_iqm(m), metrics.aggregate_median(m)]), reps=300
     )
     np.testing.assert_allclose(np.array([low[:2], high[:2]]), theirs["a"], atol=1e-14)
 
@@ -157,9 +140,7 @@ def test_intervals_of_few_seeds_cover_as_rarely_as_the_report_says():
     rng = np.random.default_rng(0)
     for n, share in said.items():
         samples = rng.normal(size=(1000, n))
-        weights = (
-            rng.multinomial(n, [1 / n] * n, size=600) / n
-        )  # of 600 resamples, the same for all experiments
+        weights = rng.multinomial(n, [1 / n] * n, size=600) / n  # of 600 resamples, the same for all experiments
         low, high = bootstrap.percentiles(weights @ samples.T)
         assert ((low <= 0) & (high >= 0)).mean() == pytest.approx(share, abs=0.04)
     page = (ROOT / "staleharness" / "pages" / "templates" / "page.html.j2").read_text()
@@ -207,16 +188,17 @@ def test_columns_are_environments_and_entries_are_seeds_in_order(tmp_path: Path)
     made = [
         write_run(tmp_path, "spo", seed, env=env, sampled=value)
         for env, seed, value in [
-            ("Walker2d-v5", 1, 4.0), ("Hopper-v5", 2, 3.0), ("Hopper-v5", 0, 1.0),
-            ("Walker2d-v5", 0, 5.0), ("Hopper-v5", 1, 2.0), ("Walker2d-v5", 2, 6.0),
+            ("Walker2d-v5", 1, 4.0),
+            ("Hopper-v5", 2, 3.0),
+            ("Hopper-v5", 0, 1.0),
+            ("Walker2d-v5", 0, 5.0),
+            ("Hopper-v5", 1, 2.0),
+            ("Walker2d-v5", 2, 6.0),
         ]
-    ]  # fmt: skip
+    ]
     grid = cells.grid(made)
     assert [c.env for c in grid.cells] == ["Hopper-v5", "Walker2d-v5"]
-    assert [[scores.final_score(r, "sampled") for r in rs] for rs in grid.cells.values()] == [
-        [1, 2, 3],
-        [5, 4, 6],
-    ]
+    assert [[scores.final_score(r, "sampled") for r in rs] for rs in grid.cells.values()] == [[1, 2, 3], [5, 4, 6]]
 
 
 def test_runs_and_tasks_are_not_swapped_in_the_interval(tmp_path: Path):
@@ -242,8 +224,10 @@ def test_minmax_takes_the_extremes_over_all_algorithms_and_capacities(tmp_path: 
     table = stats.table(made)
     assert table.settings["constants"] == {"Hopper-v5": [100.0, 300.0]}
     assert [(r["algorithm"], r["capacity"], r["iqm"]) for r in table.rows] == [
-        ("ppo_clip", 1, 1.0), ("ppo_clip", 8, 0.0), ("vaco", 8, 0.5),
-    ]  # fmt: skip
+        ("ppo_clip", 1, 1.0),
+        ("ppo_clip", 8, 0.0),
+        ("vaco", 8, 0.5),
+    ]
 
 
 def test_ppo_normalisation_scales_by_ppo_clip_at_capacity_one_alone(tmp_path: Path):
@@ -269,10 +253,7 @@ def test_frozen_constants_map_the_random_policy_to_zero_and_the_reference_to_one
     hopper = normalise.constants()["envs"]["Hopper-v5"]
     low, high = hopper["random"]["sampled"]["return"], hopper["reference"]["return"]
     made = [write_run(tmp_path, "vaco", 0, sampled=low), write_run(tmp_path, "spo", 0, sampled=high)]
-    assert {r["algorithm"]: r["iqm"] for r in stats.table(made, normalise="frozen").rows} == {
-        "vaco": 0.0,
-        "spo": 1.0,
-    }
+    assert {r["algorithm"]: r["iqm"] for r in stats.table(made, normalise="frozen").rows} == {"vaco": 0.0, "spo": 1.0}
 
 
 def test_frozen_constants_refuse_an_environment_they_do_not_hold(tmp_path: Path):
@@ -340,13 +321,7 @@ def test_an_algorithm_without_any_run_keeps_its_row_without_numbers(tmp_path: Pa
     made = [write_run(tmp_path, "vaco", s, sampled=float(s)) for s in range(2)]
     table = stats.table(made, [asked("spo", 0, "Diverged"), asked("spo", 1, "Diverged")], reps=50)
     row = table.rows[0]
-    assert (row["algorithm"], row["n_runs"], row["missing"], row["iqm"], row["seconds"]) == (
-        "spo",
-        0,
-        2,
-        None,
-        None,
-    )
+    assert (row["algorithm"], row["n_runs"], row["missing"], row["iqm"], row["seconds"]) == ("spo", 0, 2, None, None)
     assert "spo" in tables.plain(table)
 
 
@@ -372,9 +347,7 @@ def test_unequal_seeds_are_all_used_and_said(tmp_path: Path):
 
 
 def test_an_algorithm_that_skips_an_environment_is_said(tmp_path: Path):
-    made = [
-        write_run(tmp_path, "vaco", s, env=e, sampled=float(s)) for s in range(2) for e in ("A-v1", "B-v1")
-    ]
+    made = [write_run(tmp_path, "vaco", s, env=e, sampled=float(s)) for s in range(2) for e in ("A-v1", "B-v1")]
     made += [write_run(tmp_path, "spo", s, env="A-v1", sampled=float(s)) for s in range(2)]
     assert any("spo K=8 has no run on B-v1" in note for note in stats.table(made, reps=50).notes)
 
@@ -382,9 +355,7 @@ def test_an_algorithm_that_skips_an_environment_is_said(tmp_path: Path):
 def test_mixed_versions_and_settings_are_said(tmp_path: Path):
     made = [
         write_run(tmp_path, "vaco", 0, sampled=1.0),
-        write_run(
-            tmp_path, "vaco", 1, sampled=2.0, fingerprint={"mujoco": "4.0.0"}, settings={"num_envs": 8}
-        ),
+        write_run(tmp_path, "vaco", 1, sampled=2.0, fingerprint={"mujoco": "4.0.0"}, settings={"num_envs": 8}),
     ]
     notes = stats.table(made, reps=50).notes
     assert "runs are made with different mujoco: 3.17.0 (1 run), 4.0.0 (1 run)" in notes
@@ -413,9 +384,7 @@ def test_a_row_does_not_depend_on_which_other_algorithms_are_resampled(tmp_path:
 
 
 def test_deterministic_scores_give_their_own_table(tmp_path: Path):
-    made = [
-        write_run(tmp_path, a, 0, sampled=s, deterministic=d) for a, s, d in (("spo", 1, 9), ("vaco", 2, 3))
-    ]
+    made = [write_run(tmp_path, a, 0, sampled=s, deterministic=d) for a, s, d in (("spo", 1, 9), ("vaco", 2, 3))]
     table = stats.table(made, score="deterministic")
     assert [r["raw_mean"] for r in table.rows] == [9.0, 3.0]
     assert "deterministic returns" in table.headline
@@ -436,9 +405,7 @@ from staleharness.store.store import Store
 stats.table(Store(sys.argv[1]).read_all(), engine="quick")
 print("rliable" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
@@ -495,9 +462,7 @@ def test_names_are_text_and_not_terminal_markup(tmp_path: Path):
     from rich.console import Console
 
     made = [write_run(tmp_path, "[red]x[/red]", 0), write_run(tmp_path, "a", 0, sampled=5.0)]
-    made[1] = replace(
-        made[1], record=made[1].record | {"label": "a\x1b[31mb"}
-    )  # the store lets none of these through
+    made[1] = replace(made[1], record=made[1].record | {"label": "a\x1b[31mb"})  # the store lets none of these through
     table = stats.table(made)
     console = Console(width=120, file=io.StringIO(), force_terminal=False)
     console.print(tables.render(table))
@@ -514,8 +479,6 @@ def test_csv_holds_every_column_and_defuses_formulas(tmp_path: Path):
     assert rows[1]["raw_mean"] == "-5.0" and rows[1]["iqm_low"] == ""
 
 
-@pytest.mark.parametrize(
-    "seconds, text", [(None, "–"), (0.4, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500, "2h05m")]
-)
+@pytest.mark.parametrize("seconds, text", [(None, "–"), (0.4, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500, "2h05m")])
 def test_durations_read_as_a_person_says_them(seconds: float | None, text: str):
     assert tables.duration(seconds) == text

@@ -18,9 +18,17 @@ LAGS = np.array([0.0, 1.5, 7.0])
 def curve(*scores: list[float], lags: Array = LAGS, seeds: list[tuple[int, ...]] | None = None) -> LagCurve:
     columns = tuple(np.array(s) for s in scores)
     return LagCurve(
-        "vaco", "Hopper-v5", (1, 4, 16)[: len(scores)], lags, None, columns,
-        tuple(seeds or [tuple(range(len(s))) for s in scores]), 0.0, "a score of 0", ((),) * len(scores),
-    )  # fmt: skip
+        "vaco",
+        "Hopper-v5",
+        (1, 4, 16)[: len(scores)],
+        lags,
+        None,
+        columns,
+        tuple(seeds or [tuple(range(len(s))) for s in scores]),
+        0.0,
+        "a score of 0",
+        ((),) * len(scores),
+    )
 
 
 def test_the_fit_is_the_isotonic_regression_of_scipy() -> None:
@@ -32,9 +40,7 @@ def test_the_fit_is_the_isotonic_regression_of_scipy() -> None:
 
 
 def test_shares_begin_at_one_never_rise_and_do_not_exceed_one() -> None:
-    found = shares(
-        np.array([[10.0, 9.0, 9.4], [10.0, 12.0, 5.0], [-1.0, 4.0, 2.0]]), np.array([5.0, 5.0, 5.0])
-    )
+    found = shares(np.array([[10.0, 9.0, 9.4], [10.0, 12.0, 5.0], [-1.0, 4.0, 2.0]]), np.array([5.0, 5.0, 5.0]))
     assert found == pytest.approx(np.array([[1, 0.92, 0.92], [1, 1, 0.5], [1, 1, 1]]))
 
 
@@ -124,8 +130,7 @@ def test_a_share_at_a_lag_is_on_the_line_and_there_is_none_beyond_the_data() -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seeds", "spread", "by_fit", "by_raw"),
-    [(5, 0.25, 0.88, 0.76), (20, 0.25, 0.95, 0.89), (3, 0.1, 0.74, 0.70)],
+    ("seeds", "spread", "by_fit", "by_raw"), [(5, 0.25, 0.88, 0.76), (20, 0.25, 0.95, 0.89), (3, 0.1, 0.74, 0.70)]
 )
 def test_intervals_hold_the_budget_as_often_as_the_page_says_and_the_raw_crossing_is_worse(
     seeds: int, spread: float, by_fit: float, by_raw: float
@@ -137,9 +142,7 @@ def test_intervals_hold_the_budget_as_often_as_the_page_says_and_the_raw_crossin
     budget = crossings(truth[None], lags, 0.95)[0]
     held, raw_held, fits, raws = [], [], [], []
     for _ in range(2000):
-        noise = np.sqrt(0.2) * rng.standard_normal((seeds, 1)) + np.sqrt(0.8) * rng.standard_normal(
-            (seeds, 7)
-        )
+        noise = np.sqrt(0.2) * rng.standard_normal((seeds, 1)) + np.sqrt(0.8) * rng.standard_normal((seeds, 7))
         x = truth + spread * noise
         places = rng.integers(seeds, size=(400, seeds))
         drawn = np.stack([iqm(x[:, j][places]) for j in range(7)], axis=-1)
@@ -155,6 +158,4 @@ def test_intervals_hold_the_budget_as_often_as_the_page_says_and_the_raw_crossin
     assert np.mean(raw_held) == pytest.approx(by_raw, abs=0.02)
     assert budget / 2 < np.median(fits) < budget and np.median(raws) < 0.6 * budget
     if (seeds, spread) == (5, 0.25):
-        assert np.median(fits) == pytest.approx(3.9, abs=0.3) and np.median(raws) == pytest.approx(
-            0.9, abs=0.1
-        )
+        assert np.median(fits) == pytest.approx(3.9, abs=0.3) and np.median(raws) == pytest.approx(0.9, abs=0.1)

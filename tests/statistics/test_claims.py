@@ -21,8 +21,11 @@ from staleharness.statistics.claims.tested import hold
 from staleharness.statistics.results import Results
 
 RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4
-    ("vaco", 1): 115.23, ("vaco", 4): 65.23, ("ppo_clip", 1): 215.23, ("ppo_clip", 4): 35.23,
-}  # fmt: skip
+    ("vaco", 1): 115.23,
+    ("vaco", 4): 65.23,
+    ("ppo_clip", 1): 215.23,
+    ("ppo_clip", 4): 35.23,
+}
 SEEDS = {"vaco": (0.1, 0.9, 2.0, 3.1, 3.9), "ppo_clip": (0.0, 1.0, 2.0, 3.0, 4.0)}  # what each adds
 
 
@@ -33,9 +36,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         for seed, more in enumerate(SEEDS[label]):
             columns = {"clipped": [0.1, 0.2, 0.3, 0.4]}
             curve = [height / 2, height + more]
-            write_run(
-                root, label, seed, capacity=k, sampled=height + more, curve=curve, phases=4, columns=columns
-            )
+            write_run(root, label, seed, capacity=k, sampled=height + more, curve=curve, phases=4, columns=columns)
     write_run(root, "spo", 0, capacity=1, sampled=16.0, phases=4)
     write_run(root, "spo", 0, capacity=4, sampled=16.0, phases=4)
     results = Results.of([*_read(root)])
@@ -72,9 +73,7 @@ def test_shares_are_counted_from_a_random_policy(evidence: Evidence) -> None:
     made = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].made
     assert made.value == pytest.approx(52 / 102 - 22 / 202)
     spo = held(evidence, of=("spo",), over=("ppo_clip",), k=(4,), what="kept").rows[0]
-    assert (
-        spo.made is None and spo.outcome == "open" and spo.why == "spo did not learn on Hopper-v5 without lag"
-    )
+    assert spo.made is None and spo.outcome == "open" and spo.why == "spo did not learn on Hopper-v5 without lag"
 
 
 def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
@@ -85,26 +84,24 @@ def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
 def test_a_column_is_read_over_the_phases_asked_for(evidence: Evidence) -> None:
     run = next(iter(evidence.results))
     for phases, reduce, value in (
-        ((), "mean", 0.25), ((1, 3), "mean", 0.25), ((2, 4), "max", 0.4), ((), "change", 0.3), ((), "jump", 0.1),
+        ((), "mean", 0.25),
+        ((1, 3), "mean", 0.25),
+        ((2, 4), "max", 0.4),
+        ((), "change", 0.3),
+        ((), "jump", 0.1),
         ((0, 2), "geometric", math.sqrt(0.02)),
-    ):  # fmt: skip
+    ):
         assert measure("clipped", evidence, phases, reduce)(run) == pytest.approx(value)
     with pytest.raises(UserError, match="has no 'nothing' in the phases asked for"):
         measure("nothing", evidence)(run)
 
 
 def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
-    part: dict[str, Any] = {
-        "of": ("vaco",),
-        "over": ("ppo_clip",),
-        "k": (4,),
-        "what": "return",
-        "ratio": True,
-    }
+    part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "what": "return", "ratio": True}
     made = held(evidence, **part).rows[0].made
-    expected = np.mean([
-        math.log((65.23 + a) / (35.23 + b)) for a, b in zip(SEEDS["vaco"], SEEDS["ppo_clip"], strict=True)
-    ])  # fmt: skip
+    expected = np.mean(
+        [math.log((65.23 + a) / (35.23 + b)) for a, b in zip(SEEDS["vaco"], SEEDS["ppo_clip"], strict=True)]
+    )
     assert made.value == pytest.approx(expected) and held(evidence, **part).outcome == "yes"
     assert held(evidence, **part, than=10.0).rows[0].made.value == pytest.approx(expected - math.log(10))
 
@@ -116,15 +113,25 @@ def test_what_no_run_can_test_is_open_and_says_why(evidence: Evidence) -> None:
 
 def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
     for asked, said in (
-        ("{return vaco K=4 plain}", "67"), ("{return spo K=4}", "16 (one run)"),
-        ("{return vaco K=4 over=ppo_clip}", "30 [30, 30]"), ("{kept vaco K=4 plain}", "51%"),
-        ("{return vaco K=4 over=ppo_clip as=ratio plain digits=3}", "1.807"), ("{seconds vaco K=4 plain}", "50.00"),
-        ("{clipped vaco K=4 phases=0:2 plain}", "15%"), ("{clipped vaco K=4 as=x plain digits=3}", "0.250"),
-        ("{above vaco K=4}", "5 of 5"), ("{same vaco K=4}", "0 of 5"), ("{told vaco over=ppo_clip K=4}", "above"),
-        ("{told vaco over=ppo_clip K=1}", "below"), ("{seeds vaco K=4}", "5 seeds"), ("{seeds spo}", "1 seed"),
-        ("{environments vaco K=4}", "Hopper (5 seeds)"), ("{reached vaco K=1 level=0.4 plain as=%}", "100%"),
-        ("{told spo over=vaco K=4}", "indistinguishable from"), ("{chance vaco K=4 plain}", "1.00"),
-    ):  # fmt: skip
+        ("{return vaco K=4 plain}", "67"),
+        ("{return spo K=4}", "16 (one run)"),
+        ("{return vaco K=4 over=ppo_clip}", "30 [30, 30]"),
+        ("{kept vaco K=4 plain}", "51%"),
+        ("{return vaco K=4 over=ppo_clip as=ratio plain digits=3}", "1.807"),
+        ("{seconds vaco K=4 plain}", "50.00"),
+        ("{clipped vaco K=4 phases=0:2 plain}", "15%"),
+        ("{clipped vaco K=4 as=x plain digits=3}", "0.250"),
+        ("{above vaco K=4}", "5 of 5"),
+        ("{same vaco K=4}", "0 of 5"),
+        ("{told vaco over=ppo_clip K=4}", "above"),
+        ("{told vaco over=ppo_clip K=1}", "below"),
+        ("{seeds vaco K=4}", "5 seeds"),
+        ("{seeds spo}", "1 seed"),
+        ("{environments vaco K=4}", "Hopper (5 seeds)"),
+        ("{reached vaco K=1 level=0.4 plain as=%}", "100%"),
+        ("{told spo over=vaco K=4}", "indistinguishable from"),
+        ("{chance vaco K=4 plain}", "1.00"),
+    ):
         assert filled(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
     assert filled("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
 
@@ -143,14 +150,17 @@ def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
     ("asked", "words"),
     [
         ("{return vaco K=3}", "{return vaco K=3}: K=3: these results have 1, 4"),
-        ("{return vaco}", "K=None: these results have"), ("{return vaco K=4 envs=x}", "unknown option 'envs'"),
+        ("{return vaco}", "K=None: these results have"),
+        ("{return vaco K=4 envs=x}", "unknown option 'envs'"),
         ("{return vaco K=4 env=Ant}", "env='Ant': these results have Hopper-v5"),
         ("{iqm a3po K=4}", "no row of the table"),
-        ("{kept spo K=4}", "spo has no share kept at K=4"), ("{slowdown a3po K=4}", "has no slowdown"),
-        ("{return vaco K=x}", "{return vaco K=x}: invalid literal"), ("{ }", "{ }: "),
+        ("{kept spo K=4}", "spo has no share kept at K=4"),
+        ("{slowdown a3po K=4}", "has no slowdown"),
+        ("{return vaco K=x}", "{return vaco K=x}: invalid literal"),
+        ("{ }", "{ }: "),
         ("{tv_data vaco K=4 phases=a:b}", "phases=a:b}: invalid literal"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_quoted_is_one_line_that_names_it(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
         filled(asked, lambda study: evidence)
@@ -182,9 +192,7 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
         of = {"env": "word-problems", "kind": "language", "capacity": 2}
         write_run(tmp_path, "tis", seed, phases=30, columns=columns, **of)
     fresh = {"ess_sequence": early, "reward": falling}
-    run = write_run(
-        tmp_path, "tis", 9, env="word-problems", kind="language", capacity=1, phases=30, columns=fresh
-    )
+    run = write_run(tmp_path, "tis", 9, env="word-problems", kind="language", capacity=1, phases=30, columns=fresh)
     assert run.record["summary"]["lag_max"] == 0
     counts = warning.warned(_read(tmp_path))
     assert counts == warning.Warned((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
@@ -213,19 +221,12 @@ def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
     reach = 4.30265 * np.std(pseudo, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
     assert counts.first.value == pytest.approx(0.3) and counts.first.n == 3
     assert (counts.first.low, counts.first.high) == pytest.approx((0.3 - reach, 0.3 + reach), abs=1e-5)
-    assert (
-        counts.contrast.value == pytest.approx(8 / 10 - 3 / 6) and counts.contrast.outcome("more") == "open"
-    )
+    assert counts.contrast.value == pytest.approx(8 / 10 - 3 / 6) and counts.contrast.outcome("more") == "open"
     many = warning.Warned(*(row * 8 for row in (counts.fell, counts.before, counts.stood, counts.alarms)))
     assert many.first.value == pytest.approx(0.3) and many.first.outcome("more") == "yes"
-    (mine, others) = (
-        warning.Warned((8,), (6,), (2,), (1,)),
-        warning.Warned((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8),
-    )
+    (mine, others) = (warning.Warned((8,), (6,), (2,), (1,)), warning.Warned((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8))
     assert mine.first.low is None and mine.first.n == 1  # one seed, however many runs
-    assert others.first.outcome("more") == "yes" and others.first.p == pytest.approx(
-        2 / 2**8
-    )  # the sign test
+    assert others.first.outcome("more") == "yes" and others.first.p == pytest.approx(2 / 2**8)  # the sign test
     with pytest.raises(UserError, match="the reward fell in no stale run"):
         _ = warning.Warned((0, 0), (0, 0), (5, 5), (1, 1)).first
     with pytest.raises(UserError, match="fell in all stale runs, or in none"):

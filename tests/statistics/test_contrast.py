@@ -27,9 +27,7 @@ def test_a_difference_of_means_on_one_environment_is_the_paired_t_test() -> None
 
 def test_environments_count_alike_and_their_spreads_are_pooled_by_hand() -> None:
     """Differences 1, 3 and 0, 0, 6: means 2 and 2, variances of the mean 1 and 4, so 5/4 over four."""
-    made = contrast(
-        {"A": np.array([[1.0, 3.0], [0, 0]]), "B": np.array([[0.0, 0, 6.0], [0, 0, 0]])}, difference
-    )
+    made = contrast({"A": np.array([[1.0, 3.0], [0, 0]]), "B": np.array([[0.0, 0, 6.0], [0, 0, 0]])}, difference)
     error, freedom = np.sqrt(5 / 4), (5 / 4) ** 2 / ((1 / 4) ** 2 / 1 + 1.0**2 / 2)
     reach = stats.t.ppf(0.975, freedom) * error
     assert made.value == 2.0 and made.n == 5 and dict(made.envs) == {"A": 2.0, "B": 2.0}
@@ -42,9 +40,7 @@ def test_a_share_of_another_mean_has_the_interval_of_its_jackknife() -> None:
     made = contrast({"A": np.array([[2.0, 4.0, 6.0], [1.0, 2.0, 2.0]])}, lambda m: float(m[0] / m[1]))
     pseudo = 3 * 2.4 - 2 * np.array([10 / 4, 8 / 3, 6 / 3])
     reach = stats.t.ppf(0.975, 2) * pseudo.std(ddof=1) / np.sqrt(3)
-    assert made.value == pytest.approx(2.4) and (made.low, made.high) == pytest.approx(
-        (2.4 - reach, 2.4 + reach)
-    )
+    assert made.value == pytest.approx(2.4) and (made.low, made.high) == pytest.approx((2.4 - reach, 2.4 + reach))
 
 
 def test_one_seed_has_no_interval_and_no_spread_has_none_to_speak_of() -> None:
@@ -73,17 +69,25 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(n: int) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "be", "margin", "outcome"),
     [
-        (0.1, 0.2, "more", 0.0, "yes"), (-0.1, 0.2, "more", 0.0, "open"), (-0.2, -0.1, "more", 0.0, "no"),
-        (-0.2, -0.1, "less", 0.0, "yes"), (0.1, 0.2, "less", 0.0, "no"), (-0.2, 0.1, "less", 0.0, "open"),
-        (0.1, 0.2, "more", 0.15, "open"), (0.1, 0.2, "more", 0.3, "no"), (-0.2, -0.1, "less", 0.15, "open"),
-        (-0.04, 0.5, "more", -0.05, "yes"), (-0.06, 0.5, "more", -0.05, "open"), (-0.9, -0.06, "more", -0.05, "no"),
-        (-0.01, 0.01, "alike", 0.02, "yes"), (-0.01, 0.03, "alike", 0.02, "open"), (0.03, 0.04, "alike", 0.02, "no"),
+        (0.1, 0.2, "more", 0.0, "yes"),
+        (-0.1, 0.2, "more", 0.0, "open"),
+        (-0.2, -0.1, "more", 0.0, "no"),
+        (-0.2, -0.1, "less", 0.0, "yes"),
+        (0.1, 0.2, "less", 0.0, "no"),
+        (-0.2, 0.1, "less", 0.0, "open"),
+        (0.1, 0.2, "more", 0.15, "open"),
+        (0.1, 0.2, "more", 0.3, "no"),
+        (-0.2, -0.1, "less", 0.15, "open"),
+        (-0.04, 0.5, "more", -0.05, "yes"),
+        (-0.06, 0.5, "more", -0.05, "open"),
+        (-0.9, -0.06, "more", -0.05, "no"),
+        (-0.01, 0.01, "alike", 0.02, "yes"),
+        (-0.01, 0.03, "alike", 0.02, "open"),
+        (0.03, 0.04, "alike", 0.02, "no"),
         (-0.04, -0.03, "alike", 0.02, "no"),
     ],
-)  # fmt: skip
-def test_what_an_interval_says_of_a_claim(
-    low: float, high: float, be: str, margin: float, outcome: Outcome
-) -> None:
+)
+def test_what_an_interval_says_of_a_claim(low: float, high: float, be: str, margin: float, outcome: Outcome) -> None:
     assert Contrast((low + high) / 2, low, high, 0.5, 5, {}).outcome(be, margin) == outcome
 
 
@@ -95,19 +99,25 @@ def test_a_part_holds_where_each_comparison_does_and_fails_where_one_does() -> N
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        (["yes", "yes"], "agrees"), (["yes", "open"], "partly"), (["yes", "no"], "partly"),
-        (["no", "no"], "disagrees"), (["no", "open"], "disagrees"), (["open"], "cannot tell"), ([], ""),
+        (["yes", "yes"], "agrees"),
+        (["yes", "open"], "partly"),
+        (["yes", "no"], "partly"),
+        (["no", "no"], "disagrees"),
+        (["no", "open"], "disagrees"),
+        (["open"], "cannot tell"),
+        ([], ""),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_follows_from_the_parts(parts: list[Outcome], word: str) -> None:
     assert verdict(parts) == word
 
 
 def test_a_part_says_what_it_compares() -> None:
     for wrong, words in (
-        ({"of": ("a",)}, "say of whom"), ({"than": 1.0}, "say of whom"),
+        ({"of": ("a",)}, "say of whom"),
+        ({"than": 1.0}, "say of whom"),
         ({"of": ("a",), "over": ("b",), "beyond": True}, "beyond needs over and over_k"),
         ({"of": ("a",), "than": 1.0, "phases": (1,)}, "phases are the first"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UserError, match=words):
             Part("x", **wrong)  # type: ignore[arg-type]

@@ -30,12 +30,13 @@ def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path
 
 def test_methods_are_called_as_readers_know_them() -> None:
     for label, said in (
-        ("ppo_clip", "PPO-clip"), ("vaco[delta=0.8]", "VACO, δ = 0.8"), ("mine", "mine"),
-        ("vaco[delta=0.05] N=4", "VACO, δ = 0.05, N = 4"), ("tis[lag=fixed:12]", "TIS, lag 12"),
+        ("ppo_clip", "PPO-clip"),
+        ("vaco[delta=0.8]", "VACO, δ = 0.8"),
+        ("mine", "mine"),
+        ("vaco[delta=0.05] N=4", "VACO, δ = 0.05, N = 4"),
+        ("tis[lag=fixed:12]", "TIS, lag 12"),
         ("vaco[advantage=gae,trust_region=clip]", "VACO, advantage gae, trust region clip"),
-    ):  # fmt: skip
+    ):
         assert display(label) == said
     names = {"vaco": "ours", "ppo_clip[clip_high=0.272]": "clip"}
-    assert (
-        display("vaco", names) == "ours" and display("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"
-    )
+    assert display("vaco", names) == "ours" and display("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"

@@ -38,9 +38,7 @@ def test_where_newer_runs_say_what_older_ones_did_nothing_else_is_taken_for_it(t
     same, other = ([saying_before(with_setting(run, warmth=w), warmth=0) for run in older] for w in (0, 5))
     assert not match(older, same).notes and not on_mixtures(up_to_date([older[0], same[1]]))
     assert match(older, other).notes == ["set differently: warmth = 0 in A, 5 in B"]
-    assert on_mixtures(up_to_date([older[0], other[1]])) == [
-        "runs are set to different warmth: 0 (1 run), 5 (1 run)"
-    ]
+    assert on_mixtures(up_to_date([older[0], other[1]])) == ["runs are set to different warmth: 0 (1 run), 5 (1 run)"]
 
 
 def test_what_one_kind_says_is_not_said_of_another(tmp_path: Path) -> None:

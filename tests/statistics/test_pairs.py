@@ -24,25 +24,18 @@ def test_hedges_g_is_the_difference_in_pooled_deviations_corrected_for_few_runs(
 
 def test_a_pair_and_its_mirror_image_add_up_to_one(tmp_path: Path) -> None:
     runs = [
-        write_run(tmp_path, x, s, sampled=10.0 * i + 9.0 * s, phases=2)
-        for i, x in enumerate("ab")
-        for s in range(3)
+        write_run(tmp_path, x, s, sampled=10.0 * i + 9.0 * s, phases=2) for i, x in enumerate("ab") for s in range(3)
     ]
     there, back = pairs(Results.of(runs).grid, "sampled", reps=200)
     assert (there["a"], there["b"], there["n_envs"]) == ("a", "b", 1)
     # 0, 9, 18 against 10, 19, 28: of nine pairs one is won, 18 over 10
     assert there["probability"] == pytest.approx(1 / 9) and back["probability"] == pytest.approx(8 / 9)
-    assert there["low"] == pytest.approx(1.0 - back["high"]) and there["effect"] == pytest.approx(
-        -back["effect"]
-    )
+    assert there["low"] == pytest.approx(1.0 - back["high"]) and there["effect"] == pytest.approx(-back["effect"])
     assert 0.0 <= there["low"] <= there["probability"] <= there["high"] < 1.0
 
 
 def test_no_pair_without_a_shared_environment_and_no_interval_from_one_run(tmp_path: Path) -> None:
-    runs = [
-        write_run(tmp_path, "a", 0, sampled=1.0, phases=2),
-        write_run(tmp_path, "b", 0, sampled=2.0, phases=2),
-    ]
+    runs = [write_run(tmp_path, "a", 0, sampled=1.0, phases=2), write_run(tmp_path, "b", 0, sampled=2.0, phases=2)]
     first, _ = pairs(Results.of(runs).grid, "sampled")
     assert first["low"] is None and first["effect"] is None and first["probability"] == 0.0
     assert pairs(Results.of(runs[:1]).grid, "sampled") == [] and squares([], {}) == []

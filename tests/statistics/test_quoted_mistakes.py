@@ -48,9 +48,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         ("{ess_data vaco K=4 reduce=turn}", "too few phases for reduce='turn' of 'ess_data'"),
     ],
 )
-def test_a_text_that_asks_for_what_is_not_there_is_refused(
-    evidence: Evidence, asked: str, words: str
-) -> None:
+def test_a_text_that_asks_for_what_is_not_there_is_refused(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
         filled(asked, lambda _: evidence)
     assert words in str(error.value) and "\n" not in str(error.value)
@@ -64,15 +62,10 @@ def test_a_part_that_names_no_algorithm_of_the_study_is_refused_and_not_left_ope
 
 def test_a_ratio_of_a_return_below_zero_is_open_and_says_why(evidence: Evidence) -> None:
     (row,) = hold(Part("x", ("vaco",), over=("ppo_clip",), k=(4,), what="return", ratio=True), evidence).rows
-    assert (
-        row.outcome == "open"
-        and row.why == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
-    )
+    assert row.outcome == "open" and row.why == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
 
 
-def test_a_chance_and_a_slowdown_of_few_seeds_come_without_an_interval(
-    evidence: Evidence, tmp_path: Path
-) -> None:
+def test_a_chance_and_a_slowdown_of_few_seeds_come_without_an_interval(evidence: Evidence, tmp_path: Path) -> None:
     """As every other number in a text: a bootstrap of three runs that are all above is from 1 to 1."""
     five = evidence_in(tmp_path, 5, {"vaco": 900.0, "ppo_clip": -90.0})
     assert filled("{chance vaco K=4}", lambda _: evidence) == "1.00"

@@ -31,11 +31,7 @@ def test_a_folder_and_the_bundle_made_of_it_give_the_same_frames(folder: Path, t
     pack(str(folder), str(tmp_path / "bundle"), None)
     loose, packed = load(str(folder)), load(str(tmp_path / "bundle"))
     assert len(loose) == 16
-    for one, two in (
-        (loose.runs, packed.runs),
-        (loose.curves(), packed.curves()),
-        (loose.scores(), packed.scores()),
-    ):
+    for one, two in ((loose.runs, packed.runs), (loose.curves(), packed.curves()), (loose.scores(), packed.scores())):
         pd.testing.assert_frame_equal(one, two)
     columns = sorted(loose.metrics().drop(columns="lag_histogram"))
     pd.testing.assert_frame_equal(loose.metrics()[columns], packed.metrics()[columns])
@@ -51,10 +47,7 @@ def test_every_frame_says_whose_row_it_is_and_holds_what_the_runs_hold(folder: P
         row = runs.loc[run.id]
         assert (row["algorithm"], row["seed"], row["K"]) == (run.label, run.seed, run.spec["capacity"])
         assert row["sampled"] == run.record["scores"]["sampled"]["mean"]
-        assert (
-            row["lag_mean"] == run.record["summary"]["lag_mean"]
-            and row["seconds"] == run.record["seconds"]["total"]
-        )
+        assert row["lag_mean"] == run.record["summary"]["lag_mean"] and row["seconds"] == run.record["seconds"]["total"]
         mine, stored = curves[curves["run"] == run.id], run.metrics()
         sampled = mine[mine["score"] == "sampled"]
         assert sampled["value"].tolist() == stored["eval_sampled"].dropna().tolist()
@@ -104,9 +97,7 @@ def test_the_grid_and_each_table_are_made_once(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(cells, "grid", counted("grid", cells.grid))
     monkeypatch.setattr(aggregate, "table", counted("table", aggregate.table))
     results = load(str(folder))
-    assert (
-        results.grid is results.grid and results.runs is results.runs and results.curves() is results.curves()
-    )
+    assert results.grid is results.grid and results.runs is results.runs and results.curves() is results.curves()
     assert results.table(**QUICK) is results.table(**QUICK) is not results.table(reps=60, engine="quick")
     assert made == {"grid": 1, "table": 2}
     assert results.table(**QUICK).frame()["iqm"].tolist() == [r["iqm"] for r in results.table(**QUICK).rows]
@@ -122,9 +113,7 @@ def test_parts_are_chosen_as_people_type_them_and_as_programs_give_them(folder: 
         results.select(env="A-v1", k=np.array([4]), algo=("vaco",)),
         load(str(folder), env="A", k=[4], algo="vaco"),
     ):
-        assert {(r.label, r.spec["capacity"], r.spec["env"]) for r in part} == {("vaco", 4, "A-v1")} and len(
-            part
-        ) == 2
+        assert {(r.label, r.spec["capacity"], r.spec["env"]) for r in part} == {("vaco", 4, "A-v1")} and len(part) == 2
     assert len(results.select(k=[1, 4])) == len(results.select(env="all")) == 16
     assert len(results.only(["spo"])) == 8 and results.only(["spo"]).grid.labels == ["spo"]
     assert not results.select(algo="impala")
@@ -138,14 +127,18 @@ def test_runs_are_chosen_by_their_settings(tmp_path: Path) -> None:
         write_run(tmp_path, "vaco", 0, settings=settings)
     results = load(str(tmp_path))
     for where, count in (
-        ("lag=oldest", 2), ({"lag": "oldest"}, 2), ("learning_rate=3e-4", 2), ({"learning_rate": 0.0003}, 2),
-        ("lag=oldest,learning_rate=.001", 1), ("vaco.delta=0.1", 3), ("anneal=true", 1), (None, 3),
+        ("lag=oldest", 2),
+        ({"lag": "oldest"}, 2),
+        ("learning_rate=3e-4", 2),
+        ({"learning_rate": 0.0003}, 2),
+        ("lag=oldest,learning_rate=.001", 1),
+        ("vaco.delta=0.1", 3),
+        ("anneal=true", 1),
+        (None, 3),
         ("lag=cap", 0),
-    ):  # fmt: skip
-        assert len(results.select(where=where)) == len(load(str(tmp_path), where=where)) == count, where
-    with pytest.raises(
-        UserError, match="no run here has a setting 'learnin_rate'; did you mean 'learning_rate'"
     ):
+        assert len(results.select(where=where)) == len(load(str(tmp_path), where=where)) == count, where
+    with pytest.raises(UserError, match="no run here has a setting 'learnin_rate'; did you mean 'learning_rate'"):
         results.select(where="learnin_rate=1")
     with pytest.raises(UserError, match="WHERE: 'lag' is not option=value"):
         results.select(where="lag")

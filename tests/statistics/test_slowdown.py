@@ -31,13 +31,7 @@ def curve_of(root: Path, evaluations: dict[int, Any], noise: float = 0.0) -> Lag
 
 @pytest.mark.parametrize(
     "curve, goal, steps",
-    [
-        ([1, 3, 5], 4, 25),
-        ([1, 3, 5], 3, 20),
-        ([1, 3, 5], 0.5, 10),
-        ([1, 3, 5], 6, np.inf),
-        ([2, 2, 2], 2, 10),
-    ],
+    [([1, 3, 5], 4, 25), ([1, 3, 5], 3, 20), ([1, 3, 5], 0.5, 10), ([1, 3, 5], 6, np.inf), ([2, 2, 2], 2, 10)],
     ids=str,
 )
 def test_a_goal_is_reached_on_the_line_between_two_evaluations(curve: Any, goal: float, steps: float) -> None:
@@ -58,16 +52,12 @@ def test_half_the_speed_is_a_slowdown_of_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (0, 1, 2, 3)], ids=["paired", "independent"])
-def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(
-    tmp_path: Path, seeds: tuple[int, ...]
-) -> None:
+def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     """One resample in 27 has nothing but the seed that failed, which is more than one end of the interval holds."""
     for k, mine in ((1, (0, 1, 2)), (4, seeds)):
         for seed in mine:
             curve = [-5.0] * 8 if seed == 2 else [h / k + seed for h in RISING]
-            write_run(
-                tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k
-            )
+            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=9.0 / k)
     ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
     (found,) = slowdowns(curve_, "sampled")
     assert 0.0 < found.low.value <= found.factor.value <= found.high.value
@@ -91,9 +81,7 @@ def test_runs_that_never_arrive_were_watched_for_so_long_and_no_longer(tmp_path:
     for seed in range(3):
         fresh = [80.0] * 8 if seed == 2 else RISING
         for k, curve in ((1, fresh), (4, [1.0] * 8)):
-            write_run(
-                tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=80.0 / k
-            )
+            write_run(tmp_path, "vaco", seed, capacity=k, env="Mine-v0", curve=curve, phases=8, sampled=80.0 / k)
     ((curve_,), _) = lag_curves(load(tmp_path), zero=0.0)
     (found,) = slowdowns(curve_, "sampled")
     assert found.factor == found.high == Factor(pytest.approx(4.0), never=True)
@@ -114,9 +102,7 @@ def test_the_interval_is_the_one_a_slow_reading_gives(tmp_path: Path) -> None:
     places = np.random.default_rng(stable_seed("slowdown", "vaco", "Mine-v0")).integers(3, size=(200, 3))
 
     def slow(place: Any) -> float:
-        fresh, stale = (
-            np.maximum.accumulate(h[place].mean(axis=0)) for h in held
-        )  # the IQM of three is the mean
+        fresh, stale = (np.maximum.accumulate(h[place].mean(axis=0)) for h in held)  # the IQM of three is the mean
         times = []
         for heights in (fresh, stale):
             goal = fresh[-1] / 2

@@ -52,9 +52,7 @@ def test_a_constant_gap_is_told_apart_by_its_signs_alone() -> None:
     """Six of one sign are one chance in 32; two accuracies that are multiples of 1/8 often differ by the same."""
     for n, p, told in ((2, 0.5, False), (3, 0.25, False), (5, 0.0625, False), (6, 0.03125, True)):
         same = {seed: 0.3 + 0.1 * seed for seed in range(n)}
-        equal, apart = against(
-            {"base": same, "same": same, "shifted": {s: v + 0.1 for s, v in same.items()}}, "base"
-        )
+        equal, apart = against({"base": same, "same": same, "shifted": {s: v + 0.1 for s, v in same.items()}}, "base")
         assert (equal.mean, equal.p, equal.told) == (0.0, 1.0, False)
         assert apart.mean == pytest.approx(0.1) and apart.p == p and (apart.p < 0.05) == told
 

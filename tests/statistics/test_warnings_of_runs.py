@@ -12,9 +12,7 @@ from staleharness.statistics.notes import on_warnings
 def test_a_warning_names_methods_and_capacities_unless_it_is_of_all(tmp_path: Path) -> None:
     everywhere, once = "vaco: never filters", "memory grew steadily"
     runs = [
-        write_run(
-            tmp_path, "vaco", seed, capacity=k, said={"warnings": [everywhere, *([once] if k == 8 else [])]}
-        )
+        write_run(tmp_path, "vaco", seed, capacity=k, said={"warnings": [everywhere, *([once] if k == 8 else [])]})
         for k in (1, 8)
         for seed in (0, 1)
     ]

@@ -15,16 +15,9 @@ from staleharness.store.store import StoredRun
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     root = tmp_path_factory.mktemp("out")
-    cells = [
-        ("vaco", "Hopper-v5", 1),
-        ("vaco", "Hopper-v5", 8),
-        ("spo", "Ant-v5", 8),
-        ("spo N=4", "Hopper-v5", 8),
-    ]
+    cells = [("vaco", "Hopper-v5", 1), ("vaco", "Hopper-v5", 8), ("spo", "Ant-v5", 8), ("spo N=4", "Hopper-v5", 8)]
     return [
-        write_run(
-            root, label, env=env, capacity=k, settings={"algorithm": label.partition(" ")[0], "epochs": 2 * k}
-        )
+        write_run(root, label, env=env, capacity=k, settings={"algorithm": label.partition(" ")[0], "epochs": 2 * k})
         for label, env, k in cells
     ]
 
@@ -46,9 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     ],
     ids=str,
 )
-def test_runs_are_those_that_every_filter_leaves(
-    runs: list[StoredRun], asked: Any, places: list[int]
-) -> None:
+def test_runs_are_those_that_every_filter_leaves(runs: list[StoredRun], asked: Any, places: list[int]) -> None:
     assert chosen(runs, **asked) == [runs[i] for i in places]
 
 

@@ -44,9 +44,7 @@ def test_a_verb_names_the_file(place: Path, verb: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
     words = [sys.executable, "-m", "staleharness", *WORDS[verb]]
-    done = subprocess.run(
-        words, cwd=place, env=environment(), preexec_fn=small, capture_output=True, text=True
-    )
+    done = subprocess.run(words, cwd=place, env=environment(), preexec_fn=small, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     folder = "reports" if verb == "report" else "there"
     assert folder in done.stderr and "File too large" in done.stderr

@@ -103,18 +103,9 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
     "a long name": (changed("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 150"),
     "a lag in words": (changed("lag_histogram", {"x": 1}), "run.json.lag_histogram: Expected `int`"),
     "not a number": (changed("summary.lag_mean", float("nan")), "JSON is malformed"),
-    "beyond a float": (
-        changed("summary.lag_mean", 1e300),
-        "run.json.summary[...]: Expected `float` <= 1e+40",
-    ),
-    "no score by its task": (
-        lambda rows: drop(rows, "scores", "sampled"),
-        "missing required field `sampled`",
-    ),
-    "more phases than rows": (
-        changed("phases", 3),
-        "metrics.parquet does not hold its 3 phases in one piece",
-    ),
+    "beyond a float": (changed("summary.lag_mean", 1e300), "run.json.summary[...]: Expected `float` <= 1e+40"),
+    "no score by its task": (lambda rows: drop(rows, "scores", "sampled"), "missing required field `sampled`"),
+    "more phases than rows": (changed("phases", 3), "metrics.parquet does not hold its 3 phases in one piece"),
     "half a surrogate pair": (changed("label", "\ud800"), "DecodeError"),
     "a control character": (changed("label", "\x1b[31mred"), "has a control character in it"),
     "nested deeply": (
@@ -124,10 +115,7 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
     "an unknown entry, nested": (changed("more", {"a": {"b": {"c": [1]}}}), "others[...][...]"),
     "a broken record": (lambda rows: rows[0].update(record="{"), "DecodeError"),
     "a record that is a list": (lambda rows: rows[0].update(record="[]"), "run.json is not a record"),
-    "a job that is a number": (
-        lambda rows: rows[0].update(job="3"),
-        "job.json: Expected `object`, got `int`",
-    ),
+    "a job that is a number": (lambda rows: rows[0].update(job="3"), "job.json: Expected `object`, got `int`"),
     "a job without a spec": (lambda rows: rows[0].update(job='{"label": "x"}'), "job.json: Object missing"),
 }
 
@@ -172,23 +160,15 @@ def test_a_table_without_names_of_runs_is_one_line(bundle: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_bundle_of_another_format_is_said(
-    bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bundle_of_another_format_is_said(bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     forge(bundle, recorded(format=9))
     assert len(Store(bundle).read_all()) == 1 and "1 run is of another format than 2" in caplog.text
     assert unpack(str(bundle), str(tmp_path / "out")).startswith("unpacked 1 of 1 runs")
 
 
-def test_a_run_without_its_rows_is_one_line(
-    bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_without_its_rows_is_one_line(bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     good, lost = (run.id for run in Store(bundle).read_all())
-    forge(
-        bundle,
-        lambda rows: rows.__setitem__(slice(None), [r for r in rows if r["run"] != lost]),
-        "metrics.parquet",
-    )
+    forge(bundle, lambda rows: rows.__setitem__(slice(None), [r for r in rows if r["run"] != lost]), "metrics.parquet")
     unpack(str(bundle), str(tmp_path / "out"))
     assert [run.id for run in Store(tmp_path / "out").read_all()] == [good]
     assert f"run {lost} is damaged and does not count (metrics.parquet does not hold its 2" in caplog.text
@@ -201,9 +181,7 @@ def test_a_table_that_is_none_is_one_line(bundle: Path) -> None:
         Store(bundle).read_all()
 
 
-def test_links_are_not_followed_out_of_a_folder_of_runs(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_links_are_not_followed_out_of_a_folder_of_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = write_run(tmp_path / "results", "spo", 0, phases=2)
     secret = tmp_path / "secret"
     (run.path / "job.json").rename(secret)
@@ -231,9 +209,7 @@ def test_a_crash_at_any_point_of_packing_leaves_one_bundle_or_the_other(
         shutil.rmtree(bundle)
         shutil.copytree(tmp_path / "kept", bundle)
 
-    for _ in every_crash(
-        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step
-    ):
+    for _ in every_crash(lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step):
         seen.add(len(Store(bundle).read_all()))
         assert (bundle / "NOTES.md").read_text() == "what I saw"
     assert pack(str(tmp_path / "results"), str(bundle), None).startswith("packed 3 runs")
@@ -252,9 +228,7 @@ def test_where_names_cannot_be_exchanged_a_crash_leaves_the_earlier_bundle_to_be
         shutil.rmtree(bundle, ignore_errors=True)
         shutil.copytree(tmp_path / "kept", bundle)
 
-    for _ in every_crash(
-        lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step
-    ):
+    for _ in every_crash(lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step):
         with pytest.raises(UserError, match="would be lost"):  # whichever it is, its runs are known
             pack(str(write_run(tmp_path / "few", "vaco", 0, phases=2).path.parents[1]), str(bundle), None)
         assert len(Store(bundle).read_all()) in (2, 3)

@@ -138,9 +138,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
         folder_below(results, "figures")
 
 
-@pytest.mark.parametrize(
-    "name", ["staleharness.json", "runs/*/run.json", "runs/*/manifest.json", "runs/*/job.json"]
-)
+@pytest.mark.parametrize("name", ["staleharness.json", "runs/*/run.json", "runs/*/manifest.json", "runs/*/job.json"])
 def test_brackets_without_end_are_damage_like_any_other(results: Path, verb: Verb, name: str) -> None:
     (damaged,) = results.glob(name)
     damaged.write_text("[" * 100_000)
@@ -148,9 +146,7 @@ def test_brackets_without_end_are_damage_like_any_other(results: Path, verb: Ver
     assert code == 2 and "damaged" in said and "Traceback" not in said
 
 
-def test_a_report_is_made_again_where_what_is_kept_of_it_is_brackets_without_end(
-    results: Path, verb: Verb
-) -> None:
+def test_a_report_is_made_again_where_what_is_kept_of_it_is_brackets_without_end(results: Path, verb: Verb) -> None:
     folder = results / "reports" / "report-all"
     folder.mkdir(parents=True)
     for name in ("report.json", "table.json"):

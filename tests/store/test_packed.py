@@ -29,18 +29,9 @@ def results(tmp_path: Path) -> Path:
     for label in ("vaco", "spo", "impala"):
         for capacity in (1, 8):
             for seed in range(2):
-                extra = (
-                    {"algorithm/filter_active": [0.5] * 12, "counted": list(range(12))}
-                    if label == "vaco"
-                    else {}
-                )
+                extra = {"algorithm/filter_active": [0.5] * 12, "counted": list(range(12))} if label == "vaco" else {}
                 write_run(
-                    tmp_path / "results",
-                    label,
-                    seed,
-                    capacity=capacity,
-                    sampled=100.0 + seed + capacity,
-                    columns=extra,
+                    tmp_path / "results", label, seed, capacity=capacity, sampled=100.0 + seed + capacity, columns=extra
                 )
     return tmp_path / "results"
 
@@ -57,9 +48,7 @@ def test_every_number_of_every_run_survives_packing_and_unpacking(results: Path,
         for name in ("metrics", "timing"):
             first = one.table(name)
             for other in (two, three):
-                pd.testing.assert_frame_equal(
-                    first[sorted(first.columns)], other.table(name), check_like=False
-                )
+                pd.testing.assert_frame_equal(first[sorted(first.columns)], other.table(name), check_like=False)
     vaco = next(run for run in packed if run.record["label"] == "vaco")
     assert vaco.metrics()["counted"].dtype == "int64"  # though other runs have no such column
     spo = next(run for run in packed if run.record["label"] == "spo")
@@ -101,9 +90,7 @@ def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_a
     assert before == {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
 
 
-def test_what_runs_were_once_called_outlives_a_bundle_that_is_written_again(
-    results: Path, tmp_path: Path
-) -> None:
+def test_what_runs_were_once_called_outlives_a_bundle_that_is_written_again(results: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "bundle" / "manifest.json"
     pack(str(results), str(tmp_path / "bundle"), None)
     assert "renamed" not in json.loads(manifest.read_text())
@@ -132,9 +119,7 @@ def test_a_damaged_bundle_is_named_in_one_line(results: Path, tmp_path: Path, na
 
 def test_nothing_is_added_to_packed_results(results: Path, tmp_path: Path) -> None:
     pack(str(results), str(tmp_path / "bundle"), None)
-    with pytest.raises(
-        UserError, match="holds packed results, to which nothing can be added; `staleharness unpack"
-    ):
+    with pytest.raises(UserError, match="holds packed results, to which nothing can be added; `staleharness unpack"):
         Store(tmp_path / "bundle").check()
 
 
@@ -148,12 +133,8 @@ def test_unpacking_leaves_what_is_there(results: Path, tmp_path: Path) -> None:
     assert len(Store(results).read_all()) == 12
 
 
-@pytest.mark.parametrize(
-    ("target", "said"), [("file", "is a file"), ("full", "holds something other than a bundle")]
-)
-def test_where_a_bundle_cannot_go_nothing_is_touched(
-    results: Path, tmp_path: Path, target: str, said: str
-) -> None:
+@pytest.mark.parametrize(("target", "said"), [("file", "is a file"), ("full", "holds something other than a bundle")])
+def test_where_a_bundle_cannot_go_nothing_is_touched(results: Path, tmp_path: Path, target: str, said: str) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("mine")

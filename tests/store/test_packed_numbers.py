@@ -26,9 +26,7 @@ NAN = float("nan")
         (pa.bool_(), [True, None, False, True] * 5, [1.0, NAN, 0.0, 1.0] * 5),
     ],
 )
-def test_numbers_are_what_pyarrow_makes_of_them(
-    kind: pa.DataType, cells: list[object], right: list[float]
-) -> None:
+def test_numbers_are_what_pyarrow_makes_of_them(kind: pa.DataType, cells: list[object], right: list[float]) -> None:
     whole = pa.table({"x": pa.chunked_array([pa.array(cells[:1], kind), pa.array(cells[1:], kind)])})
     part = numbers(whole.slice(1)).get("x", np.full(len(cells) - 1, NAN))
     np.testing.assert_array_equal(part, right[1:])
@@ -37,9 +35,7 @@ def test_numbers_are_what_pyarrow_makes_of_them(
 
 
 def test_columns_without_a_number_are_left_out() -> None:
-    table = pa.table({
-        "none": pa.array([None, None], pa.float64()), "nan": [NAN, NAN], "text": ["a", "b"], "x": [1, 2],
-    })  # fmt: skip
+    table = pa.table({"none": pa.array([None, None], pa.float64()), "nan": [NAN, NAN], "text": ["a", "b"], "x": [1, 2]})
     assert list(numbers(table)) == ["x"]
 
 

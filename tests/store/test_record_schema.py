@@ -28,9 +28,25 @@ from staleharness.store.record import Facts, Record, Spec, parsed, wrong_with
 
 BUNDLE = ROOT / "results/reference/real_lag"  # whose records have every entry there is
 VALUES: list[Any] = [
-    None, True, -1, 0, 10**30, 1.5, 1e300, float("nan"), float("inf"), "", "x" * 5_000, "\x1b[31m", "\ud800", [], [1],
-    {}, {"x": {"x": {"x": {"x": 1}}}}, [[[[1]]]],
-]  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1.5,
+    1e300,
+    float("nan"),
+    float("inf"),
+    "",
+    "x" * 5_000,
+    "\x1b[31m",
+    "\ud800",
+    [],
+    [1],
+    {},
+    {"x": {"x": {"x": {"x": 1}}}},
+    [[[[1]]]],
+]
 Place = tuple[str | int, ...]
 
 
@@ -83,10 +99,7 @@ def test_a_published_record_is_sound_and_every_entry_of_it_has_bounds(row: dict[
             continue
         for value in never:
             problem = fault(row, changed(record, place, value))
-            assert problem and "\n" not in problem and problem.isprintable() and len(problem) < 400, (
-                place,
-                value,
-            )
+            assert problem and "\n" not in problem and problem.isprintable() and len(problem) < 400, (place, value)
 
 
 def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
@@ -149,11 +162,7 @@ def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_what_the_schema_lets_through_no_reader_falls_over(
-    good: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    reader: str,
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], reader: str
 ) -> None:
     rows = pq.read_table(good / RUNS).to_pylist()
     changes = list(accepted(rows[0]))
@@ -166,9 +175,7 @@ def test_what_the_schema_lets_through_no_reader_falls_over(
         pq.write_table(pa.Table.from_pylist(new), bundle / RUNS)
         manifest = {"files": {name: digest(bundle / name) for name in FILES}}
         (bundle / "manifest.json").write_text(json.dumps(manifest))
-        words = [
-            w.format(bundle=bundle, good=good, folder=folder, run=rows[-1]["id"]) for w in READERS[reader]
-        ]
+        words = [w.format(bundle=bundle, good=good, folder=folder, run=rows[-1]["id"]) for w in READERS[reader]]
         assert ended(words, monkeypatch) in (0, 2)
         said = capfd.readouterr()
         assert "Traceback" not in said.err and "Warning" not in said.err

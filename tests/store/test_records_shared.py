@@ -8,11 +8,7 @@ from staleharness.store.record import parsed
 
 
 def test_records_are_what_they_say_and_share_their_words_but_nothing_that_can_change() -> None:
-    said = {
-        "label": "ppo_clip, as typed",
-        "task": {"kind": "control", "axes": {}},
-        "scores": [1.5, {"mean": None}],
-    }
+    said = {"label": "ppo_clip, as typed", "task": {"kind": "control", "axes": {}}, "scores": [1.5, {"mean": None}]}
     a, b = parsed(json.dumps(said)), parsed(json.dumps(said).encode())
     assert a == b == said
     assert a["label"] is b["label"] and a["task"]["kind"] is b["task"]["kind"]

@@ -14,9 +14,7 @@ from staleharness.store.study import read_study
 
 def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
     bundle = read_bundle(
-        bundle_path(reference(), "vaco_delta", "small"),
-        read_study(reference() / "vaco_delta" / "study.toml"),
-        "small",
+        bundle_path(reference(), "vaco_delta", "small"), read_study(reference() / "vaco_delta" / "study.toml"), "small"
     )
     assert bundle is not None
     shared = shared_with(bundle)

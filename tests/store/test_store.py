@@ -30,13 +30,23 @@ RUN = "0123456789ab"
 def record(metrics: str) -> dict[str, object]:
     """What readers count on, and nothing else."""
     return {
-        "format": FORMAT, "id": RUN, "label": "spo", "task": ControlTask.facts(), "fingerprint": {}, "summary": {},
+        "format": FORMAT,
+        "id": RUN,
+        "label": "spo",
+        "task": ControlTask.facts(),
+        "fingerprint": {},
+        "summary": {},
         "spec": {"env": "Hopper-v5", "algorithm": "spo", "capacity": 1, "seed": 0},
         "seconds": {"total": 1, "evaluate": 0},
-        "scores": {"sampled": {"mean": 1.0, "std": 0.0, "returns": [1.0], "lengths": [1]}}, "lag_histogram": {},
-        "phases": 1, "steps": 1, "gradient_steps": 1, "evaluation_steps": 1, "date": "2026-11-20",
+        "scores": {"sampled": {"mean": 1.0, "std": 0.0, "returns": [1.0], "lengths": [1]}},
+        "lag_histogram": {},
+        "phases": 1,
+        "steps": 1,
+        "gradient_steps": 1,
+        "evaluation_steps": 1,
+        "date": "2026-11-20",
         "metrics_sha256": hashlib.sha256(metrics.encode()).hexdigest(),
-    }  # fmt: skip
+    }
 
 
 def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
@@ -48,10 +58,17 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     for name, text in {
         "run.json": json.dumps(record(metrics)),
         "metrics.jsonl": metrics,
-        "metrics.parquet": f"table of {metrics}", "timing.jsonl": "{}\n", "timing.parquet": "table",
-        "job.json": '{"label": "spo", "spec": {}}', "log.txt": "hello\n", ".lock": "", ".job.json.x7": "torn",
-        "checkpoint-00000003.pt": "state", "failure.json": "{}", "MUJOCO_LOG.TXT": "a warning",
-    }.items():  # fmt: skip
+        "metrics.parquet": f"table of {metrics}",
+        "timing.jsonl": "{}\n",
+        "timing.parquet": "table",
+        "job.json": '{"label": "spo", "spec": {}}',
+        "log.txt": "hello\n",
+        ".lock": "",
+        ".job.json.x7": "torn",
+        "checkpoint-00000003.pt": "state",
+        "failure.json": "{}",
+        "MUJOCO_LOG.TXT": "a warning",
+    }.items():
         (attempt / name).write_text(text)
     (attempt / "plots").mkdir()  # a plugin may leave anything in its working folder
     return store
@@ -61,9 +78,15 @@ def test_publishing_keeps_results_and_drops_what_was_needed_on_the_way(tmp_path:
     store = finished_attempt(tmp_path)
     path = store.publish(RUN)
     assert sorted(p.name for p in path.iterdir()) == [
-        "MUJOCO_LOG.TXT", "job.json", "log.txt", "manifest.json", "metrics.parquet", "plots", "run.json",
+        "MUJOCO_LOG.TXT",
+        "job.json",
+        "log.txt",
+        "manifest.json",
+        "metrics.parquet",
+        "plots",
+        "run.json",
         "timing.parquet",
-    ]  # fmt: skip
+    ]
     assert not store.attempt_dir(RUN).exists()
     run = store.read(RUN)
     assert run is not None and run.id == RUN
@@ -113,11 +136,17 @@ def test_a_second_finisher_with_other_bytes_is_an_error_and_changes_nothing(tmp_
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("metrics.parquet", b""), ("metrics.parquet", b"other"), ("run.json", b"{}"), ("manifest.json", b"{}"),
-        ("manifest.json", b"[]"), ("manifest.json", b"\xff"), ("manifest.json", b"3"), ("metrics.parquet", None),
+        ("metrics.parquet", b""),
+        ("metrics.parquet", b"other"),
+        ("run.json", b"{}"),
+        ("manifest.json", b"{}"),
+        ("manifest.json", b"[]"),
+        ("manifest.json", b"\xff"),
+        ("manifest.json", b"3"),
+        ("metrics.parquet", None),
         ("manifest.json", None),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None
 ) -> None:
@@ -153,10 +182,17 @@ def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        ("spec", None), ("spec", []), ("spec", {"env": 3}), ("label", 7), ("seconds", {}), ("phases", "many"),
-        ("phases", True), ("scores", {"sampled": 3}), ("scores", {"sampled": {"mean": "1", "returns": []}}),
+        ("spec", None),
+        ("spec", []),
+        ("spec", {"env": 3}),
+        ("label", 7),
+        ("seconds", {}),
+        ("phases", "many"),
+        ("phases", True),
+        ("scores", {"sampled": 3}),
+        ("scores", {"sampled": {"mean": "1", "returns": []}}),
     ],
-)  # fmt: skip
+)
 def test_a_sealed_record_that_no_reader_could_read_does_not_count_and_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: str, value: object
 ) -> None:
@@ -245,12 +281,8 @@ def test_an_attempt_whose_place_is_taken_is_begun_all_the_same(tmp_path: Path) -
     assert (store.root / "damaged" / RUN).read_text() == "a file"
 
 
-@pytest.mark.parametrize(
-    ("marker", "said"), [('{"format": 9}', "format 9"), ("{}", "damaged"), ("", "damaged")]
-)
-def test_a_folder_of_another_format_is_neither_read_nor_added_to(
-    tmp_path: Path, marker: str, said: str
-) -> None:
+@pytest.mark.parametrize(("marker", "said"), [('{"format": 9}', "format 9"), ("{}", "damaged"), ("", "damaged")])
+def test_a_folder_of_another_format_is_neither_read_nor_added_to(tmp_path: Path, marker: str, said: str) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
     (tmp_path / "staleharness.json").write_text(marker)
@@ -260,9 +292,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_added_to(
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
 
@@ -287,9 +317,7 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
     content = status(store)
     (row,) = content["runs"]
     assert (row["id"], row["state"], row["failure"]["class"]) == (f"{3:012}", "failed", "Unreadable")
-    assert (
-        caplog.text.count("the next sweep begins it anew") == 4
-    )  # the attempt of this file's tests has no job, too
+    assert caplog.text.count("the next sweep begins it anew") == 4  # the attempt of this file's tests has no job, too
 
 
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
@@ -345,9 +373,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=str)
-def test_a_publication_that_is_refused_anywhere_is_made_by_the_next_call(
-    tmp_path: Path, refusal: int
-) -> None:
+def test_a_publication_that_is_refused_anywhere_is_made_by_the_next_call(tmp_path: Path, refusal: int) -> None:
     def publish(n: int) -> None:
         Store(tmp_path / str(n)).publish(RUN)
 

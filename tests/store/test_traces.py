@@ -28,15 +28,27 @@ DEMAND = Demand(phases=3, groups=2, rows=1, length=8, seed=0)
 
 def rows() -> pd.DataFrame:
     """Two groups a phase, each by an actor of its own, of weights that are as old as can be."""
-    return pd.DataFrame([
-        {
-            "row": 2 * phase + actor, "group": 2 * phase + actor, "actor": actor, "nth": phase, "fate": "trained",
-            "phase": phase, "place": actor, "versions": [max(0, phase - 1)], "ends": [8], "began_at": phase - 1.0,
-            "made_at": phase - 0.5, "queued_at": phase - 0.5, "trained_at": float(phase),
-        }
-        for phase in range(3)
-        for actor in range(2)
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "row": 2 * phase + actor,
+                "group": 2 * phase + actor,
+                "actor": actor,
+                "nth": phase,
+                "fate": "trained",
+                "phase": phase,
+                "place": actor,
+                "versions": [max(0, phase - 1)],
+                "ends": [8],
+                "began_at": phase - 1.0,
+                "made_at": phase - 0.5,
+                "queued_at": phase - 0.5,
+                "trained_at": float(phase),
+            }
+            for phase in range(3)
+            for actor in range(2)
+        ]
+    )
 
 
 def trace() -> bytes:
@@ -58,9 +70,7 @@ def results(tmp_path: Path) -> tuple[Path, str, str]:
     return tmp_path / "results", real.name, replay.name
 
 
-def test_a_trace_goes_along_byte_for_byte_and_comes_back(
-    results: tuple[Path, str, str], tmp_path: Path
-) -> None:
+def test_a_trace_goes_along_byte_for_byte_and_comes_back(results: tuple[Path, str, str], tmp_path: Path) -> None:
     folder, real, _ = results
     bundle, again = tmp_path / "bundle", tmp_path / "again"
     assert pack(str(folder), str(bundle), None).endswith(f"and 1 traces, {len(trace()) / 1e6:.1f} MB")
@@ -150,9 +160,7 @@ def test_a_bundle_whose_traces_are_not_those_of_its_manifest_is_one_line(
     assert not (tmp_path / "out" / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["../../escaped", "traces/../../escaped", "/tmp/escaped", "traces/x.parquet"]
-)
+@pytest.mark.parametrize("name", ["../../escaped", "traces/../../escaped", "/tmp/escaped", "traces/x.parquet"])
 def test_a_manifest_leads_nowhere_else(results: tuple[Path, str, str], tmp_path: Path, name: str) -> None:
     pack(str(results[0]), str(tmp_path / "bundle"), None)
     manifest = tmp_path / "bundle" / "manifest.json"
@@ -203,10 +211,7 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
         "column versions: 1 rows without it",
     ),
     "a phase far off": (lambda: _replaced(phase=[0, 0, 1, 1, 10**12, 2]), "no row was trained in phase 3"),
-    "a fate that there is not": (
-        lambda: _replaced(fate=["trained"] * 5 + ["eaten"]),
-        "fate 'eaten' is not one",
-    ),
+    "a fate that there is not": (lambda: _replaced(fate=["trained"] * 5 + ["eaten"]), "fate 'eaten' is not one"),
     "a row of nothing": (lambda: _replaced(ends=[[8]] * 5 + [[0]]), "row 5: .* a stretch is empty"),
     "a row of less than nothing": (
         lambda: _replaced(ends=[[8]] * 5 + [[-8]], phase=[0, 0, 1, 1, 2, -1]),
@@ -250,14 +255,9 @@ def test_what_calls_itself_a_trace_is_looked_at_before_it_is_unpacked(
     path.write_bytes(make())
     manifest = tmp_path / "bundle" / "manifest.json"
     content = json.loads(manifest.read_text())
-    content["files"][f"traces/{real}.parquet"] = digest(
-        path
-    )  # whoever wrote the bundle wrote the manifest, too
+    content["files"][f"traces/{real}.parquet"] = digest(path)  # whoever wrote the bundle wrote the manifest, too
     manifest.write_text(json.dumps(content))
-    for use in (
-        lambda: read_trace(str(path)),
-        lambda: unpack(str(tmp_path / "bundle"), str(tmp_path / "out")),
-    ):
+    for use in (lambda: read_trace(str(path)), lambda: unpack(str(tmp_path / "bundle"), str(tmp_path / "out"))):
         with pytest.raises(UserError, match=said) as error:
             use()
         assert "\n" not in str(error.value)

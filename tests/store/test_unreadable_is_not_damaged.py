@@ -37,17 +37,13 @@ def test_a_run_that_may_not_be_read_stays_where_it_is(store: Store, monkeypatch:
     (run,) = store.read_all()
     close(monkeypatch, "run.json")
     assert not store.is_done(run.id)
-    with pytest.raises(
-        UserError, match=r"run\.json cannot be read \(Permission denied\), so it may be a good"
-    ):
+    with pytest.raises(UserError, match=r"run\.json cannot be read \(Permission denied\), so it may be a good"):
         store.put_damaged_aside(run.id)
     monkeypatch.undo()
     assert store.is_done(run.id) and not (store.root / "damaged").exists()
 
 
-def test_a_mark_that_may_not_be_read_is_not_to_be_written_over(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_that_may_not_be_read_is_not_to_be_written_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     close(monkeypatch, MARKER)
     with pytest.raises(UserError, match=rf"{MARKER} cannot be read: Permission denied$"):
         store.check_readable()

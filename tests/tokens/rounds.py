@@ -48,9 +48,7 @@ def round_of(policy: CausalLM, seed: int = 0, drift: float = 0.3) -> Completions
 
 
 def learner(policies: Policies, algorithm: str = "ppo_clip", **settings: Any) -> TokenLearner:
-    policy = policies(
-        algorithm=algorithm, prompts=GROUPS, completions=EACH, completion_tokens=WIDTH, **settings
-    )
+    policy = policies(algorithm=algorithm, prompts=GROUPS, completions=EACH, completion_tokens=WIDTH, **settings)
     return TokenLearner(policy.spec, policy, make_algorithm(policy.spec))
 
 
@@ -87,6 +85,4 @@ def literal_gradients(policy: CausalLM, data: Completions, aggregation: str, cli
 
 
 def close(a: list[Tensor], b: list[Tensor], tolerance: float = 1e-5) -> bool:
-    return len(a) == len(b) and all(
-        torch.allclose(x, y, atol=tolerance, rtol=1e-4) for x, y in zip(a, b, strict=True)
-    )
+    return len(a) == len(b) and all(torch.allclose(x, y, atol=tolerance, rtol=1e-4) for x, y in zip(a, b, strict=True))

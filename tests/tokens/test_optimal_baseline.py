@@ -7,16 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounds import (
-    EACH,
-    GROUPS,
-    PHASE,
-    Policies,
-    close,
-    gradients,
-    learner,
-    round_of,
-)
+from rounds import EACH, GROUPS, PHASE, Policies, close, gradients, learner, round_of
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
@@ -60,9 +51,7 @@ def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
 
 def test_the_optimal_baseline_takes_the_place_of_whatever_baseline_the_run_has(policy: Policies) -> None:
     """Those of one scale: only the scale is left of them."""
-    mean, others, nothing = (
-        gradients(policy, algorithm="vcpo", baseline=name) for name in ("dr_grpo", "rloo", "none")
-    )
+    mean, others, nothing = (gradients(policy, algorithm="vcpo", baseline=name) for name in ("dr_grpo", "rloo", "none"))
     assert close(others, mean) and close(nothing, mean)
     assert max(float(x.abs().max()) for x in mean) > 1e-3
 

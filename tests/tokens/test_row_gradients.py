@@ -12,9 +12,7 @@ def test_sums_and_norms_are_those_of_whole_gradients_and_nothing_stays_with_a_pa
     torch.manual_seed(0)
     used, twice, unused = (torch.randn(3, 4, requires_grad=True) for _ in range(3))
     parameters = [used, twice, unused]
-    losses = [
-        lambda x=x: (used * x).sin().sum() + (twice * x).sum() * (twice.exp() * x).sum() for x in range(1, 5)
-    ]
+    losses = [lambda x=x: (used * x).sin().sum() + (twice * x).sum() * (twice.exp() * x).sum() for x in range(1, 5)]
     coefficients = [(0.5, 2.0), (0.0, 2.0), (-1.0, 3.0), (0.0, 1.0)]
     whole = []
     for loss in losses:
@@ -30,9 +28,7 @@ def test_sums_and_norms_are_those_of_whole_gradients_and_nothing_stays_with_a_pa
         sums.next_row(in_total, in_group)
         with sums.taking():
             loss().backward()
-        assert float(sums.squared_norm) == pytest.approx(
-            float(sum(g.square().sum() for g in whole[i])), rel=1e-5
-        )
+        assert float(sums.squared_norm) == pytest.approx(float(sum(g.square().sum() for g in whole[i])), rel=1e-5)
         assert all(p.grad is None for p in parameters)
         if i == 1:
             sums.end_group(-0.25)

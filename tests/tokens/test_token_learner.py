@@ -8,18 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rounds import (
-    EACH,
-    GROUPS,
-    PHASE,
-    WIDTH,
-    Policies,
-    close,
-    gradients,
-    learner,
-    literal_gradients,
-    round_of,
-)
+from rounds import EACH, GROUPS, PHASE, WIDTH, Policies, close, gradients, learner, literal_gradients, round_of
 from torch import Tensor
 
 from staleharness import objectives
@@ -126,9 +115,7 @@ def test_targets_cost_a_pass_over_the_phase_each_time_they_are_realigned(
     assert len(calls) == passes + 3  # and one for each gradient step
 
 
-def test_from_the_second_epoch_on_groups_come_in_the_streams_order_in_one_minibatch_too(
-    policy: Policies,
-) -> None:
+def test_from_the_second_epoch_on_groups_come_in_the_streams_order_in_one_minibatch_too(policy: Policies) -> None:
     made = learner(policy, epochs=2, steps=2)
     data = round_of(made.policy)
     made.begin(data, PHASE)
@@ -160,9 +147,16 @@ def test_rows_of_a_minibatch_are_the_rows_of_all_that_is_in_it(policy: Policies)
     data = round_of(policy())
     numbered = torch.arange(1.0, GROUPS * EACH + 1)[:, None].expand(-1, WIDTH)
     batch = Minibatch(
-        data=data, mask=numbered, weights=2 * numbered, proximal_logp=-3 * numbered, aligned_logp=-4 * numbered,
-        reference_logp=-5 * numbered, lag=6 * numbered, gradient_lag=7 * numbered, state={"a": 1.0},
-    )  # fmt: skip
+        data=data,
+        mask=numbered,
+        weights=2 * numbered,
+        proximal_logp=-3 * numbered,
+        aligned_logp=-4 * numbered,
+        reference_logp=-5 * numbered,
+        lag=6 * numbered,
+        gradient_lag=7 * numbered,
+        state={"a": 1.0},
+    )
     index = torch.tensor([5, 2])
     some = batch.rows(index)
     for name in ("mask", "weights", "proximal_logp", "aligned_logp", "reference_logp", "lag", "gradient_lag"):
@@ -170,10 +164,17 @@ def test_rows_of_a_minibatch_are_the_rows_of_all_that_is_in_it(policy: Policies)
     assert torch.equal(some.data.token, data.token[index])
     d = some.decisions(-some.mask, 0.5 * some.mask)
     wanted = {
-        "target_logp": -some.mask, "advantage": 0.5 * some.mask, "mask": some.mask, "lag": some.lag,
-        "gradient_lag": some.gradient_lag, "proximal_logp": some.proximal_logp, "reference_logp": some.reference_logp,
-        "behaviour_logp": data.behaviour_logp[index], "group": data.group[index], "outcome": data.outcome[index],
-    }  # fmt: skip
+        "target_logp": -some.mask,
+        "advantage": 0.5 * some.mask,
+        "mask": some.mask,
+        "lag": some.lag,
+        "gradient_lag": some.gradient_lag,
+        "proximal_logp": some.proximal_logp,
+        "reference_logp": some.reference_logp,
+        "behaviour_logp": data.behaviour_logp[index],
+        "group": data.group[index],
+        "outcome": data.outcome[index],
+    }
     assert all(torch.equal(getattr(d, name), value) for name, value in wanted.items())
     assert d.state == {"a": 1.0}
 
@@ -185,9 +186,7 @@ def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: P
     cut = data.truncated[:, None] & (data.mask > 0)
     other[cut] = 4  # other tokens in completions that were cut: no trace of them may be left
     changed = Completions(**{**vars(data), "token": other})
-    assert close(
-        gradients(policy, data, mask_truncated=True), gradients(policy, changed, mask_truncated=True), 1e-7
-    )
+    assert close(gradients(policy, data, mask_truncated=True), gradients(policy, changed, mask_truncated=True), 1e-7)
     assert not close(gradients(policy, data), gradients(policy, changed), 1e-7)
 
 
@@ -275,9 +274,12 @@ def test_what_a_method_asks_for_is_given(policy: Policies) -> None:
     data = round_of(made.policy)
     now = made.policy.score(data.prompt, data.prompt_mask, data.token, data.mask, norm=True)
     logits = made.policy.forward(
-        torch.cat([data.prompt, data.token], 1), torch.cat([data.prompt_mask, data.mask.long()], 1),
-        (torch.cat([data.prompt_mask, data.mask.long()], 1).cumsum(1) - 1).clamp(min=0), None, WIDTH + 1,
-    )[:, :-1]  # fmt: skip
+        torch.cat([data.prompt, data.token], 1),
+        torch.cat([data.prompt_mask, data.mask.long()], 1),
+        (torch.cat([data.prompt_mask, data.mask.long()], 1).cumsum(1) - 1).clamp(min=0),
+        None,
+        WIDTH + 1,
+    )[:, :-1]
     assert now.norm is not None
     assert torch.allclose(now.norm, logits.softmax(-1).square().sum(-1) * data.mask, atol=1e-5)
     p = logits.softmax(-1)

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rounds import (
-    EACH,
-    GROUPS,
-    PHASE,
-    Policies,
-    learner,
-    round_of,
-)
+from rounds import EACH, GROUPS, PHASE, Policies, learner, round_of
 
 from staleharness.batch import Completions
 from staleharness.tokens.statistics import of_round
@@ -23,14 +16,7 @@ from staleharness.tokens.statistics import of_round
 def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -> None:
     made = learner(policy)
     report, _ = made.train(round_of(made.policy, drift=0.0), PHASE)
-    for key, value in {
-        "tv": 0.0,
-        "ess": 1.0,
-        "weight_max": 1.0,
-        "weight_min": 1.0,
-        "kl_k3": 0.0,
-        "chi2": 0.0,
-    }.items():
+    for key, value in {"tv": 0.0, "ess": 1.0, "weight_max": 1.0, "weight_min": 1.0, "kl_k3": 0.0, "chi2": 0.0}.items():
         assert report[key] == value, key
 
 
@@ -45,12 +31,19 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     sequence = np.exp(np.where(valid, log_w, 0.0).sum(1))
     report, _ = made.train(data, PHASE)
     wanted = {
-        "weight_mean": w.mean(), "weight_max": w.max(), "weight_min": w.min(), "weight_std": w.std(),
-        "tv": 0.5 * np.abs(w - 1).mean(), "chi2": (w**2).mean() - 1, "kl_k1": -log_w[valid].mean(),
-        "kl_k3": (w - 1 - log_w[valid]).mean(), "ess": w.sum() ** 2 / (w**2).sum() / w.size,
-        "weight_sequence_max": sequence.max(), "weight_sequence_mean": sequence.mean(),
+        "weight_mean": w.mean(),
+        "weight_max": w.max(),
+        "weight_min": w.min(),
+        "weight_std": w.std(),
+        "tv": 0.5 * np.abs(w - 1).mean(),
+        "chi2": (w**2).mean() - 1,
+        "kl_k1": -log_w[valid].mean(),
+        "kl_k3": (w - 1 - log_w[valid]).mean(),
+        "ess": w.sum() ** 2 / (w**2).sum() / w.size,
+        "weight_sequence_max": sequence.max(),
+        "weight_sequence_mean": sequence.mean(),
         "ess_sequence": sequence.sum() ** 2 / (sequence**2).sum() / sequence.size,
-    }  # fmt: skip
+    }
     for key, value in wanted.items():
         assert report[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
     assert report["clipped"] == pytest.approx(report["clipped_positive"] + report["clipped_negative"])
@@ -73,10 +66,18 @@ def test_versions_of_a_sequence_are_those_of_its_tokens_not_of_its_padding() -> 
     version = torch.tensor([[2, 2, 3, 3, 4], [3, 3, 4, 4, 4], [2, 3, 3, 4, 4]])
     rows = torch.zeros(3)
     data = Completions(
-        prompt=torch.zeros(3, 1, dtype=torch.int64), prompt_mask=torch.ones(3, 1, dtype=torch.int64),
-        token=version, mask=mask, behaviour_logp=-mask, version=version, gradient_step=version, group=rows.long(),
-        outcome=rows, truncated=rows.bool(), unparsed=rows.bool(),
-    )  # fmt: skip
+        prompt=torch.zeros(3, 1, dtype=torch.int64),
+        prompt_mask=torch.ones(3, 1, dtype=torch.int64),
+        token=version,
+        mask=mask,
+        behaviour_logp=-mask,
+        version=version,
+        gradient_step=version,
+        group=rows.long(),
+        outcome=rows,
+        truncated=rows.bool(),
+        unparsed=rows.bool(),
+    )
     assert of_round(data, 3)["versions_per_sequence"] == pytest.approx((2 + 1 + 3) / 3)
 
 

@@ -12,8 +12,11 @@ from ...statistics.budget import Limit
 
 WIDTH = 120
 VERDICTS = {
-    "kept": "keeps enough", "lost": "loses more", "cannot tell": "cannot tell", "beyond the data": "beyond the data",
-}  # fmt: skip
+    "kept": "keeps enough",
+    "lost": "loses more",
+    "cannot tell": "cannot tell",
+    "beyond the data": "beyond the data",
+}
 
 
 def as_text(found: Advice, source: str, width: int = WIDTH) -> list[str]:
@@ -62,12 +65,16 @@ def _environment(found: Advice, env: str, width: int) -> list[str]:
     headers = ["method", "n", score, *_headings(found, methods), budget, gradient, seeds]
     lines = [
         [
-            m.curve.algorithm, str(m.curve.n), number(m.row["synchronous"], digits), *_cells(found, m),
-            _budget(m.row), _budget(m.row, m.row["gradient_steps_per_phase"]),
+            m.curve.algorithm,
+            str(m.curve.n),
+            number(m.row["synchronous"], digits),
+            *_cells(found, m),
+            _budget(m.row),
+            _budget(m.row, m.row["gradient_steps_per_phase"]),
             "> 1000" if m.row["seeds_to_see_it"] is None else str(m.row["seeds_to_see_it"]),
         ]
         for m in methods
-    ]  # fmt: skip
+    ]
     headers, lines, hidden = fit(headers, lines, width, (gradient, seeds, "n", score))
     text = [f"{env}: share of the synchronous score that is kept", *fixed_width(headers, lines)]
     text += [f"no room for {', '.join(hidden)}: --json has them"] if hidden else []
@@ -101,9 +108,7 @@ def _cells(found: Advice, method: Method) -> list[str]:
 def _telling(found: Advice) -> list[int]:
     """Places of the caps that make stale data and do something: not those that never hold a row back."""
     caps = found.caps
-    return [
-        i for i, c in enumerate(caps) if c.lag > 0 and not any(c[1:3] == other[1:3] for other in caps[:i])
-    ]
+    return [i for i, c in enumerate(caps) if c.lag > 0 and not any(c[1:3] == other[1:3] for other in caps[:i])]
 
 
 def _cap(cap: float | None) -> str:

@@ -60,18 +60,14 @@ class PlainLines:
         if event["event"] == "done":
             elapsed = time.monotonic() - self.begin
             left = elapsed / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
-            self._say(
-                f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
-            )
+            self._say(f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left")
         elif event["event"] == "failed":
             self._say(f"FAILED {describe(run)} after {took}: {last_words(event)}")
         else:
             self._say(f"stop   {describe(run)}: {event.get('message', 'interrupted')}")
 
     def stopping(self) -> None:
-        self._say(
-            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
-        )
+        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
 
     def close(self) -> None:
         pass
@@ -105,9 +101,7 @@ class LiveDisplay:
 
     def started(self, run: PlannedRun) -> None:
         self.bars[run.run_id] = self.progress.add_task(
-            escape(shorten(printable(describe(run)), 60 if self.wide else 36)),
-            total=run.spec.phases,
-            note="starting",
+            escape(shorten(printable(describe(run)), 60 if self.wide else 36)), total=run.spec.phases, note="starting"
         )
 
     def preparing(self, run: PlannedRun, what: str) -> None:
@@ -132,9 +126,7 @@ class LiveDisplay:
             self._say(f"[green]done[/green]   {escape(printable(describe(run)))}")
 
     def stopping(self) -> None:
-        self._say(
-            "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
-        )
+        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

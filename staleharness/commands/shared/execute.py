@@ -25,10 +25,21 @@ if TYPE_CHECKING:
 def planned_of(command: Grid, seeds: Sequence[int] | None = None) -> Plan:
     """The runs that were asked for, of the seeds given here where there are any. Raises `UserError`."""
     return plan(
-        env=command.env, k=command.k, algo=command.algo, seeds=command.seeds if seeds is None else seeds,
-        steps=command.steps, preset=command.preset, lag=command.lag, n=command.n, model=command.model,
-        data=command.data, device=command.device, settings=command.set, spec=command.spec, plugin=command.plugin,
-    )  # fmt: skip
+        env=command.env,
+        k=command.k,
+        algo=command.algo,
+        seeds=command.seeds if seeds is None else seeds,
+        steps=command.steps,
+        preset=command.preset,
+        lag=command.lag,
+        n=command.n,
+        model=command.model,
+        data=command.data,
+        device=command.device,
+        settings=command.set,
+        spec=command.spec,
+        plugin=command.plugin,
+    )
 
 
 def runner_of(command: Room, planned: Plan, store: Store) -> Runner:

@@ -54,9 +54,7 @@ def of_verb(name: str, command: type[Any]) -> str:
 def shown_as(command: type[Any]) -> dict[str, Help]:
     """Name -> how a field is shown."""
     hints = typing.get_type_hints(command, include_extras=True)
-    return {
-        f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(command)
-    }
+    return {f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(command)}
 
 
 def docstrings(command: type[Any]) -> dict[str, str]:

@@ -56,11 +56,7 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
         print(f"stopped with {left} runs to go; the same command resumes: {command_line()}", file=sys.stderr)
     if command.json:
         runs = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
-        held = (
-            {"table": table.rows, "notes": table.notes, "settings": table.settings}
-            if table
-            else {"table": []}
-        )
+        held = {"table": table.rows, "notes": table.notes, "settings": table.settings} if table else {"table": []}
         print(json.dumps({"runs": runs, **held, "report": str(page) if page else None}, sort_keys=True))
     if outcome.interrupted:
         return 130

@@ -127,15 +127,27 @@ class {cls}(LagModel):
 
 TEMPLATES = {
     "algorithm": Template(
-        "an algorithm", "staleharness.algorithm:ALGORITHMS", "algorithms", ALGORITHM,
-        "--env Hopper --algo {name}", ("Algorithm", "Decisions", "PolicyLoss"),
+        "an algorithm",
+        "staleharness.algorithm:ALGORITHMS",
+        "algorithms",
+        ALGORITHM,
+        "--env Hopper --algo {name}",
+        ("Algorithm", "Decisions", "PolicyLoss"),
     ),
     "env": Template(
-        "an environment family", "staleharness.task:ENVS", "envs", ENVIRONMENT,
-        "--algo ppo_clip --env {cls}", ("ControlTask",),
+        "an environment family",
+        "staleharness.task:ENVS",
+        "envs",
+        ENVIRONMENT,
+        "--algo ppo_clip --env {cls}",
+        ("ControlTask",),
     ),
     "lag": Template(
-        "a lag model", "staleharness.lag:LAGS", "lags", LAG,
-        "--env Hopper --algo ppo_clip --lag {name}", ("Assignment", "Draw", "LagModel"),
+        "a lag model",
+        "staleharness.lag:LAGS",
+        "lags",
+        LAG,
+        "--env Hopper --algo ppo_clip --lag {name}",
+        ("Assignment", "Draw", "LagModel"),
     ),
-}  # fmt: skip
+}

@@ -82,9 +82,7 @@ def _given(verb: Verb, words: Sequence[str]) -> dict[str, str | bool] | None:
             return None
         if not word.startswith("-"):
             if not free:
-                raise UserError(
-                    f"{verb.name}: {word!r} belongs to no option; write lists with commas, like --k=1,8"
-                )
+                raise UserError(f"{verb.name}: {word!r} belongs to no option; write lists with commas, like --k=1,8")
             name = free.pop(0)
             given[name] = _filled(verb, name, word)
             continue

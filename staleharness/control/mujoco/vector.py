@@ -94,9 +94,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
-            raise TypeError(
-                f"options['reset_mask'] must be a bool array of shape ({self.num_envs},), got {mask!r}"
-            )
+            raise TypeError(f"options['reset_mask'] must be a bool array of shape ({self.num_envs},), got {mask!r}")
         if not mask.any():
             raise ValueError("options['reset_mask'] must be true somewhere")
         which = np.flatnonzero(mask)
@@ -118,15 +116,10 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         if self.autoreset_mode is AutoresetMode.DISABLED:
             waiting |= self._done
         if waiting.any():
-            raise gymnasium.error.ResetNeeded(
-                f"reset environments {np.flatnonzero(waiting).tolist()} before stepping"
-            )
+            raise gymnasium.error.ResetNeeded(f"reset environments {np.flatnonzero(waiting).tolist()} before stepping")
 
         reward = np.zeros(self.num_envs)
-        terminated, truncated = (
-            np.zeros(self.num_envs, dtype=np.bool_),
-            np.zeros(self.num_envs, dtype=np.bool_),
-        )
+        terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_), np.zeros(self.num_envs, dtype=np.bool_))
         infos: dict[str, Any] = {}
         running: Which = EVERYTHING
         if self._done.any():  # only in NEXT_STEP mode: this step is their reset
@@ -141,10 +134,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._done = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._done.any():
             over = np.flatnonzero(self._done)
-            infos["final_obs"], infos["_final_obs"] = (
-                np.full(self.num_envs, None, dtype=object),
-                self._done.copy(),
-            )
+            infos["final_obs"], infos["_final_obs"] = (np.full(self.num_envs, None, dtype=object), self._done.copy())
             for i in over.tolist():
                 infos["final_obs"][i] = self._observations[i].copy()
             self._begin(over)
@@ -183,9 +173,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         }
         for name, target in targets.items():
             if arrays[name].shape != target.shape:
-                raise ValueError(
-                    f"{name} has shape {arrays[name].shape}; these environments need {target.shape}"
-                )
+                raise ValueError(f"{name} has shape {arrays[name].shape}; these environments need {target.shape}")
         for name, target in targets.items():
             target[...] = arrays[name]
         self._place, self._generators = place, generators

@@ -51,18 +51,14 @@ class TransformersDecoder(Decoder):
             kept = index[real]
             token[kept], mask[kept], logp[kept], ended[kept] = (x[real] for x in state.finished())
         longest = max(1, int(mask.sum(1).max()))
-        return Decoded(
-            token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest)
-        )
+        return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest))
 
     def trusted(self, request: Request) -> bool:
         """Where keys and values of earlier versions stay in the cache, no version alone says what was sampled from."""
         return self.policy.spec.kv_cache == "keep" and request.versions.shape[1] > 1
 
 
-def batches(
-    groups: Sequence[NDArray[np.int64]], together: int, most: int
-) -> Iterator[list[NDArray[np.int64]]]:
+def batches(groups: Sequence[NDArray[np.int64]], together: int, most: int) -> Iterator[list[NDArray[np.int64]]]:
     """What is decoded at once, part by part: of at most `together` groups, and at most `most` rows in all; 0: any."""
     for first in range(0, len(groups), together):
         some = groups[first : first + together]

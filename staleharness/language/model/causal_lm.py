@@ -65,14 +65,10 @@ class CausalLM:
         # transformers allows no cache with checkpointing; scoring goes the way of training, so that both say the same
         self.trains_with_cache = self.quick or not spec.gradient_checkpointing
         self.decodes_in_place = self.quick and self.device.type == "cuda"
-        self.shelf: Shelf | None = (
-            None  # versions that stay on a GPU; without it they come from the host one by one
-        )
+        self.shelf: Shelf | None = None  # versions that stay on a GPU; without it they come from the host one by one
         # the last snapshot, and how often each parameter had been written to
         self.newest: tuple[Version, list[int]] | None = None
-        self.scores_ahead = (
-            False  # whether the pass that scores a round may be the one that its gradient goes through
-        )
+        self.scores_ahead = False  # whether the pass that scores a round may be the one that its gradient goes through
         self.ahead: tuple[tuple[Tensor, ...], list[int], Scored] | None = None
         next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._learns)
 
@@ -180,9 +176,13 @@ class CausalLM:
             self.model.train(training)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.dtype == "bfloat16"):
             out = self.model(
-                input_ids=ids, attention_mask=attention, position_ids=positions, past_key_values=cache,
-                use_cache=cache is not None, logits_to_keep=keep,
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=attention,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                logits_to_keep=keep,
+            )
         logits: Tensor = out.logits
         return logits
 
@@ -230,11 +230,7 @@ class CausalLM:
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
             kept, self.ahead = self.ahead, None
             given = (prompt, prompt_mask, token, mask)
-            if (
-                kept
-                and all(a is b for a, b in zip(kept[0], given, strict=True))
-                and kept[1] == self._counters()
-            ):
+            if kept and all(a is b for a, b in zip(kept[0], given, strict=True)) and kept[1] == self._counters():
                 return kept[2]
         return score(self, prompt, prompt_mask, token, mask, forward or self.passes(), entropy, norm)
 

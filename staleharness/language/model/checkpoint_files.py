@@ -42,9 +42,7 @@ def check_model(spec: LanguageSpec) -> None:
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UserError(f"MODEL={spec.model} has no tokenizer (none of {', '.join(TOKENIZERS)})")
     if not any(folder.glob("*.safetensors")):
-        raise UserError(
-            f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded"
-        )
+        raise UserError(f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded")
     _check_sizes(spec.model, config, shapes_in(folder))
 
 
@@ -116,9 +114,7 @@ def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str,
     for name in SIZES:
         size = config.get(name, 1)
         if type(size) is not int or size < 1:
-            raise UserError(
-                f"MODEL={model} has a config.json whose {name} is {shortened(repr(size))}, not a size"
-            )
+            raise UserError(f"MODEL={model} has a config.json whose {name} is {shortened(repr(size))}, not a size")
     layers = {found[1] for name, _ in shapes if (found := LAYER.search(name))}
     if layers and config.get("num_hidden_layers", len(layers)) != len(layers):
         raise UserError(

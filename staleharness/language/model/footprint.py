@@ -10,9 +10,7 @@ from typing import Any
 from ..spec import LanguageSpec
 
 LOGIT = 24  # bytes per logit at the worst moment: its own in two precisions, what its gradient is summed from
-DRAWN = (
-    16  # bytes per logit of a token that is sampled: its own in two precisions, probabilities, their blocks
-)
+DRAWN = 16  # bytes per logit of a token that is sampled: its own in two precisions, probabilities, their blocks
 HEADS_OF = {2: 8, 4: 4}  # bytes of a number: what a head's width must be a multiple of for the fused kernels
 
 
@@ -34,9 +32,7 @@ def completion_bytes(spec: LanguageSpec, config: Any) -> int:
     one = tokens * (6 * 4 * width + size * (8 * width + 5 * inner))
     matrices = 4 * int(config.num_attention_heads) * tokens * tokens if writes_matrices(spec, config) else 0
     held = one + layers * tokens * 4 * width if spec.gradient_checkpointing else layers * one
-    held += matrices * (
-        4 if spec.gradient_checkpointing else layers + 3
-    )  # kept by each layer; scores, two gradients
+    held += matrices * (4 if spec.gradient_checkpointing else layers + 3)  # kept by each layer; scores, two gradients
     return LOGIT * spec.completion_tokens * int(config.vocab_size) + held + mask_bytes(spec, config)
 
 
@@ -45,22 +41,14 @@ def decoded_bytes(spec: LanguageSpec, config: Any) -> int:
     one layer's activations of its prompt."""
     width, size = int(config.hidden_size), _size(spec)
     inner = int(getattr(config, "intermediate_size", None) or 4 * width)
-    past = (
-        int(config.num_hidden_layers)
-        * 2
-        * _keys(config)
-        * (spec.prompt_tokens + spec.completion_tokens)
-        * size
-    )
+    past = int(config.num_hidden_layers) * 2 * _keys(config) * (spec.prompt_tokens + spec.completion_tokens) * size
     reading = spec.prompt_tokens * (6 * 4 * width + size * (8 * width + 5 * inner))
     return past + reading + mask_bytes(spec, config) + DRAWN * int(config.vocab_size)
 
 
 def mask_bytes(spec: LanguageSpec, config: Any) -> int:
     """Of the term that attention adds, for every query of a group, one for all layers, and what it is made from."""
-    each = int(config.num_attention_heads) // int(
-        getattr(config, "num_key_value_heads", config.num_attention_heads)
-    )
+    each = int(config.num_attention_heads) // int(getattr(config, "num_key_value_heads", config.num_attention_heads))
     tokens = spec.prompt_tokens + spec.completion_tokens
     return (each + 2) * spec.completion_tokens * tokens * _size(spec)
 
@@ -74,9 +62,7 @@ def writes_matrices(spec: LanguageSpec, config: Any) -> bool:
 def version_bytes(spec: LanguageSpec, config: Any, numbers: int) -> int:
     """Of one version on the device: matrices as they are multiplied, and the words that are read in float32."""
     words = int(config.vocab_size) * int(config.hidden_size)
-    tied = (
-        words if getattr(config, "tie_word_embeddings", False) else 0
-    )  # twice: as they are read, as they are said
+    tied = words if getattr(config, "tie_word_embeddings", False) else 0  # twice: as they are read, as they are said
     return _size(spec) * (numbers + tied - words) + 4 * words
 
 

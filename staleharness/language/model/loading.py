@@ -59,9 +59,8 @@ def _model(source: str, config: Any) -> Any:
         )
     with one_line(f"MODEL={source} cannot be loaded"):
         model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-        )  # fmt: skip
+            source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
+        )
     if lacking := missing(found):
         raise UserError(f"MODEL={source} lacks {lacking}, which its config.json asks for")
     if other := sorted(found["mismatched_keys"]):
@@ -70,9 +69,7 @@ def _model(source: str, config: Any) -> Any:
             f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
         )
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
-        raise UserError(
-            f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again"
-        )
+        raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
     return model
 
 
@@ -104,9 +101,7 @@ def with_lora(model: Any, spec: LanguageSpec) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise missing_extra("versions=lora", "llm") from error
-    config = LoraConfig(
-        r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=0.0, target_modules="all-linear"
-    )
+    config = LoraConfig(r=spec.lora_rank, lora_alpha=spec.lora_alpha, lora_dropout=0.0, target_modules="all-linear")
     with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
         torch.manual_seed(spec.seed)
         return get_peft_model(model, config)

@@ -15,9 +15,7 @@ from .causal_lm import CausalLM
 from .footprint import completion_bytes, decoded_bytes, training_bytes, version_bytes
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
-VERSIONS = (
-    0.4  # of what is left beside training's own, for past versions and those of them that act at the moment
-)
+VERSIONS = 0.4  # of what is left beside training's own, for past versions and those of them that act at the moment
 
 
 def settle(policy: CausalLM) -> None:
@@ -87,6 +85,4 @@ def advice(spec: LanguageSpec, size: int, setting: str = "micro_batch") -> str:
         return f"{what}; SET={setting}={now // 2}"
     if not spec.gradient_checkpointing:
         return f"{what}; SET=gradient_checkpointing=true"
-    return (
-        f"{what} and checkpointing; SET=completion_tokens={spec.completion_tokens // 2}, or a smaller model"
-    )
+    return f"{what} and checkpointing; SET=completion_tokens={spec.completion_tokens // 2}, or a smaller model"

@@ -92,9 +92,7 @@ class QuickPass:
             x = x[:, -keep:]
         return linear(normed(x, *self.after).to(self.dtype), *self.logits)
 
-    def _through(
-        self, layer: _Layer, past: Layer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor
-    ) -> Tensor:
+    def _through(self, layer: _Layer, past: Layer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor) -> Tensor:
         """One layer; keys and values go through `past`, its part of a cache."""
         count, new, _ = x.shape
         y = linear(normed(x, *layer.before).to(self.dtype), *layer.qkv)

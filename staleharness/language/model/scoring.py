@@ -55,9 +55,12 @@ def score(
     for rows, longest in pieces:
         new = slice(last, last + longest)
         logits = forward(
-            ids[rows, new], attention[rows, : last + longest], positions[rows, new],
-            _taken(policy, past, prompts.which[rows]), longest,
-        )  # fmt: skip
+            ids[rows, new],
+            attention[rows, : last + longest],
+            positions[rows, new],
+            _taken(policy, past, prompts.which[rows]),
+            longest,
+        )
         piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
         found.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
     back = torch.cat([rows for rows, _ in pieces]).argsort()

@@ -31,10 +31,7 @@ class SharedPrompts:
         self.columns = columns
         self.rows: Rows | None = None
         self.mask = torch.empty(0)  # what attention adds for the prompts that were read [U, 1, 1, P]
-        self.reading: tuple[Tensor, int] = (
-            torch.empty(0),
-            0,
-        )  # prompts that are being read, from this column on
+        self.reading: tuple[Tensor, int] = (torch.empty(0), 0)  # prompts that are being read, from this column on
         self.layers = [SharedLayer(self) for _ in range(layers)]
 
     def begin(self, prompts: Prompts, forward: Forward) -> None:

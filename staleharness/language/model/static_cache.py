@@ -22,9 +22,7 @@ class StaticCache:
         width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
         self.columns = columns = columns + (-columns % ALIGNED)
         shape = (2 * int(config.num_hidden_layers), rows, heads, columns, width)
-        self.room = torch.zeros(
-            shape, dtype=kept, device=device
-        )  # what is blocked is multiplied by 0: no NaN
+        self.room = torch.zeros(shape, dtype=kept, device=device)  # what is blocked is multiplied by 0: no NaN
         self.mask = torch.full((rows, 1, 1, columns), BLOCKED, dtype=kept, device=device)
 
     def newest(self, columns: int) -> Past:
@@ -37,9 +35,7 @@ class StaticCache:
 
     def fill(self, rows: slice, first: int, past: Past, which: Tensor | None) -> None:
         """Put what was read of prompts into the columns from `first` on; `which` of them each row has."""
-        for layer, read in zip(
-            self._layers(rows), past.read(), strict=False
-        ):  # of prompts of one token, nothing
+        for layer, read in zip(self._layers(rows), past.read(), strict=False):  # of prompts of one token, nothing
             for room, found in zip(layer, read, strict=True):
                 given = found if which is None else found.index_select(0, which)
                 room[:, :, first : first + given.shape[2]] = given

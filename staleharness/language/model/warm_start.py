@@ -72,9 +72,7 @@ def train(
 ) -> Any:
     """The trained model: mean cross-entropy over the tokens of what is to be said and the `<eos>` after it."""
     model = initial(config, settings.seed)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimiser = torch.optim.AdamW(model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     rising = max(1, settings.steps // 20)
     for step in range(settings.steps):
         falling = (settings.steps - step) / (settings.steps - rising + 1)
@@ -105,9 +103,7 @@ def initial(config: Any, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: put it back
         torch.manual_seed(integer(seed, "warm-start"))
         # a copy: the model writes into its configuration, and the caller's is what the folder is named by
-        model = AutoModelForCausalLM.from_config(
-            copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
-        )
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False)
         return model.train()
 
 

@@ -65,9 +65,7 @@ class LocalPool:
         here, there = self._context.Pipe()
         taken = [worker.gpu for worker in self._workers.values()]
         gpu = min(self._gpus, key=taken.count, default="")
-        process = self._context.Process(
-            target=_in_child, args=(job, there, gpu), name=job.run_id, daemon=False
-        )
+        process = self._context.Process(target=_in_child, args=(job, there, gpu), name=job.run_id, daemon=False)
         process.start()
         there.close()
         self._workers[job.run_id] = _Worker(process, here, gpu)
@@ -118,9 +116,7 @@ def make(demand: Demand) -> LocalPool:
         room.append(max(1, memory() // demand.memory))
         if room[1] < room[0]:
             sizes = f"{demand.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
-            NOTES.warning(
-                "%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes
-            )
+            NOTES.warning("%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes)
     gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
     if demand.runs_per_gpu is not None:
         room.append(demand.runs_per_gpu * max(1, len(gpus)))

@@ -88,15 +88,11 @@ class RayPlaces:
             if node["Alive"] and self._each.fit(node["Resources"]):
                 name = f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
                 there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                asked = function.options(
-                    num_cpus=0, max_retries=0, scheduling_strategy=there, runtime_env=code_path()
-                )
+                asked = function.options(num_cpus=0, max_retries=0, scheduling_strategy=there, runtime_env=code_path())
                 try:
                     seen: Seen = self._ray.get(asked.remote(str(self._probe)), timeout=ANSWER)
                 except self._ray.exceptions.RayError as error:
-                    raise UserError(
-                        f"RUNNER=ray: {name} cannot run staleharness: {_last_line(error)}"
-                    ) from None
+                    raise UserError(f"RUNNER=ray: {name} cannot run staleharness: {_last_line(error)}") from None
                 if wrong := seen.wrong(root):
                     raise UserError(f"RUNNER=ray: {name} {wrong}")
 
@@ -127,9 +123,7 @@ class RayPlaces:
 
     def _new(self, share: int) -> _Held:
         options = self._each.of(share, self._ray.nodes())
-        cls = self._ray.remote(Place).options(
-            max_restarts=0, max_task_retries=0, runtime_env=code_path(), **options
-        )
+        cls = self._ray.remote(Place).options(max_restarts=0, max_task_retries=0, runtime_env=code_path(), **options)
         held = _Held(cls.remote(str(self._probe), self._modules, self._environment), share)
         self._held.append(held)
         return held
@@ -180,9 +174,7 @@ class RayPlaces:
         run_id = held.job.run_id
         self._drop(held)
         if held.killed is not None:
-            return Ended(
-                run_id, None, "signal SIGKILL" if held.there else "lack of room", lost=not held.there
-            )
+            return Ended(run_id, None, "signal SIGKILL" if held.there else "lack of room", lost=not held.there)
         if isinstance(error, known.OutOfMemoryError):
             return Ended(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
         if isinstance(error, known.RayTaskError) or getattr(error, "_actor_init_failed", False):

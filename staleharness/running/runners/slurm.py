@@ -155,9 +155,7 @@ class Slurm:
         usual = f"--cpus-per-task={threads}", f"--signal=B:USR1@{WARNING}", f"--chdir={array.jobs[0].folder}"
         command = (sys.executable, "-m", TASK, str(array.folder))
         output = array.folder / "%a.out"
-        return commands.submit(
-            command, len(array.jobs), array.at_a_time, array.name, output, [*usual, *self.options]
-        )
+        return commands.submit(command, len(array.jobs), array.at_a_time, array.name, output, [*usual, *self.options])
 
     def _room(self, place: int) -> int:
         """How many tasks may run beside those of the arrays before this place."""
@@ -285,9 +283,7 @@ class Slurm:
         except SlurmError as error:
             if error.passes:
                 raise
-            NOTES.warning(
-                "task %s could not be put back in the queue (%s), and is submitted anew", run.task, error
-            )
+            NOTES.warning("task %s could not be put back in the queue (%s), and is submitted anew", run.task, error)
             run.fell(now)
             run.let_go()
             self._next["submit"] = now
@@ -296,7 +292,5 @@ class Slurm:
 def make(demand: Demand) -> Slurm:
     """As many runs at a time as asked for, or as Slurm finds room for."""
     if demand.runs_per_gpu is not None:
-        raise UserError(
-            "RUNS_PER_GPU is not for RUNNER=slurm; ask Slurm for a share of one: SLURM='--gres=shard:1'"
-        )
+        raise UserError("RUNS_PER_GPU is not for RUNNER=slurm; ask Slurm for a share of one: SLURM='--gres=shard:1'")
     return Slurm(demand.jobs, demand.slurm, demand.memory)

@@ -78,9 +78,7 @@ class Array:
     def printed(self, index: int) -> str:
         """The end of what a task printed outside its run's log."""
         try:
-            return (
-                (self.folder / f"{index}.out").read_text(encoding="utf-8", errors="replace")[-2000:].strip()
-            )
+            return (self.folder / f"{index}.out").read_text(encoding="utf-8", errors="replace")[-2000:].strip()
         except OSError:
             return ""
 

@@ -50,9 +50,15 @@ def call(*words: str, stdin: str = "") -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in KEPT}
     try:
         done = subprocess.run(
-            words, input=stdin, env=env, capture_output=True, text=True, errors="replace", timeout=PATIENCE,
+            words,
+            input=stdin,
+            env=env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
             start_new_session=True,  # Ctrl-C is for us alone
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} gave no answer within {PATIENCE:.0f} s") from None
     except OSError as error:
@@ -69,9 +75,7 @@ def most_tasks() -> int:
     return max(1, int(found[1])) if found else 1001
 
 
-def submit(
-    command: Sequence[str], count: int, at_a_time: int, name: str, output: Path, options: Sequence[str]
-) -> str:
+def submit(command: Sequence[str], count: int, at_a_time: int, name: str, output: Path, options: Sequence[str]) -> str:
     """Submit an array of `count` tasks, each to execute `command`; returns its id."""
     # Deaf to the warning until it is understood: a program that is still starting would die of it.
     script = f"#!/bin/sh\ntrap '' USR1\nexport {'='.join(HASHING)}\nexec {shlex.join(command)}\n"
@@ -94,9 +98,7 @@ def look(arrays: Iterable[str]) -> dict[str, State]:
     if not wanted:
         return {}
     try:
-        said = call(
-            "squeue", "--array", "--noheader", "--states=all", f"--jobs={wanted}", f"--Format={fields}"
-        )
+        said = call("squeue", "--array", "--noheader", "--states=all", f"--jobs={wanted}", f"--Format={fields}")
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return {}
@@ -112,9 +114,7 @@ def remembered(task: str) -> State | None:
     """What accounting says of a task that `look` no longer finds, or `scontrol` where there is no accounting; None
     where neither knows it."""
     try:
-        said = call(
-            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={task}", "--format=State,ExitCode"
-        )
+        said = call("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={task}", "--format=State,ExitCode")
         for line in said.splitlines():
             word, code = line.split("|")[:2]
             return State(word.split(" ")[0].rstrip("+"), status=_status(code))
@@ -127,9 +127,7 @@ def remembered(task: str) -> State | None:
     facts = dict(re.findall(r"(\w+)=(\S*)", said))
     if "JobState" not in facts:
         return None
-    return State(
-        facts["JobState"], _number(facts.get("Restarts", "")) or 0, _status(facts.get("ExitCode", ""))
-    )
+    return State(facts["JobState"], _number(facts.get("Restarts", "")) or 0, _status(facts.get("ExitCode", "")))
 
 
 def _status(code: str) -> int | None:
@@ -178,9 +176,7 @@ def compressed(tasks: Iterable[str]) -> list[str]:
     names = []
     for array, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
         numbers = [task for _, task in group]
-        runs = [
-            [n for _, n in run] for _, run in itertools.groupby(enumerate(numbers), key=lambda x: x[1] - x[0])
-        ]
+        runs = [[n for _, n in run] for _, run in itertools.groupby(enumerate(numbers), key=lambda x: x[1] - x[0])]
         text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
         names.append(f"{array}_[{text}]")
     return names

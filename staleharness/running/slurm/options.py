@@ -24,9 +24,7 @@ def parse(text: str) -> list[str]:
     for word in words:
         match = OPTION.fullmatch(word)
         if match is None:
-            raise UserError(
-                f"SLURM: {shortened(word)!r} is not of the form --name=value, as in --time=4:00:00"
-            )
+            raise UserError(f"SLURM: {shortened(word)!r} is not of the form --name=value, as in --time=4:00:00")
         if match["name"] in OURS:
             raise UserError(f"SLURM: --{match['name']} is set by the runner; leave it out")
         if match["name"] == "signal" and not WARNING.fullmatch(word):

@@ -37,9 +37,7 @@ def main(folder: Path, env: Mapping[str, str]) -> int:
             last.update(message)
             try:
                 stream.write(json.dumps(message).encode() + b"\n")
-            except (
-                OSError
-            ) as error:  # the run goes on: whether it is finished is for the results folder to say
+            except OSError as error:  # the run goes on: whether it is finished is for the results folder to say
                 sys.stderr.write(f"nothing more can be told: {error}\n")
 
         tell({"host": socket.gethostname()})

@@ -38,9 +38,7 @@ class Asked:
             return ()
         ends = tuple(map(int, self.options["phases"].split(":")))
         if len(ends) != 2:
-            raise UserError(
-                f"phases={self.options['phases']}: give the first and the one after the last, as 10:50"
-            )
+            raise UserError(f"phases={self.options['phases']}: give the first and the one after the last, as 10:50")
         return ends
 
 

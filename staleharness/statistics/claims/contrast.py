@@ -65,9 +65,7 @@ def contrast(tasks: Mapping[str, Array], statistic: Statistic) -> Contrast:
         p = of_signs([(values[env], v.shape[1]) for env, v in tasks.items()])
         known = value if p < 1 - LEVEL or not any(map(_apart, values.values())) else None
         return Contrast(value, known, known, p, n, values)
-    freedom = parts.sum() ** 2 / sum(
-        part**2 / (v.shape[1] - 1) for part, v in zip(parts, tasks.values(), strict=True)
-    )
+    freedom = parts.sum() ** 2 / sum(part**2 / (v.shape[1] - 1) for part, v in zip(parts, tasks.values(), strict=True))
     reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
     p = float(2 * stdtr(freedom, -abs(value) / error))
     return Contrast(value, value - reach, value + reach, p, n, values)

@@ -30,14 +30,10 @@ class Part:
     over_k: int | None = None  # compared with what is at this capacity
     beyond: bool = False  # whether the difference from `over` at k is compared with that at `over_k`
     than: float | None = None  # compared with this number, or the difference (with `ratio` the ratio) is
-    margin: float = (
-        0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
-    )
+    margin: float = 0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
     env: str = ""  # one environment; empty: all
     study: str = ""  # another one's runs; empty: the figure's
-    phases: tuple[
-        int, ...
-    ] = ()  # of a column of the metrics: from the first up to before the second; empty: all
+    phases: tuple[int, ...] = ()  # of a column of the metrics: from the first up to before the second; empty: all
     reduce: Literal["mean", "max", "geometric", "change", "jump", "turn"] = "mean"  # over those phases
     ratio: bool = False  # of positive values: their ratio is compared, by differences of logarithms
     untested: str = ""  # why no run here can bear it out; then nothing else is given

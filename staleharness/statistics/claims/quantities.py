@@ -160,9 +160,7 @@ def _chance(asked: Asked, evidence: Evidence) -> Number:
     for row in rows:
         if (row["algorithm"], row["capacity"]) == (asked.label, k):
             least = min(
-                len(evidence.runs(who, k, env)) or FEWEST
-                for who in (asked.label, over)
-                for env in evidence.envs()
+                len(evidence.runs(who, k, env)) or FEWEST for who in (asked.label, over) for env in evidence.envs()
             )
             ends = (row["low"], row["high"]) if least >= FEWEST else (None, None)
             return Number(row["probability"], *ends)
@@ -180,9 +178,7 @@ def _paired(asked: Asked, evidence: Evidence) -> tuple[Array, Array]:
             a.append(of(mine[seed]))
             b.append(of(other[seed]))
     if not a:
-        raise UserError(
-            f"{asked.label} and {asked.options.get('over', 'ppo_clip')} have no seed in common at K={k}"
-        )
+        raise UserError(f"{asked.label} and {asked.options.get('over', 'ppo_clip')} have no seed in common at K={k}")
     return np.array(a), np.array(b)
 
 
@@ -241,9 +237,18 @@ def _runs(asked: Asked, evidence: Evidence) -> str:
 
 
 QUANTITIES: Mapping[str, Callable[[Asked, Evidence], Number]] = {
-    "iqm": _row("iqm"), "auc": _row("auc"), "chance": _chance, "reached": _reached,
-}  # fmt: skip
+    "iqm": _row("iqm"),
+    "auc": _row("auc"),
+    "chance": _chance,
+    "reached": _reached,
+}
 WORDS: Mapping[str, Callable[[Asked, Evidence], str]] = {
-    "slowdown": _slowdown, "seeds": _seeds, "runs": _runs, "above": _above, "same": _same, "warnings": _warnings,
-    "told": _told, "environments": _environments,
-}  # fmt: skip
+    "slowdown": _slowdown,
+    "seeds": _seeds,
+    "runs": _runs,
+    "above": _above,
+    "same": _same,
+    "warnings": _warnings,
+    "told": _told,
+    "environments": _environments,
+}

@@ -20,11 +20,7 @@ class Reading:
 
 
 def read(
-    parts: Sequence[Part],
-    saw: str,
-    stated: str,
-    evidence_of: Callable[[str], Evidence],
-    names: Mapping[str, str],
+    parts: Sequence[Part], saw: str, stated: str, evidence_of: Callable[[str], Evidence], names: Mapping[str, str]
 ) -> Reading:
     """`stated`: the verdict of a claim that no part of the runs can test. Raises `UserError`."""
     done = []

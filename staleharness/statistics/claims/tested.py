@@ -132,9 +132,7 @@ def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
     return contrast(tasks, _statistic(terms, cells, math.log(than) if part.ratio and than else than))
 
 
-def _statistic(
-    terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float
-) -> Callable[[Array], float]:
+def _statistic(terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float) -> Callable[[Array], float]:
     def of(means: Array) -> float:
         total = -than
         for t in terms:

@@ -140,24 +140,37 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def counted(
-    actor: CausalLM, buffer: PolicyBuffer, length: int, room: int, versions: NDArray[np.int64]
-) -> Counter[str]:
+def counted(actor: CausalLM, buffer: PolicyBuffer, length: int, room: int, versions: NDArray[np.int64]) -> Counter[str]:
     """Operations of decoding `length` tokens, none of which ends a row."""
     actor.end = [-1]
     asked = request(actor, versions, uniform=noise())
-    asked = type(asked)(
-        asked.prompt, asked.prompt_mask, versions, length, noise().repeat(1, 10)[:, :length], length
-    )
+    asked = type(asked)(asked.prompt, asked.prompt_mask, versions, length, noise().repeat(1, 10)[:, :length], length)
     with Calls() as calls:
         make_decoder("transformers", actor).complete(asked, buffer)
     return calls.count
 
 
 VIEWS = {  # which launch nothing
-    "view", "_unsafe_view", "transpose", "slice", "select", "split", "split_with_sizes", "unsqueeze", "expand", "t",
-    "as_strided", "detach", "unbind", "alias", "permute", "_reshape_alias", "squeeze", "lift_fresh", "empty",
-}  # fmt: skip
+    "view",
+    "_unsafe_view",
+    "transpose",
+    "slice",
+    "select",
+    "split",
+    "split_with_sizes",
+    "unsqueeze",
+    "expand",
+    "t",
+    "as_strided",
+    "detach",
+    "unbind",
+    "alias",
+    "permute",
+    "_reshape_alias",
+    "squeeze",
+    "lift_fresh",
+    "empty",
+}
 
 
 @pytest.mark.parametrize("room", [1, 3])
@@ -193,10 +206,7 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
     one = QuickPass(actor.model, torch.bfloat16)
     several = {name: w.expand(3, *w.shape).contiguous() for name, w in one.weights.items()}
     forward = QuickPass(actor.model, torch.bfloat16, weights=several)
-    prompt, uniform = (
-        torch.zeros(9, width, dtype=torch.int64, device=device),
-        torch.zeros(9, length, device=device),
-    )
+    prompt, uniform = (torch.zeros(9, width, dtype=torch.int64, device=device), torch.zeros(9, length, device=device))
     asked = Request(prompt, torch.ones_like(prompt), np.zeros((9, 1)), length, uniform, length)
     index, real = torch.arange(9, device=device), torch.ones(9, dtype=torch.bool, device=device)
     state = StaticRows(actor, asked, index, real, 3)
@@ -208,9 +218,7 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
     assert step.token.device == state.cache.room.device == device
     assert state.cache.room.shape == (2 * config.num_hidden_layers, 9, config.num_key_value_heads, 128, 8)
     with OneDevice(), pytest.raises(AssertionError, match="given tensors on"):
-        torch.where(
-            torch.ones(2, dtype=torch.bool), torch.zeros(2, device=device), torch.zeros(2, device=device)
-        )
+        torch.where(torch.ones(2, dtype=torch.bool), torch.zeros(2, device=device), torch.zeros(2, device=device))
 
 
 def test_a_recording_is_made_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,9 +233,12 @@ def test_a_recording_is_made_once_and_replayed(monkeypatch: pytest.MonkeyPatch) 
         def wait_stream(self, other: Any) -> None: ...
 
     for name, stand_in in {
-        "CUDAGraph": Graph, "Stream": Stream, "current_stream": Stream, "stream": lambda s: nullcontext(),
+        "CUDAGraph": Graph,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda s: nullcontext(),
         "graph": lambda g, **_: nullcontext(),
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     step = Recording(lambda: taken.append("taken"), torch.device("cuda"))
     for _ in range(3):
@@ -235,9 +246,7 @@ def test_a_recording_is_made_once_and_replayed(monkeypatch: pytest.MonkeyPatch) 
     assert taken == ["taken", "taken", *["replayed"] * 3]
 
 
-def test_what_cannot_be_recorded_is_called(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_recorded_is_called(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     taken: list[str] = []
 
     @contextmanager
@@ -249,9 +258,12 @@ def test_what_cannot_be_recorded_is_called(
         def wait_stream(self, other: Any) -> None: ...
 
     for name, stand_in in {
-        "CUDAGraph": object, "Stream": Stream, "current_stream": Stream, "stream": lambda s: nullcontext(),
+        "CUDAGraph": object,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda s: nullcontext(),
         "graph": refusing,
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     step = Recording(lambda: taken.append("taken"), torch.device("cuda"))
     step()

@@ -21,9 +21,7 @@ Policies = Callable[..., CausalLM]
 @pytest.mark.parametrize(
     ("dtype", "rtol", "atol"), [(torch.float32, 1e-5, 1e-6), (torch.bfloat16, 2e-2, 1e-2)], ids=str
 )
-def test_a_packed_product_is_the_plain_one(
-    policy: Policies, dtype: torch.dtype, rtol: float, atol: float
-) -> None:
+def test_a_packed_product_is_the_plain_one(policy: Policies, dtype: torch.dtype, rtol: float, atol: float) -> None:
     plain = joined(policy().plain, dtype)
     laid_out = packed(plain)
     assert plain.keys() == laid_out.keys()
@@ -45,9 +43,7 @@ def test_a_packed_product_is_the_plain_one(
                 assert torch.allclose(found.double(), wanted, rtol, atol)
 
 
-def test_every_product_of_the_decoder_reads_packed_weights(
-    policy: Policies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_product_of_the_decoder_reads_packed_weights(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
 
     def noted(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

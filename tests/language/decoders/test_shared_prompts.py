@@ -88,9 +88,7 @@ def test_completions_of_shared_prompts_are_those_of_the_other_decoder(policy: Po
     prompt, mask = pad_left(prompts, actor.pad, actor.device)
     versions = np.array([[0, 1, 2, 2]] * 6 + [[1, 2, 2, 2]] * 2)
     asked = Request(prompt, mask, versions, 3, noise(), LENGTH, ())
-    wanted, found = (
-        make_decoder(name, actor).complete(asked, buffer) for name in ("transformers", "shared_prompts")
-    )
+    wanted, found = (make_decoder(name, actor).complete(asked, buffer) for name in ("transformers", "shared_prompts"))
     for field in ("token", "mask", "ended", "version"):
         assert torch.equal(getattr(found, field), getattr(wanted, field)), field
     assert len({int(n) for n in found.mask.sum(1)}) > 1  # rows that end early leave the others
@@ -125,9 +123,7 @@ def test_a_prompt_is_kept_once(policy: Policies) -> None:
     actor.passes()(torch.full((8, 1), 9), torch.ones(8, 6), torch.full((8, 1), 5), cache, 1)
     heads = actor.model.config.num_key_value_heads
     for layer in cache.layers:
-        assert [x.shape[:3] for x in (*layer.prompt, *layer.own)] == [(2, heads, 5)] * 2 + [
-            (8, heads, LENGTH)
-        ] * 2
+        assert [x.shape[:3] for x in (*layer.prompt, *layer.own)] == [(2, heads, 5)] * 2 + [(8, heads, LENGTH)] * 2
     cache.keep(torch.tensor([4, 6]))
     for layer in cache.layers:
         assert [len(x) for x in (*layer.prompt, *layer.own)] == [1, 1, 2, 2]

@@ -73,9 +73,9 @@ def test_greedy_decoding_is_that_of_transformers(policy: Policies) -> None:
     found = sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64))
     for row, prompt in enumerate(PROMPTS):
         ids = torch.tensor([prompt])
-        wanted = actor.model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=LENGTH, do_sample=False
-        )[0, len(prompt) :]
+        wanted = actor.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=LENGTH, do_sample=False)[
+            0, len(prompt) :
+        ]
         count = int(found.mask[row].sum())
         assert found.token[row, :count].tolist() == wanted.tolist()
         assert bool(found.ended[row]) == (wanted[-1].item() in actor.end)

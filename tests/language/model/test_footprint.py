@@ -27,9 +27,14 @@ Policies = Callable[..., CausalLM]
 ROWS, PROMPT, COMPLETION = 8, 96, 160
 META = torch.device("meta")
 SHAPE: dict[str, Any] = {
-    "vocab_size": 4000, "hidden_size": 112, "intermediate_size": 608, "num_hidden_layers": 6,
-    "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
-}  # fmt: skip
+    "vocab_size": 4000,
+    "hidden_size": 112,
+    "intermediate_size": 608,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
 
 
 class Peak(TorchDispatchMode):
@@ -60,9 +65,7 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         out = torch.empty_like(query)
-        ctx.save_for_backward(
-            query, keys, values, mask, out, query.new_empty(query.shape[:3], dtype=torch.float32)
-        )
+        ctx.save_for_backward(query, keys, values, mask, out, query.new_empty(query.shape[:3], dtype=torch.float32))
         return out
 
     @staticmethod
@@ -73,9 +76,7 @@ class Fused(torch.autograd.Function):
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     """On `meta` torch has the math kernel alone."""
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda q, k, v, mask, **_: Fused.apply(q, k, v, mask)
-    )
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, mask, **_: Fused.apply(q, k, v, mask))
 
 
 def on_meta(policy: Policies, monkeypatch: pytest.MonkeyPatch, heads: int = 14, **settings: Any) -> CausalLM:
@@ -135,23 +136,17 @@ def test_attention_matrices_count_where_no_fused_kernel_takes_the_heads(
 def test_fused_kernels_take_what_models_have() -> None:
     def writes(dtype: str, **changes: Any) -> bool:
         config = transformers.Qwen2Config(**{**SHAPE, "hidden_size": 896, **changes})
-        return footprint.writes_matrices(
-            LanguageSpec.from_dict({"env": "x", "algorithm": "x", "dtype": dtype}), config
-        )
+        return footprint.writes_matrices(LanguageSpec.from_dict({"env": "x", "algorithm": "x", "dtype": dtype}), config)
 
     assert not writes("bfloat16") and not writes("float32")
     assert writes("bfloat16", head_dim=12) and not writes("float32", head_dim=12)
     assert writes("bfloat16", attn_implementation="eager")
 
 
-def test_decoding_stays_below_the_estimate(
-    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None
-) -> None:
+def test_decoding_stays_below_the_estimate(policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None) -> None:
     """Reading the prompt, and a token; with every row's own prompt, as in an evaluation."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16")
-    monkeypatch.setattr(
-        "staleharness.language.static_rows.distinct", lambda p, ids, mask: Prompts(ids, mask, None)
-    )
+    monkeypatch.setattr("staleharness.language.static_rows.distinct", lambda p, ids, mask: Prompts(ids, mask, None))
     versions = torch.zeros(ROWS, 1).long().numpy()
     uniform = torch.zeros(ROWS, COMPLETION, device=META)
     prompt, real = numbers(ROWS, PROMPT), torch.ones(ROWS, dtype=torch.bool, device=META)

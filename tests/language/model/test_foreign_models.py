@@ -45,19 +45,11 @@ def line_of(call: Callable[[], object]) -> str:
 @pytest.mark.parametrize("kind", ["qwen2", "of_nobody"])
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_the_python_of_a_models_folder_never_runs(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    file: str,
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, file: str
 ) -> None:
     touched = tmp_path / "touched"
     (model / "harm.py").write_text(HARM.format(str(touched)))
-    names = {
-        "AutoConfig": "harm.Config",
-        "AutoModelForCausalLM": "harm.Model",
-        "AutoTokenizer": ["harm.Words", None],
-    }
+    names = {"AutoConfig": "harm.Config", "AutoModelForCausalLM": "harm.Model", "AutoTokenizer": ["harm.Words", None]}
     rewrite(model / "config.json", model_type=kind, auto_map=names)
     if file == "tokenizer_config.json":
         rewrite(model / file, auto_map=names, tokenizer_class="OfNobody")

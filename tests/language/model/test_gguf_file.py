@@ -35,9 +35,14 @@ def tensors() -> dict[str, np.ndarray[Any, Any]]:
         return draw.standard_normal(shape).astype(np.float32) * 0.2
 
     layer = {
-        "attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH // 2, WIDTH), "attn_v": (WIDTH // 2, WIDTH),
-        "attn_output": (WIDTH, WIDTH), "ffn_gate": (INNER, WIDTH), "ffn_up": (INNER, WIDTH), "ffn_down": (WIDTH, INNER),
-    }  # fmt: skip
+        "attn_q": (WIDTH, WIDTH),
+        "attn_k": (WIDTH // 2, WIDTH),
+        "attn_v": (WIDTH // 2, WIDTH),
+        "attn_output": (WIDTH, WIDTH),
+        "ffn_gate": (INNER, WIDTH),
+        "ffn_up": (INNER, WIDTH),
+        "ffn_down": (WIDTH, INNER),
+    }
     matrices = {f"blk.0.{name}.weight": normal(*shape) for name, shape in layer.items()}
     ones = dict.fromkeys(
         ("blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"), np.ones(WIDTH, np.float32)
@@ -112,9 +117,7 @@ def test_what_a_file_says_of_itself(file: Path, tmp_path: Path) -> None:
     assert (found.quantised, found.chat) == ("Q8_0", False)
     numbers = sum(values.size for values in tensors().values())
     assert trainable(found.shapes, LanguageSpec(env="gsm8k", algorithm="ppo_clip")) == numbers
-    layers = (
-        2 * (2 * WIDTH) + 2 * (WIDTH + WIDTH // 2) + 3 * (WIDTH + INNER)
-    )  # q and o, k and v, the three of the MLP
+    layers = 2 * (2 * WIDTH) + 2 * (WIDTH + WIDTH // 2) + 3 * (WIDTH + INNER)  # q and o, k and v, the three of the MLP
     lora = LanguageSpec(env="gsm8k", algorithm="ppo_clip", versions="lora", lora_rank=3)
     assert trainable(found.shapes, lora) == 3 * layers
 
@@ -127,9 +130,7 @@ def test_what_a_file_says_of_itself(file: Path, tmp_path: Path) -> None:
         ("tiny.gguf", "{{ x }}", False),
     ],
 )
-def test_chat_models_are_known_by_name_and_template(
-    tmp_path: Path, name: str, template: str, chat: bool
-) -> None:
+def test_chat_models_are_known_by_name_and_template(tmp_path: Path, name: str, template: str, chat: bool) -> None:
     model = str(write(tmp_path / name, chat=template))
     assert is_chat(model) is chat
     assert has_template(model) is bool(template)
@@ -162,9 +163,7 @@ def test_bad_files_are_one_line(file: Path, tmp_path: Path, own_cache: Path) -> 
         file.write_bytes(content)
         assert "is not a GGUF file, or a damaged one" in refused(file)
     assert "cannot be read" in refused(write(tmp_path / "odd.gguf", architecture="no-such-thing"))
-    assert not [
-        path for path in own_cache.rglob("*") if path.is_dir() and path.suffix == "" and path.name != "gguf"
-    ]
+    assert not [path for path in own_cache.rglob("*") if path.is_dir() and path.suffix == "" and path.name != "gguf"]
 
 
 def test_a_model_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +187,5 @@ def test_weights_that_a_file_lacks_are_not_made_up(
     monkeypatch.setattr(sys.modules[__name__], "tensors", lambda: there)
     file = write(tmp_path / "less.gguf")
     for _ in range(2):  # nothing is left in the cache
-        with pytest.raises(
-            UserError, match=r"cannot be read: it lacks model\.layers\.0\.mlp\.up_proj\.weight"
-        ):
+        with pytest.raises(UserError, match=r"cannot be read: it lacks model\.layers\.0\.mlp\.up_proj\.weight"):
             dequantised(str(file), file, lambda _: None)

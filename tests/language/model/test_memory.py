@@ -30,13 +30,24 @@ from staleharness.simulator.loop import simulation_of
 
 Policies = Callable[..., CausalLM]
 HALF_BILLION = transformers.Qwen2Config(
-    vocab_size=151_936, hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
-    num_key_value_heads=2, tie_word_embeddings=True,
-)  # fmt: skip
+    vocab_size=151_936,
+    hidden_size=896,
+    intermediate_size=4864,
+    num_hidden_layers=24,
+    num_attention_heads=14,
+    num_key_value_heads=2,
+    tie_word_embeddings=True,
+)
 PAPER: dict[str, Any] = {
-    "env": "gsm8k", "algorithm": "ppo_clip", "model": "x", "prompts": 32, "completions": 8, "prompt_tokens": 512,
-    "completion_tokens": 512, "dtype": "bfloat16",
-}  # fmt: skip
+    "env": "gsm8k",
+    "algorithm": "ppo_clip",
+    "model": "x",
+    "prompts": 32,
+    "completions": 8,
+    "prompt_tokens": 512,
+    "completion_tokens": 512,
+    "dtype": "bfloat16",
+}
 
 
 def paper(**settings: Any) -> LanguageSpec:
@@ -92,8 +103,7 @@ def test_the_estimate_is_no_less_than_what_a_training_pass_saves(policy: Policie
 
 
 @pytest.mark.parametrize(
-    ("rows", "most", "size"),
-    [(256, 300, 256), (256, 100, 86), (256, 64, 64), (256, 1, 1), (7, 3, 3), (7, 6, 4)],
+    ("rows", "most", "size"), [(256, 300, 256), (256, 100, 86), (256, 64, 64), (256, 1, 1), (7, 3, 3), (7, 6, 4)]
 )
 def test_pieces_are_as_few_and_as_equal_as_can_be(rows: int, most: int, size: int) -> None:
     assert equal_parts(rows, most) == size <= most

@@ -21,9 +21,15 @@ Spy = list[dict[str, Any]]
 def grouped(device: str = "cpu", **changes: Any) -> Any:
     """Qwen2 with three heads of queries to each of keys."""
     config = transformers.Qwen2Config(
-        vocab_size=30, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6,
-        num_key_value_heads=2, initializer_range=0.3, **changes,
-    )  # fmt: skip
+        vocab_size=30,
+        hidden_size=24,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        initializer_range=0.3,
+        **changes,
+    )
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         return transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -64,12 +70,8 @@ def test_attention_is_never_given_a_mask_and_grouped_heads(asked: Spy, checkpoin
         forward(*given("meta", 3, 5), several, 3)
         forward(*given("meta", 1, 5), several, 1)
     assert len(asked) == 2 * (5 if checkpointing else 4)
-    assert {tuple(call["key"].shape[:2]) for call in asked} == {
-        (4, 2)
-    }  # none was copied for its queries' heads
-    assert all(
-        call["mask"].stride(-2) % attending.ALIGNED == 0 for call in asked if call["mask"].shape[-2] > 1
-    )
+    assert {tuple(call["key"].shape[:2]) for call in asked} == {(4, 2)}  # none was copied for its queries' heads
+    assert all(call["mask"].stride(-2) % attending.ALIGNED == 0 for call in asked if call["mask"].shape[-2] > 1)
 
 
 def test_the_mask_is_made_once_for_all_layers(asked: Spy) -> None:

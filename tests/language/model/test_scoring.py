@@ -121,9 +121,7 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"versions": "lora"}, {"gradient_checkpointing": True}],
-    ids=["full", "lora", "checkpointed"],
+    "settings", [{}, {"versions": "lora"}, {"gradient_checkpointing": True}], ids=["full", "lora", "checkpointed"]
 )
 def test_what_is_sampled_is_the_same_without_any_short_cut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -144,9 +142,14 @@ def test_what_is_sampled_is_the_same_without_any_short_cut(
 def model_of(kind: str, **changes: Any) -> Any:
     named = {"qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral"}[kind]
     config = getattr(transformers, f"{named}Config")(
-        vocab_size=30, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6,
-        initializer_range=0.3, **{"num_key_value_heads": 2, **changes},
-    )  # fmt: skip
+        vocab_size=30,
+        hidden_size=24,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        initializer_range=0.3,
+        **{"num_key_value_heads": 2, **changes},
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -179,15 +182,13 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
         whole = quick(ids, attention, positions, None, 7)
         room = RoomyCache(model.config, 10, torch.float32)
         pieces = [
-            quick(ids[:, a:b], attention[:, :b], positions[:, a:b], room, b - a)
-            for a, b in ((0, 4), (4, 6), (6, 7))
+            quick(ids[:, a:b], attention[:, :b], positions[:, a:b], room, b - a) for a, b in ((0, 4), (4, 6), (6, 7))
         ]
         some = attention[:, 4] == 1  # the prompts, of at most five tokens
         shared = SharedPrompts(2, 3)
         shared.begin(Prompts(ids[some, :5], attention[some, :5], None), quick)
         behind = [
-            quick(ids[some, a:b], attention[some, :b], positions[some, a:b], shared, b - a)
-            for a, b in ((4, 6), (6, 7))
+            quick(ids[some, a:b], attention[some, :b], positions[some, a:b], shared, b - a) for a, b in ((4, 6), (6, 7))
         ]
     tokens = attention.bool()
     assert torch.allclose(whole[tokens], wanted[tokens], atol=1e-5)
@@ -202,9 +203,7 @@ def test_a_mask_blocks_padding_and_what_comes_later() -> None:
     assert found.int().tolist() == [[[1, 0, 0, 1], [1, 0, 0, 0]], [[0, 0, 0, 1], [0, 0, 0, 1]]]
 
 
-def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_pass(
-    policy: Policies,
-) -> None:
+def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_pass(policy: Policies) -> None:
     actor = policy(dtype="bfloat16")
     found = sampled(actor)
     prompt, mask = pad_left([p for p in PROMPTS * 2 for _ in range(EACH)], actor.pad, actor.device)
@@ -242,9 +241,7 @@ def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Polici
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_as_a_token(
-    tied: bool,
-) -> None:
+def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_as_a_token(tied: bool) -> None:
     """An embedding with a padding token learns nothing of that row from where it is read."""
     model = model_of("qwen2", tie_word_embeddings=tied, pad_token_id=4)
     ids = torch.tensor([[5, 4, 7, 4, 9], [4, 4, 8, 6, 5]])

@@ -41,15 +41,10 @@ def test_versions_are_given_in_the_order_asked_for_and_read_once() -> None:
     assert held.weights([a, b, a])["w"][:, 0].tolist() == [0.0, 1.0, 0.0]
     assert held.weights([c])["w"].tolist() == [2.0, 2.0]
     assert asked == [1, 0, 2]
-    assert held.weights([d, b])["w"][:, 0].tolist() == [
-        3.0,
-        1.0,
-    ]  # the oldest left, which nobody had asked for
+    assert held.weights([d, b])["w"][:, 0].tolist() == [3.0, 1.0]  # the oldest left, which nobody had asked for
     assert held.weights([c, b])["w"][:, 0].tolist() == [2.0, 1.0]
     assert asked == [1, 0, 2, 3]
-    assert (
-        held.weights([version(1)])["w"].tolist() == [1.0, 1.0] and asked[-1] == 1
-    )  # of that phase, another one
+    assert held.weights([version(1)])["w"].tolist() == [1.0, 1.0] and asked[-1] == 1  # of that phase, another one
     with pytest.raises(ValueError, match="4 versions do not fit on a shelf for 3"):
         held.weights([a, b, c, d])
 
@@ -83,7 +78,5 @@ def test_each_version_comes_from_the_host_once_for_sampling_and_scoring_and_the_
     assert sorted(worn) == [0, 1]
     assert torch.equal(*found)
     with torch.no_grad():
-        next(iter(actor.parameters.values())).add_(
-            1.0
-        )  # the learner moves on, and the version stays what it was
+        next(iter(actor.parameters.values())).add_(1.0)  # the learner moves on, and the version stays what it was
     assert torch.equal(actor._joined(buffer.newest)["words"], plain.parameters["model.embed_tokens.weight"])

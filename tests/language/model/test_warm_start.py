@@ -150,9 +150,7 @@ def test_it_is_done_once_and_loads_through_the_usual_door(tokenizer: Any, config
     assert (first / "model.safetensors").is_file()
 
 
-def test_what_a_killed_process_left_half_written_is_not_used(
-    tokenizer: Any, config: Any, cache: Path
-) -> None:
+def test_what_a_killed_process_left_half_written_is_not_used(tokenizer: Any, config: Any, cache: Path) -> None:
     quick = dataclasses.replace(SETTINGS, steps=1)
     folder = warm_start(example, tokenizer, config, quick, [])
     folder.rename(folder.with_suffix(".unfinished"))
@@ -232,9 +230,7 @@ def test_two_that_need_it_at_once_do_it_once(tokenizer: Any) -> None:
 
     def ask() -> Path:
         barrier.wait(60)
-        return warm_start(
-            example, tokenizer, tiny_config(tokenizer), SETTINGS, [], lambda *at: steps.append(at)
-        )
+        return warm_start(example, tokenizer, tiny_config(tokenizer), SETTINGS, [], lambda *at: steps.append(at))
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(ask), pool.submit(ask)
