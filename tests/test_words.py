@@ -1,0 +1,188 @@
+"""Language rules: names and docstrings that a reader of the field finds by one search."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ("staleharness", "algorithms", "envs")
+# Packages and test folders still to be reworked; each line goes when its folder passes.
+PENDING = {
+    "algorithms",
+    "envs",
+    "staleharness",
+    "staleharness/asynchronous",
+    "staleharness/base",
+    "staleharness/chain",
+    "staleharness/commands",
+    "staleharness/control",
+    "staleharness/exporters",
+    "staleharness/figures",
+    "staleharness/lags",
+    "staleharness/language",
+    "staleharness/logs",
+    "staleharness/pages",
+    "staleharness/pipeline",
+    "staleharness/running",
+    "staleharness/simulator",
+    "staleharness/statistics",
+    "staleharness/store",
+    "staleharness/testing",
+    "staleharness/tokens",
+    "tests",
+    "tests/algorithms",
+    "tests/asynchronous",
+    "tests/base",
+    "tests/benchmarks",
+    "tests/chain",
+    "tests/commands",
+    "tests/control",
+    "tests/envs",
+    "tests/exporters",
+    "tests/figures",
+    "tests/golden",
+    "tests/helpers",
+    "tests/lags",
+    "tests/language",
+    "tests/logs",
+    "tests/mutants",
+    "tests/pages",
+    "tests/pipeline",
+    "tests/published",
+    "tests/running",
+    "tests/simulator",
+    "tests/statistics",
+    "tests/store",
+    "tests/tokens",
+}
+CLAUSES = re.compile(
+    r"(What|Whether|How|Who|Whose|Whoever|Which|Where|When|Why|Of|Those|These|That|This|As|It|They|Each of which|"
+    r"Whatever|Whichever|One that|Ones that)\b"
+)
+# Irregular participles and pronouns that had become names; regular ones are found by their ending.
+PRIVATE = set(
+    """
+    again ages apart beside been begun behind brought built chosen come drawn elsewhere few found given gone
+    grown held here hers his it its kept known made meant might much ours own paid past read_in said sat seen
+    sent set_up shown sought spent spoken stood such taken taught their theirs them there they thought told
+    told_apart torn understood untold unasked ways went whole whose why without wont worn written yours
+    """.split()
+)
+NOT_PARTICIPLES = {
+    "bed",
+    "embed",
+    "exceed",
+    "feed",
+    "need",
+    "proceed",
+    "red",
+    "seed",
+    "shed",
+    "sheds",
+    "speed",
+    "unneed",
+}
+# Names that users type, that plugins import, or that are the field's own word for a value.
+PUBLIC = {"fixed", "registered", "trained", "dropped", "generated", "held", "seeded", "unbiased", "mixed", "nested"}
+
+
+def folders() -> list[str]:
+    found = {path.parent.relative_to(ROOT) for top in (*SOURCES, "tests") for path in (ROOT / top).rglob("*.py")}
+    return sorted({"/".join(path.parts[:2]) for path in found})
+
+
+def sources(folder: str) -> Iterator[tuple[str, ast.Module]]:
+    """Files of a folder and, below the top of a package, of the folders in it."""
+    deep = folder.count("/") == 1 or folder in ("algorithms", "envs")
+    for path in sorted((ROOT / folder).glob("**/*.py" if deep else "*.py")):
+        if "__pycache__" not in path.parts:
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_private_word(name: str) -> bool:
+    word = name.strip("_").lower()
+    if word in PUBLIC or word in NOT_PARTICIPLES:
+        return False
+    return word in PRIVATE or (word.endswith("ed") and "_" not in word)
+
+
+def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
+    """Names that the file gives to functions, classes and, if `values`, arguments and variables, with lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg) and values:
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and values:
+            yield node.lineno, node.id
+
+
+def problems(folder: str) -> list[str]:
+    """Violations of one folder, as `file:line: problem`."""
+    found = []
+    for file, tree in sources(folder):
+        if is_private_word(Path(file).stem.removeprefix("test_")):
+            found.append(f"{file}: a participle or pronoun as the name of a file")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node) or ""
+                if CLAUSES.match(docstring):
+                    line = getattr(node, "lineno", 1)
+                    found.append(f"{file}:{line}: a docstring that begins with {docstring.split()[0]!r}")
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > 64:
+                found.append(f"{file}:{node.lineno}: a test name of {len(node.name)} characters: {node.name}")
+        names = names_in(tree, values=not folder.startswith("tests"))
+        found += [f"{file}:{line}: the name {name!r}" for line, name in names if is_private_word(name)]
+    return found
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_names_and_docstrings_are_plain(folder: str) -> None:
+    found = problems(folder)
+    if folder in PENDING:
+        pytest.skip(f"{len(found)} problems: not reworked yet")
+    assert not found, "\n".join(found)
+
+
+def classes() -> Iterator[tuple[str, str]]:
+    """Classes of the package with their files, built-in plugins left out."""
+    for folder in folders():
+        if folder.startswith("staleharness"):
+            for file, tree in sources(folder):
+                yield from ((node.name.strip("_"), file) for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def stems() -> Iterator[tuple[str, str]]:
+    """Files of the package by stem; commands, lag models and figures are named by what users type."""
+    for path in sorted((ROOT / "staleharness").rglob("*.py")):
+        if path.parent.name not in ("commands", "lags"):
+            yield path.stem, str(path.relative_to(ROOT))
+
+
+def duplicates(names: Iterator[tuple[str, str]], roles: set[str]) -> dict[str, list[str]]:
+    """Names that stand in more than one place, beside the roles that every kind fills."""
+    places = defaultdict(list)
+    for name, place in names:
+        places[name].append(place)
+    return {name: found for name, found in places.items() if len(found) > 1 and name not in roles}
+
+
+# One per command, per kind of task, or per package.
+ROLE_CLASSES = {"Command"}
+ROLE_FILES = {"__init__", "evaluation", "learner", "policy", "simulation", "spec", "task"}
+
+
+if __name__ == "__main__":  # python tests/test_words.py staleharness/store tests/store
+    import sys
+
+    if sys.argv[1:] == ["duplicates"]:
+        print(*duplicates(classes(), ROLE_CLASSES).items(), *duplicates(stems(), ROLE_FILES).items(), sep="\n")
+        sys.exit()
+    for folder in sys.argv[1:] or folders():
+        print("\n".join(problems(folder)))
