@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.cache import build_once
 from ..base.machine import cpu_model, installed
 from ..base.streams import stream
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.adamw import AdamW
 from ..simulator.learning import clip_norm
-from .model.cache import made_once, no_progress_bar
 from .model.causal_lm import CausalLM
+from .model.progress_bar import no_progress_bar
 from .problem import strip_calculator
 from .prompt_set import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
@@ -60,7 +61,7 @@ def taught(source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, pro
         "cpu": cpu_model(),
     }
     key = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]
-    folder = made_once("taught", key, make)
+    folder = build_once("taught", key, make)
     shutil.rmtree(folder.with_suffix(".checkpoints"), ignore_errors=True)  # the model is there, whole
     return folder
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from staleharness.base import stopping
+from staleharness.base.cache import build_once
 from staleharness.errors import Interrupted, UserError
 from staleharness.language import supervised
-from staleharness.language.model.cache import made_once
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_set import PromptSet, closing_token
@@ -150,17 +150,17 @@ def test_it_goes_on_where_it_was_to_the_same_bits(
 def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> None:
     def make(folder: Path) -> None:
         with pytest.raises(Interrupted, match="waiting for it, which another process makes"):
-            made_once("kind", "it", make)  # a second hold of the lock, as another process would have
+            build_once("kind", "it", make)  # a second hold of the lock, as another process would have
         folder.mkdir()
 
     stopping.listen(lambda: True)
     try:
-        assert made_once("kind", "it", make).is_dir()
+        assert build_once("kind", "it", make).is_dir()
     finally:
         stopping.listen(lambda: False)
 
 
-def test_every_run_begins_with_the_same_weights_made_once(
+def test_every_run_begins_with_the_same_weights_build_once(
     spec: Specs, own_cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(**settings: Any) -> torch.Tensor:

