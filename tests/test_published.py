@@ -18,7 +18,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.running.plan import plan
 from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
-from staleharness.store.packed import read_runs, read_table
+from staleharness.store.bundle_reader import read_runs, read_table
 from staleharness.store.store import FORMAT, MARKER, Store
 from staleharness.store.study import read_study
 from staleharness.task import find_env

@@ -8,14 +8,14 @@ import pytest
 
 import staleharness as sh
 from staleharness.base.published import published, reference
-from staleharness.store.bundle import bundles
+from staleharness.store.study_runs import published_bundles
 
 
 def test_a_published_bundle_is_found_far_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert published("results/reference/vaco_delta") == reference() / "vaco_delta"
     assert len(sh.load("results/reference/vaco_delta")) == 50
-    assert {"vaco_delta", "quick_hopper"} <= {path.name for path in bundles()}
+    assert {"vaco_delta", "quick_hopper"} <= {path.name for path in published_bundles()}
 
 
 def test_what_lies_here_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from sweeping import staleharness
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.store.store import Store
-from staleharness.store.stored_run import seal
+from staleharness.store.stored_run import write_manifest
 
 NEVER = {
     "eval",
@@ -143,7 +143,7 @@ def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_
     forged = write_run(out, "red", 0, phases=2, capacity=1).path
     record = json.loads((forged / "run.json").read_bytes())
     (forged / "run.json").write_text(json.dumps(record | {"label": STEERS}))
-    seal(forged)
+    write_manifest(forged)
     for verb in ("status", "export", "pack"):
         words = {
             "export": ["csv", "--to", str(tmp_path / "work/csv")],

@@ -31,7 +31,7 @@ from staleharness.figures.canvas import COLUMN, few_colours
 from staleharness.pages.gallery_texts import picture_file
 from staleharness.running.execution import carry_out, describe
 from staleharness.running.plan import Plan, PlannedRun
-from staleharness.store.pack import pack
+from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 

@@ -32,8 +32,8 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.published import published
     from ..pages.gallery import publish
-    from ..store.bundle import bundle_path
     from ..store.study import check_scale_name
+    from ..store.study_runs import bundle_path
 
     check_scale_name(command.scale)
     out = command.out or str(bundle_path(Path("docs"), "gallery", command.scale))

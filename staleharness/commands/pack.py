@@ -23,7 +23,7 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..running.plan import as_stored
-    from ..store.pack import pack
+    from ..store.bundle_writer import pack
     from ..store.study import read_study
 
     study = None if command.spec is None else as_stored(read_study(user_path(command.spec)))

@@ -52,9 +52,9 @@ def handle(command: Command) -> int:
     from ..base.text import plural
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
-    from ..store.bundle import bundle_path
     from ..store.store import Store
     from ..store.study import check_scale_name
+    from ..store.study_runs import bundle_path
     from .shared.execute import execute, runner_of
 
     check_scale_name(command.scale)
@@ -85,7 +85,7 @@ def handle(command: Command) -> int:
     for _, planned, store in plans:
         store.open_for_writing()
         labels = {run.run_id: run.label for run in planned.runs}
-        with store.locked():
+        with store.hold():
             taken = sum(store.adopt(other, labels) for other in _others(store, out))
         if taken:
             print(f"{store.root.name}: copied {plural(taken, 'run')} from other studies", file=sys.stderr)
@@ -113,8 +113,8 @@ def _list(command: Command) -> int:
     from ..base.text import duration, fixed_width, megabytes, number
     from ..pages.papers import experiments, read_paper
     from ..running.estimate import disk
-    from ..store.bundle import bundle_path
     from ..store.store import Store
+    from ..store.study_runs import bundle_path
 
     rows: list[dict[str, Any]] = []
     for name in sorted(file.parent.name for file in experiments().glob("*/paper.toml")):

@@ -20,11 +20,11 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..store.status import as_text, status
+    from ..store.run_states import as_text, run_states
     from ..store.store import Store
 
     store = Store(command.out)
     store.check_readable()
-    content = status(store)
+    content = run_states(store)
     print(json.dumps(content, sort_keys=True) if command.json else as_text(content))
     return 0

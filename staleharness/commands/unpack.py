@@ -20,7 +20,7 @@ class Command:
 
 def handle(command: Command) -> int:
     from ..base.published import published
-    from ..store.pack import unpack
+    from ..store.bundle_writer import unpack
 
     print(unpack(str(published(command.source)), command.to))
     return 0

@@ -98,7 +98,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.published import published
     from ..running.verify import raced
-    from ..store.choose import chosen
+    from ..store.run_grid import select_runs
     from ..store.store import MARKER, Store
 
     path = published(command.source)
@@ -107,7 +107,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     store.check_readable(command.source)
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
-    runs = [run] if one and run else chosen(store.read_all(), command.env, command.k, command.algo, command.where)
+    runs = [run] if one and run else select_runs(store.read_all(), command.env, command.k, command.algo, command.where)
     if not (runs := [run for run in runs if not raced(run)]):
         raise UserError(
             f"{command.source} holds no finished run that matches and can be made again (the processes of a run "

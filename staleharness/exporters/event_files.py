@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import write_bytes
-from ..store.cells import cell_of
+from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .registry import EXPORTERS
 from .series import HISTOGRAM, final_scores, panel, phases, settings

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.files import check_replaceable, whole, write_bytes
 from ..base.text import rows_to_csv
 from ..pages.contents import run_records
-from ..store.cells import cell_of
+from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .registry import EXPORTERS
 from .series import HISTOGRAM, phases, settings

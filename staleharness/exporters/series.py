@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..store.cells import cell_of, flat
+from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
@@ -62,5 +62,5 @@ def title(run: StoredRun) -> str:
 
 def settings(run: StoredRun) -> dict[str, Any]:
     """The spec as flat plain data, with the label that tables use; lists as text."""
-    values = {"label": run.record["label"], **flat(run.spec)}
+    values = {"label": run.record["label"], **flat_settings(run.spec)}
     return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in sorted(values.items())}

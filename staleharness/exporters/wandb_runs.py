@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.cells import cell_of
+from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .registry import EXPORTERS
 from .series import HISTOGRAM, final_scores, panel, phases, title

@@ -9,7 +9,7 @@ from ..base.text import plural
 from ..statistics.display import display
 from ..statistics.few import has_enough, has_few
 from ..statistics.table import Table
-from ..store.cells import Grid
+from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun
 from .palette import Style, in_order, styles
 
@@ -47,7 +47,7 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def seeds(found: Grid) -> str:
+def seeds(found: RunGrid) -> str:
     """How many runs a cell has."""
     return f"n = {_span([len(rs) for rs in found.cells.values()])}"
 

@@ -17,7 +17,7 @@ from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
 from .captions import axis, bars, interval, looks_of, scale, seeds
 from .marks import dots, highest_first, named_rows
@@ -148,7 +148,7 @@ def paired_differences(results: Results, table: Table, width: float = PAGE, *, b
     return figure
 
 
-def pairs(found: Grid, table: Table, label: str, baseline: str, k: int) -> list[Array]:
+def pairs(found: RunGrid, table: Table, label: str, baseline: str, k: int) -> list[Array]:
     """Differences of normalised final scores of the seeds that both have: [pairs] per environment."""
     normalise, score = normaliser_of(table), table.settings["score"]
     out = []
@@ -162,7 +162,7 @@ def pairs(found: Grid, table: Table, label: str, baseline: str, k: int) -> list[
     return out
 
 
-def all_scores(found: Grid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
+def all_scores(found: RunGrid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
     """{(algorithm, K): {environment: normalised final scores [runs]}}."""
     normalise, out = normaliser_of(table), dict[tuple[str, int], dict[str, Array]]()
     for cell, members in found.cells.items():

@@ -14,7 +14,7 @@ from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from ..store.study import plain_env
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
@@ -94,7 +94,7 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 
 
-def normalised_curves(found: Grid, table: Table, label: str, k: int) -> list[list[Curve]]:
+def normalised_curves(found: RunGrid, table: Table, label: str, k: int) -> list[list[Curve]]:
     """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
     normalise, score = normaliser_of(table), table.settings["score"]
     return [

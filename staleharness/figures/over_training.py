@@ -15,7 +15,7 @@ from ..statistics.bootstrap import fast_interval, mean_of_tasks
 from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.table import Table
-from ..store.cells import Grid
+from ..store.run_grid import RunGrid
 from .bins import binned, draw_spread
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .captions import band, bars, iqm_axis, looks_of, scale, seeds, spread
@@ -140,7 +140,7 @@ def score_panels(
     return figure
 
 
-def _end_row(found: Grid, label: str, k: int, metric: str, part: Sequence[float], fewest: int) -> dict[str, Any]:
+def _end_row(found: RunGrid, label: str, k: int, metric: str, part: Sequence[float], fewest: int) -> dict[str, Any]:
     """Mean of a part of the phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for members in found.tasks(label, k).values():

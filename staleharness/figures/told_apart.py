@@ -14,7 +14,7 @@ from ..statistics.power import ALPHA
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..statistics.told_apart import Scores, against, every_pair, f_ratio, scores_at
-from ..store.cells import Grid
+from ..store.run_grid import RunGrid
 from .canvas import FAINT, INK, PAGE, columns_for, gid, panels, shown
 from .captions import axis, looks_of, seeds
 from .palette import Style
@@ -48,7 +48,7 @@ def told_apart(
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
     base = _name(baseline, looks, width)
-    at_k = Grid({cell: runs for cell, runs in found.cells.items() if cell.capacity == k})
+    at_k = RunGrid({cell: runs for cell, runs in found.cells.items() if cell.capacity == k})
     of_panel = " of a panel" if len(scores) > 1 else ""
     subtitle = (
         f"K = {k}; dots: runs ({seeds(at_k)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "

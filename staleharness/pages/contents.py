@@ -11,7 +11,7 @@ from typing import Any
 from ..base.text import duration, number, word
 from ..figures.palette import Style
 from ..statistics.table import Table, count, raw_digits
-from ..store.cells import cell_of
+from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 
 COLUMNS = (  # key of a row, heading, what it is

@@ -15,8 +15,8 @@ from ..statistics.display import display
 from ..statistics.results import Results, load
 from ..statistics.scores import learning_curve
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
-from ..store.pack import STUDY
-from ..store.packed import is_packed
+from ..store.bundle_reader import is_packed
+from ..store.bundle_writer import STUDY
 from ..store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`

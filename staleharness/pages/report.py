@@ -25,7 +25,7 @@ from ..statistics.pairs import pairs
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
 from ..statistics.table import Table, to_csv
-from ..store.cells import cell_of, flat
+from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .cards import cards
 from .contents import AXES, COLUMNS, NUMBERS, RUN_COLUMNS, entries, failure, run_records, run_row, score_row
@@ -160,7 +160,7 @@ def _page(
         run_rows=(run_row(r, looks, envs) for r in run_records(runs, failures)),
         made=[
             {"title": "Versions and hardware", "entries": entries(r.record["fingerprint"] for r in runs)},
-            {"title": "Settings", "entries": entries(flat(r.record["spec"]) for r in runs)},
+            {"title": "Settings", "entries": entries(flat_settings(r.record["spec"]) for r in runs)},
         ],
         css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),

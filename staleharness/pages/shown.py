@@ -21,11 +21,10 @@ from ..statistics.few import COVERAGE, FEWEST, thinned
 from ..statistics.options import option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table, extent
-from ..store.bundle import Bundle, bundle_path, read_bundle
-from ..store.sharing import shared_with
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study import check_scale_name
+from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
 from .papers import PaperFigure
 
 DRAFT = "DRAFT, runs are missing"
@@ -39,7 +38,7 @@ class Shown:
     """A figure with what there is to fill it."""
 
     figure: PaperFigure
-    bundle: Bundle | None  # of the algorithms that are shown
+    bundle: StudyRuns | None  # of the algorithms that are shown
     results: Results  # its runs
     table: Table | None
     evidence_of: Callable[[str], Evidence]  # the runs of a study by name; of its own, all of them, by ""
@@ -125,7 +124,7 @@ class Shown:
         text = (
             f"n = {plural(asked.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
-            f"{len(self.bundle.runs)} of {plural(len(self.bundle.expected), 'run')}. {size[0].upper()}{size[1:]}. "
+            f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
@@ -145,19 +144,19 @@ def at_scale(scale: str) -> dict[str, str]:
     return {} if scale == "small" else {"scale": scale}
 
 
-def _shared(bundle: Bundle) -> str:
+def _shared(bundle: StudyRuns) -> str:
     """Which of its runs also belong to other studies, and which were repeated for them."""
-    shared, text = shared_with(bundle), ""
+    shared, text = overlap_with(bundle), ""
     if n := len(shared.same):
         belong = "belongs" if n == 1 else "belong"
         text += (
             f" {n} of these runs ({_who(shared.same)}) also {belong} to {_listed(shared.same_in)}, so the results "
             "there are not independent evidence."
         )
-    if n := len(shared.again):
+    if n := len(shared.rerun):
         text += (
-            f" {plural(n, 'run')} ({_who(shared.again)}) {'was' if n == 1 else 'were'} repeated for "
-            f"{_listed(shared.again_in)} on another kind of processor or by another version of the code, with "
+            f" {plural(n, 'run')} ({_who(shared.rerun)}) {'was' if n == 1 else 'were'} repeated for "
+            f"{_listed(shared.rerun_in)} on another kind of processor or by another version of the code, with "
             "different numbers."
         )
     return text
@@ -182,11 +181,11 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
     check_scale_name(scale)
 
     @functools.cache
-    def whole(study: str) -> Bundle | None:
+    def whole(study: str) -> StudyRuns | None:
         question = next(f.question for f in figures if f.entry.study == study)
         if scale != "small" and not question.paper:
             return None
-        return read_bundle(bundle_path(bundles, study, scale), question, scale)
+        return read_study_runs(bundle_path(bundles, study, scale), question, scale)
 
     @functools.cache
     def runs_of(study: str) -> Results:
@@ -199,7 +198,7 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         if bundle is None or not bundle.runs:
             return None
         results = runs_of(study)
-        found = results.table(bundle.expected, score=score, normalise=normalise, **options)
+        found = results.table(bundle.requests, score=score, normalise=normalise, **options)
         note = found.settings["constants_note"].replace("this table", "the study")
         return replace(found, settings=found.settings | {"scale": f"{scale} scale", "constants_note": note})
 
@@ -228,7 +227,7 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
             table = thinned(table, results)
             table = replace(table, settings=table.settings | own)
         if e.only and bundle and table:  # the scale stays that of the whole study
-            bundle, results = bundle.of(e.only), results.only(e.only)
+            bundle, results = bundle.restrict(e.only), results.only(e.only)
             series = sorted({r["algorithm"] for r in table.rows})
             rows = [r for r in table.rows if r["algorithm"] in e.only]
             table = replace(table, rows=rows, settings=table.settings | {"series": series})

@@ -19,7 +19,7 @@ from ..base.notes import NOTES
 from ..errors import Diverged, UserError, lacks_memory, shortened
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation
-from ..store.attempts import ASIDE, FINGERPRINT
+from ..store.unfinished_runs import ASIDE, FINGERPRINT
 from .fingerprint import same_bits
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind

@@ -14,7 +14,7 @@ from ..base.files import tree_digest, write_bytes
 from ..base.machine import HOME, OVERRIDES
 from ..base.processes import nothing_of_main
 from ..errors import UserError
-from ..store.exclusive import PROBE
+from ..store.locks import PROBE
 from .job import Job
 from .runner import Event
 from .runners.local import LocalPool

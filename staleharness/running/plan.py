@@ -15,7 +15,7 @@ from ..base.plugins import source_hash
 from ..errors import UserError
 from ..lag import file_hash, identity, read_lag
 from ..spec import RunSpec
-from ..store.record import MOST_VERSIONS
+from ..store.record_schema import MOST_VERSIONS
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
 from .devices import check_device

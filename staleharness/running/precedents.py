@@ -11,9 +11,9 @@ from typing import Any
 
 from ..base.files import stamp
 from ..spec import RunSpec
-from ..store.bundle import bundles
 from ..store.store import Store
 from ..store.stored_run import StoredRun
+from ..store.study_runs import published_bundles
 
 
 @dataclass(frozen=True)
@@ -56,4 +56,4 @@ def _most(records: Iterable[dict[str, Any]], key: str) -> int:
 
 @functools.cache
 def _published() -> list[StoredRun]:
-    return [run for folder in bundles() for run in Store(folder).read_all()]
+    return [run for folder in published_bundles() for run in Store(folder).read_all()]

@@ -17,7 +17,7 @@ from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
 from ..simulator.phase import Scores, wilson
-from ..store.record import FORMAT, MOST_TEXT, parsed, wrong_with
+from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
 from .attempt import json_line
@@ -77,7 +77,7 @@ def conclude(
     }
     text = json.dumps(record, allow_nan=False)
     job_text = (attempt / "job.json").read_bytes()
-    if wrong := wrong_with(parsed(text), job.run_id, parsed(job_text)):
+    if wrong := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
         raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {wrong}")
     write_json(attempt / "run.json", record)
 

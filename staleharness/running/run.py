@@ -17,9 +17,9 @@ from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation, simulation_of
 from ..simulator.phase import PhaseRecord, Scores
-from ..store.attempts import CHECKPOINTS, FINGERPRINT, OURS
 from ..store.store import Store
 from ..store.stored_run import MEMORY, PARTS
+from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, RUN_FILES
 from ..task import find_env
 from .attempt import Logs, only_writer, opened, resume
 from .fingerprint import fingerprint
@@ -45,12 +45,12 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
     with holding(store, job.run_id) if job.holder else only_writer(attempt) as lease:
-        forget_torn(attempt, *OURS, CHECKPOINTS)
+        forget_torn(attempt, *RUN_FILES, CHECKPOINTS)
         take_over(store, job.run_id)
         if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
             shutil.rmtree(attempt)
             return store.run_dir(job.run_id)
-        if store.sealed(job.run_id):  # all that was missing is its place
+        if store.is_sealed(job.run_id):  # all that was missing is its place
             return store.publish(job.run_id)
         for name in ("failure.json", "manifest.json"):
             (attempt / name).unlink(missing_ok=True)

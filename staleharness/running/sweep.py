@@ -76,7 +76,7 @@ def sweep(
             begun.add(run.run_id)
             listener.started(run)
 
-    with store.locked(runner.shared) as lease, counted() as interrupts, contextlib.closing(runner):
+    with store.hold(runner.shared) as lease, counted() as interrupts, contextlib.closing(runner):
         runner.open(modules, store.root.resolve())
         outcome, waiting = _missing(runs, store, done)
         while waiting or active:

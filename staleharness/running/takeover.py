@@ -18,22 +18,22 @@ from ..base.files import put_aside, sync, whole
 from ..base.notes import NOTES
 from ..errors import Interrupted
 from ..simulator import checkpoint
-from ..store import lease
-from ..store.attempts import FINGERPRINT, LEASE, left_name, plain, read_name
+from ..store import locks
 from ..store.store import Store
-from ..store.stored_run import read_intact
+from ..store.stored_run import read_run
+from ..store.unfinished_runs import FINGERPRINT, LEASE, has_plain_files, parse_attempt_name, released_name
 from .attempt import folders_set_aside, set_aside
 
 PASSED_ON = "another worker has taken this run over"
 
 
 @contextlib.contextmanager
-def holding(store: Store, run_id: str) -> Iterator[lease.Lease]:
+def holding(store: Store, run_id: str) -> Iterator[locks.Lease]:
     """Hold the lease of an attempt. Raises `Interrupted` where a file is not to be had because it is lost."""
     attempt = store.attempt_dir(run_id)
     attempt.mkdir(parents=True, exist_ok=True)
     try:
-        with lease.held(attempt / LEASE) as held:
+        with locks.hold_lease(attempt / LEASE) as held:
             yield held
     except OSError as error:
         if attempt.is_dir():
@@ -45,14 +45,14 @@ def take_over(store: Store, run_id: str) -> None:
     """Leave one attempt of a run, this worker's, with what the one that got farthest has left. Raises `Interrupted`
     where this worker is not the latest."""
     own = store.attempt_dir(run_id)
-    mine = read_name(own.name)
+    mine = parse_attempt_name(own.name)
     others = [path for path in store.attempts(run_id) if path != own]
     if mine is not None and mine.number and any(_later(path, mine.number) for path in others):
         if not checkpoint.newest_first(own):  # or else the later one has yet to take them
             shutil.rmtree(own)
         raise Interrupted(PASSED_ON)
     taken = [path for path in map(_taken_away, others) if path is not None]
-    for path in [path for path in taken if not plain(path)]:
+    for path in [path for path in taken if not has_plain_files(path)]:
         put_aside(path, store.root / "damaged")
         taken.remove(path)
     # of two that got as far, the later: it may be the copy of the other, which was being removed
@@ -67,16 +67,16 @@ def take_over(store: Store, run_id: str) -> None:
 
 
 def _later(path: Path, number: int) -> bool:
-    other = read_name(path.name)
-    return other is not None and other.under_way and other.number > number
+    other = parse_attempt_name(path.name)
+    return other is not None and other.active and other.number > number
 
 
 def _taken_away(path: Path) -> Path | None:
     """Where the folder is, now that its holder finds it no more; None where it was quicker and has published it."""
-    name = read_name(path.name)
-    if name is not None and not name.under_way:
+    name = parse_attempt_name(path.name)
+    if name is not None and not name.active:
         return path  # by somebody who then was cut off
-    left = path.with_name(left_name(path.name))
+    left = path.with_name(released_name(path.name))
     try:
         os.rename(path, left)
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def _taken_away(path: Path) -> Path | None:
 def _progress(path: Path, run_id: str) -> tuple[bool, str]:
     """Sorts by how far an attempt is: finished in all but its place, or else up to its newest intact checkpoint."""
     newest = next((file.name for file in checkpoint.newest_first(path) if checkpoint.is_intact(file)), "")
-    return not isinstance(read_intact(path, run_id), str), newest
+    return not isinstance(read_run(path, run_id), str), newest
 
 
 def _copy_other_checkpoints(source: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.text import number, plural
-from ..store.cells import Grid
+from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun
 from .scores import final_score
 
@@ -89,7 +89,7 @@ def _uncounted(run: StoredRun) -> int:
     return 0 if rows.get("dropped") else groups * int(run.spec["completions"])
 
 
-def on_untrained(found: Grid, score: str) -> list[str]:
+def on_untrained(found: RunGrid, score: str) -> list[str]:
     """Said where no method is told from the untrained policy on any environment: differences may be noise then."""
     known = {env: untrained(found, env, score) for env in found.envs}
     if not known or any(value is None for value in known.values()):
@@ -108,7 +108,7 @@ def on_untrained(found: Grid, score: str) -> list[str]:
     return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
 
 
-def untrained(found: Grid, env: str, score: str) -> tuple[float, float] | None:
+def untrained(found: RunGrid, env: str, score: str) -> tuple[float, float] | None:
     """(score, standard error) of the policy before training: mean over the runs of an environment that know it."""
     said = [
         (summary[f"untrained/{score}"], summary[f"untrained/{score}_error"])

@@ -16,7 +16,7 @@ import numpy as np
 from ..base.files import read_json, tree_digest, write_json
 from ..base.version import __version__
 from ..errors import UserError, nearest
-from ..store.cells import Cell, Grid, cell_of, grid
+from ..store.run_grid import Cell, RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
 from .account_notes import on_lag, on_ledger, on_untrained
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
@@ -33,7 +33,7 @@ MAKERS = [PACKAGE / room for room in ("base", "store", "statistics")]  # a table
 
 
 def table(
-    runs: Iterable[StoredRun] | Grid,
+    runs: Iterable[StoredRun] | RunGrid,
     expected: Sequence[Mapping[str, Any]] = (),
     *,
     score: str = AUTO,
@@ -91,7 +91,7 @@ def table(
 
 
 def cached_table(
-    folder: Path, runs: Iterable[StoredRun] | Grid, expected: Sequence[Mapping[str, Any]] = (), **options: Any
+    folder: Path, runs: Iterable[StoredRun] | RunGrid, expected: Sequence[Mapping[str, Any]] = (), **options: Any
 ) -> Table:
     """`table(...)`, kept in `folder/table.json` and read back from there, without rliable or pandas, while
     the runs, what was expected and the options are the same.
@@ -122,7 +122,7 @@ def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], optio
 
 
 def improvement(
-    runs: Iterable[StoredRun] | Grid, baseline: str, *, score: str = "sampled", reps: int = 2000
+    runs: Iterable[StoredRun] | RunGrid, baseline: str, *, score: str = "sampled", reps: int = 2000
 ) -> list[dict[str, Any]]:
     """Chance that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with its
     interval.
@@ -161,7 +161,7 @@ def improvement(
 
 
 def _row(
-    found: Grid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
+    found: RunGrid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
 ) -> dict[str, Any]:
     members = found.tasks(label, k)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)

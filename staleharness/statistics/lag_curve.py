@@ -15,7 +15,7 @@ import numpy as np
 from ..base.parsing import canonical_json, split_list
 from ..base.text import word
 from ..errors import UserError, nearest
-from ..store.cells import flat
+from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
 from .normalise import constants
 from .scores import AUTO, SCORES, Array, final_score, usual
@@ -177,7 +177,7 @@ def _mean(runs: Iterable[StoredRun], name: str) -> float | None:
 
 def _differences(runs: Iterable[StoredRun]) -> list[str]:
     """`learning_rate=0.001 or 0.003` of every setting but `OPEN` that has several values."""
-    specs = [{k: v for k, v in flat(run.spec).items() if k not in OPEN} for run in runs]
+    specs = [{k: v for k, v in flat_settings(run.spec).items() if k not in OPEN} for run in runs]
     several: list[str] = []
     for name in sorted({name for spec in specs for name in spec}):
         values = sorted({word(spec.get(name)) for spec in specs})

@@ -10,8 +10,8 @@ from typing import Any
 from ..base.parsing import canonical_json
 from ..base.text import plural, word
 from ..errors import UserError
-from ..store.cells import Cell, cell_of, flat, grid, where
-from ..store.stored_run import StoredRun, up_to_date
+from ..store.run_grid import Cell, cell_of, describe_cell, flat_settings, grid
+from ..store.stored_run import StoredRun, with_newer_settings
 from .scores import axis
 
 MOST = 12  # names in one note
@@ -33,7 +33,7 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
     """
     a = list(a)
-    runs = up_to_date([*a, *b])
+    runs = with_newer_settings([*a, *b])
     added = _added(runs)
     runs = [_without(run, added) for run in runs]
     a, b = runs[: len(a)], runs[len(a) :]
@@ -48,7 +48,7 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
         for side, other, taken, held in (("A", "B", mine, left[cell]), ("B", "A", theirs, right[cell])):
             if len(taken) < len(held):
                 count = plural(len(held) - len(taken), "run")
-                notes.append(f"{side} has {count} of {where(cell)} with settings that {other} lacks (left out)")
+                notes.append(f"{side} has {count} of {describe_cell(cell)} with settings that {other} lacks (left out)")
         shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
     return Match(shared, [*filter(None, notes), *differences(shared)])
 
@@ -147,7 +147,7 @@ def _in_order(side: str, cell: Cell, runs: list[StoredRun]) -> list[StoredRun]:
 
 
 def _only(side: str, cells: set[Cell]) -> str:
-    names = [where(c) for c in sorted(cells, key=lambda c: (c.capacity, c.label, c.env))]
+    names = [describe_cell(c) for c in sorted(cells, key=lambda c: (c.capacity, c.label, c.env))]
     return f"only {side} has {_listed(names)}" if names else ""
 
 
@@ -158,7 +158,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _settings(run: StoredRun) -> dict[str, Any]:
     """All settings that a shared cell and a seed leave open, hyper-parameters under their method's name."""
-    return {k: v for k, v in flat(run.spec).items() if k not in ("algorithm", "capacity", "env", "seed")}
+    return {k: v for k, v in flat_settings(run.spec).items() if k not in ("algorithm", "capacity", "env", "seed")}
 
 
 def _fingerprint(run: StoredRun) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UserError, nearest
-from ..store.cells import Grid
+from ..store.run_grid import RunGrid
 from .scores import Array, final_score
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Normaliser:
         return [e for e in sorted(self.low) if self.low[e] == self.high[e]]
 
 
-def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
+def normaliser(kind: str, runs: RunGrid, score: str) -> Normaliser:
     """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
     (SPO). `frozen`: the constants of `normalisation.json`. `raw`: 0 and 1, that is the score as it is (an accuracy).
     Raises `UserError` where the constants cannot be had.
@@ -57,7 +57,7 @@ def normaliser(kind: str, runs: Grid, score: str) -> Normaliser:
     if kind == "minmax":
         return _from_runs(kind, runs, score, "worst and best run of this table per environment")
     if kind == "ppo":
-        base = Grid({c: r for c, r in runs.cells.items() if c.label == BASELINE and c.capacity == 1})
+        base = RunGrid({c: r for c, r in runs.cells.items() if c.label == BASELINE and c.capacity == 1})
         if absent := sorted(set(runs.envs) - set(base.envs)):
             raise UserError(
                 f"normalise=ppo needs runs of {BASELINE} at K=1 on {', '.join(absent)} in the table; "
@@ -95,7 +95,7 @@ def check_scale(kind: str, score: str, envs: Sequence[str], labels: Sequence[str
         _frozen(envs, score)
 
 
-def _from_runs(kind: str, runs: Grid, score: str, note: str) -> Normaliser:
+def _from_runs(kind: str, runs: RunGrid, score: str, note: str) -> Normaliser:
     values: dict[str, list[float]] = {}
     for cell, members in runs.cells.items():
         values.setdefault(cell.env, []).extend(final_score(r, score) for r in members)

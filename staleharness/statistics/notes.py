@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.text import plural
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 
 AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other settings should be equal
 Missing = tuple[Cell, int, str | None]  # cell, seed, problem
 
 
-def missing_runs(found: Grid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
+def missing_runs(found: RunGrid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
     """(cell, seed, problem) of every run that was asked for and is not there, sorted."""
     there = {(c, r.seed) for c, rs in found.cells.items() for r in rs}
     asked = {(Cell(e["label"], e["capacity"], e["env"]), int(e["seed"])): e.get("problem") for e in expected}
@@ -37,7 +37,7 @@ def on_missing(missing: list[Missing], asked: int, envs: list[str], ks: list[int
     return notes
 
 
-def on_counts(found: Grid, envs: list[str]) -> list[str]:
+def on_counts(found: RunGrid, envs: list[str]) -> list[str]:
     """Where rows rest on unequal, few or single runs."""
     notes = []
     single, small = [], []

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
 from .scores import Array, deviations, final_score
 
 REPS = 2000
 
 
-def pairs(found: Grid, score: str, reps: int = REPS) -> list[dict[str, Any]]:
+def pairs(found: RunGrid, score: str, reps: int = REPS) -> list[dict[str, Any]]:
     """A row {capacity, a, b, n_envs, probability, low, high, effect} for each ordered pair of methods with runs on the
     same environments at a capacity.
 
@@ -53,7 +53,7 @@ def effect(x: Sequence[Array], y: Sequence[Array]) -> float | None:
     return float(np.mean(found))
 
 
-def _scores(found: Grid, label: str, k: int, env: str, score: str) -> Array:
+def _scores(found: RunGrid, label: str, k: int, env: str, score: str) -> Array:
     return np.array([final_score(run, score) for run in found.cells[Cell(label, k, env)]])
 
 

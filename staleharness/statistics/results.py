@@ -13,11 +13,10 @@ import numpy as np
 
 from ..base.published import published
 from ..base.text import plural
-from ..store import cells
-from ..store.cells import Grid, cell_of
-from ..store.choose import Settings, Wanted, chosen
+from ..store import run_grid
+from ..store.run_grid import Filter, RunGrid, Settings, cell_of, select_runs
 from ..store.store import Store
-from ..store.stored_run import StoredRun, up_to_date
+from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate
 from .diagnostics import Diagnostics, diagnostics
 from .normalise import normaliser
@@ -31,7 +30,7 @@ PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every f
 
 
 def load(
-    folder: str | Path, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None
+    folder: str | Path, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None
 ) -> Results:
     """The finished runs of a results folder or of a published bundle, all of them or those that `select` chooses.
     Raises `UserError` where the folder holds no results."""
@@ -54,7 +53,7 @@ class Results:
     @classmethod
     def of(cls, runs: Iterable[StoredRun]) -> Results:
         """These runs, with the settings that some are older than filled in (`up_to_date`); results stay as they are."""
-        return runs if isinstance(runs, Results) else cls(tuple(up_to_date(list(runs))))
+        return runs if isinstance(runs, Results) else cls(tuple(with_newer_settings(list(runs))))
 
     def __repr__(self) -> str:
         return f"<Results: {plural(len(self), 'run')}>"
@@ -70,15 +69,15 @@ class Results:
         wanted = set(labels)
         return Results(tuple(run for run in self.stored if run.label in wanted))
 
-    def select(self, *, env: Wanted = None, k: Wanted = None, algo: Wanted = None, where: Settings = None) -> Results:
+    def select(self, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None) -> Results:
         """Those of some environments, capacities and algorithms, and with some settings: `env="Hopper", k=[1, 8],
         where={"lag": "oldest"}`. What is not given takes all. Raises `UserError` for a setting that no run has."""
-        return Results(tuple(chosen(self.stored, env, k, algo, where)))
+        return Results(tuple(select_runs(self.stored, env, k, algo, where)))
 
     @functools.cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> RunGrid:
         """The runs by cell. Raises `UserError` where two runs claim the same seed of the same cell."""
-        return cells.grid(self.stored)
+        return run_grid.grid(self.stored)
 
     @functools.cached_property
     def diagnostics(self) -> dict[tuple[str, int], Diagnostics]:

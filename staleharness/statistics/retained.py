@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from .bootstrap import percentiles, resample, stable_seed
 from .normalise import constants
 from .scores import Array, final_score
@@ -32,7 +32,7 @@ def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
 
 
 def retained(
-    found: Grid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
+    found: RunGrid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
 ) -> Kept | None:
     """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, nearest
-from ..store.cells import cell_of, where
+from ..store.run_grid import cell_of, describe_cell
 from ..store.stored_run import StoredRun
 
 Array = NDArray[np.float64]
@@ -58,7 +58,7 @@ def final_score(run: StoredRun, score: str) -> float:
         raise UserError(f"score={score!r} is not known; {nearest(score, SCORES)}")
     value = run.record["scores"].get(score)
     if value is None:
-        raise UserError(f"run {run.id} ({where(cell_of(run))}) has no {score} score")
+        raise UserError(f"run {run.id} ({describe_cell(cell_of(run))}) has no {score} score")
     return float(value["mean"])
 
 

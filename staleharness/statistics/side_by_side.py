@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.text import plural
 from ..errors import UserError, nearest
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
 from .matching import Pair, identical, is_paired, match, seeds_in_common
@@ -77,7 +77,7 @@ def compare_runs(
     shared = matched.shared
     everyone = [run for pair in shared.values() for side in pair for run in side]
     score, normalise = usual(everyone, score, normalise)
-    scale = normaliser(normalise, Grid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
+    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
     def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ..store.cells import Cell, Grid
+from ..store.run_grid import Cell, RunGrid
 from .bootstrap import LEVEL
 from .claims.contrast import no_spread, of_signs
 from .power import ALPHA
@@ -41,7 +41,7 @@ class Difference:
         return self.p < ALPHA
 
 
-def scores_at(found: Grid, k: int, env: str, score: str) -> dict[str, dict[int, float]]:
+def scores_at(found: RunGrid, k: int, env: str, score: str) -> dict[str, dict[int, float]]:
     """What each method's runs end at, by seed."""
     return {
         c.label: {run.seed: final_score(run, score) for run in found.cells[c]}

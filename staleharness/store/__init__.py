@@ -1,1 +1,1 @@
-"""What is on disk: runs, bundles, studies."""
+"""Results on disk: runs, bundles of runs, and the studies that ask for them."""

@@ -1,4 +1,4 @@
-"""One finished run, as whoever reads results has it, if its directory is what its manifest vouches for."""
+"""A finished run as read from disk, and the manifest that its folder has to match."""
 
 from __future__ import annotations
 
@@ -10,30 +10,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
-from .packed import arrow_table, frame_of, is_packed, numbers, read_arrow, read_job, read_table, trace_in
-from .record import parsed, wrong_with
+from .bundle_reader import (
+    arrow_table,
+    frame_of,
+    is_packed,
+    numeric_columns,
+    read_arrow,
+    read_job,
+    read_table,
+    trace_path,
+)
+from .record_schema import parse_record, record_problem
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
-RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # what a manifest vouches for
-TRACE = "trace.parquet"  # and for this, where actors were processes
+RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # listed in a manifest
+TRACE = "trace.parquet"  # listed too, if actors were processes
 
-SECONDS = "seconds/"  # before the name of a column of timing.parquet
-MEMORY = "memory_mb"  # the column of timing.parquet that is no time: resident memory after a phase [MB]
-EVALUATED = "eval_"  # before the name of a score: the column of its evaluations
-PARTS = ("collect", "learn", "evaluate")  # of a phase's time, whatever the kind of task; other times are parts of these
+SECONDS = "seconds/"  # prefix of a column of timing.parquet
+MEMORY = "memory_mb"  # column of timing.parquet: resident memory after a phase [MB]
+EVALUATION_PREFIX = "eval_"  # prefix of a score: column of its evaluations
+PARTS = ("collect", "learn", "evaluate")  # of a phase's time, for every kind of task; other times are parts of these
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One finished run, read from its directory or from packed results."""
+    """A finished run, read from its folder or from a bundle."""
 
-    path: Path  # <root>/runs/<id>, which packed results only name
+    path: Path  # <root>/runs/<id>, also in a bundle, where it does not exist
     record: dict[str, Any]  # run.json
-    seal: str  # sha256 of its manifest.json, and so of all that it holds
+    seal: str  # sha256 of its manifest.json, and so of all its content
 
     @property
     def id(self) -> str:
@@ -54,17 +63,17 @@ class StoredRun:
 
     @property
     def trace(self) -> Path | None:
-        """Of a run with real actors, what they did; None where there were none."""
+        """Trace of a run with real actors; None without."""
         inside = is_packed(root := self.path.parent.parent)
-        path = root / trace_in(self.id) if inside else self.path / TRACE
+        path = root / trace_path(self.id) if inside else self.path / TRACE
         return path if path.is_file() else None
 
     def column(self, name: str) -> NDArray[np.float64] | None:
-        """A column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN where a phase has none;
-        None where no phase has any. Each file is read once and all of it kept; not to be written to."""
+        """Return a column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN for phases without;
+        None if no phase has one. Each file is read once and cached; do not write to the result."""
         file = "timing" if name.startswith(SECONDS) else "metrics"
         if file not in self._tables:
-            self._tables[file] = numbers(self._arrow(file))
+            self._tables[file] = numeric_columns(self._arrow(file))
         return self._tables[file].get(name.removeprefix(SECONDS))
 
     @functools.cached_property
@@ -72,22 +81,21 @@ class StoredRun:
         return {}
 
     def columns(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-        """Those of these columns of the metrics that `column` would find, by name. Read anew and not kept: for whoever
-        goes through thousands of runs."""
-        return numbers(self._arrow("metrics", names))
+        """Read those of these columns of the metrics that exist, by name. Not cached: for thousands of runs."""
+        return numeric_columns(self._arrow("metrics", names))
 
     @functools.cached_property
     def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Its learning curves by score: steps at which the newest policy was evaluated, and its mean return there,
-        [points] each. Read once and kept: they are short."""
+        """Learning curves by score: steps at which the newest policy was evaluated, and its mean return there, [points]
+        each. Read once and cached: they are short."""
         import numpy as np
 
-        held = self.columns(["steps", *(EVALUATED + score for score in self.record["scores"])])
-        steps = held.pop("steps", None)
+        columns = self.columns(["steps", *(EVALUATION_PREFIX + score for score in self.record["scores"])])
+        steps = columns.pop("steps", None)
         if steps is None:
             return {}
-        there = {name: ~np.isnan(values) for name, values in held.items()}
-        return {name.removeprefix(EVALUATED): (steps[at], held[name][at]) for name, at in there.items()}
+        at = {name: ~np.isnan(values) for name, values in columns.items()}
+        return {name.removeprefix(EVALUATION_PREFIX): (steps[i], columns[name][i]) for name, i in at.items()}
 
     def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
         if is_packed(root := self.path.parent.parent):
@@ -96,57 +104,56 @@ class StoredRun:
 
     @functools.cached_property
     def frame(self) -> pd.DataFrame:
-        """`metrics()`, read once; not to be written to."""
+        """`metrics()`, read once; do not write to it."""
         return self.metrics()
 
     def metrics(self) -> pd.DataFrame:
-        """One row per phase (`metrics.parquet`), read anew."""
+        """Read the metrics, one row per phase (`metrics.parquet`)."""
         return self.table("metrics")
 
     def timing(self) -> pd.DataFrame:
-        """Seconds per phase, and resident memory after it (`timing.parquet`), read anew."""
+        """Read seconds per phase, and resident memory after it (`timing.parquet`)."""
         return self.table("timing")
 
     def table(self, name: str) -> pd.DataFrame:
-        """`metrics` or `timing`."""
-
+        """Read `metrics` or `timing`."""
         if is_packed(root := self.path.parent.parent):
             return read_table(root, name, self.id)
         return frame_of(self.path / f"{name}.parquet")
 
     def job(self) -> dict[str, Any]:
-        """What was asked (`job.json`)."""
+        """Read the job (`job.json`)."""
         if is_packed(root := self.path.parent.parent):
             return read_job(root, self.id)
         return dict(read_json(self.path / "job.json"))
 
 
-def up_to_date(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """The runs, with settings that some of them are older than at the value that means what those did, as far as newer
-    runs of their kind say it."""
+def with_newer_settings(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Add settings that were introduced after a run, at the value that reproduces it, as recorded by newer runs of its
+    kind of task."""
     before: dict[str, dict[str, Any]] = {}
     for run in runs:
         before.setdefault(str(run.record["task"].get("kind")), {}).update(run.record.get("before", {}))
 
-    def filled_in(run: StoredRun) -> StoredRun:
+    def fill_in(run: StoredRun) -> StoredRun:
         spec = before[str(run.record["task"].get("kind"))] | run.spec
         return run if len(spec) == len(run.spec) else replace(run, record={**run.record, "spec": spec})
 
-    return [filled_in(run) for run in runs]
+    return [fill_in(run) for run in runs]
 
 
-def seal(path: Path) -> None:
-    """Write the manifest: from now on the folder is a finished run, wherever it lies."""
+def write_manifest(path: Path) -> None:
+    """Write the manifest: from now on the folder is a finished run, wherever it is."""
     names = [*RESULTS, TRACE] if (path / TRACE).exists() else RESULTS
     write_json(path / "manifest.json", {name: digest(path / name) for name in names})
 
 
-def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
-    """The run in a directory called like it, every file of which matches the manifest, or what is wrong with it. Each
-    file is opened once."""
+def read_run(path: Path, run_id: str = "") -> StoredRun | str:
+    """Read the run in a folder named by its id (or in one given with `run_id`), if every file matches the manifest;
+    otherwise return the problem. Each file is opened once."""
     try:
-        sealed = (path / "manifest.json").read_bytes()
-        manifest = dict(parse_json(sealed))
+        seal = (path / "manifest.json").read_bytes()
+        manifest = dict(parse_json(seal))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
         if other := sorted(set(manifest) - {*RESULTS, TRACE}):
@@ -157,8 +164,8 @@ def read_intact(path: Path, run_id: str = "") -> StoredRun | str:
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"
-        record = parsed(contents["run.json"])
-        wrong = wrong_with(record, run_id or path.name, parsed(contents["job.json"]))
-        return wrong or StoredRun(path, record, hashlib.sha256(sealed).hexdigest())
+        record = parse_record(contents["run.json"])
+        wrong = record_problem(record, run_id or path.name, parse_record(contents["job.json"]))
+        return wrong or StoredRun(path, record, hashlib.sha256(seal).hexdigest())
     except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"

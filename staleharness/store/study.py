@@ -1,5 +1,6 @@
-"""A study: which runs answer a question. Flags and TOML in, frozen data out; knows no plugin, so that whoever reads
-results can tell what was asked for.
+"""Question of a sweep or study: a grid of runs and their settings, from command-line options and TOML files.
+
+Knows no plugin, so that readers of results can tell which runs a study asks for.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
 SCALES = ("small", "paper")
-USUAL_LAG = "uniform"  # where neither question nor preset names one
+USUAL_LAG = "uniform"  # if neither question nor preset names one
 LISTS = ("env", "algorithm", "capacity", "forward")  # one of them may be written without brackets
 
 
 @dataclass(frozen=True)
 class Question:
-    """A sweep as asked: a grid and settings. Also the shape of a study's file (TOML)."""
+    """Request for a sweep: a grid and settings. Also the schema of a study's file (TOML)."""
 
     env: tuple[str, ...] = ()
-    algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": every one that the task can serve
+    algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": all that the task supports
     capacity: tuple[int, ...] = ()
     forward: tuple[int, ...] = ()  # N, minibatches per round of a language task; empty: the preset's
     seeds: int = 3
@@ -33,11 +34,11 @@ class Question:
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`
     question: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    paper: Mapping[str, Any] = field(default_factory=dict)  # what is asked instead at the paper's own scale
+    paper: Mapping[str, Any] = field(default_factory=dict)  # replacements at the paper's own scale
 
     def at(self, scale: str) -> Question:
-        """The question at a scale: as it is for `small`; for `paper` with what its table `[paper]` replaces
-        (settings as a whole). Raises `UserError` for an unknown scale or key, or where no such table exists."""
+        """Return the question at a scale: unchanged for `small`; for `paper` with the values of its table `[paper]`
+        (settings are replaced as a whole). Raises `UserError` for an unknown scale or key, or without such a table."""
         check_scale_name(scale)
         if scale == "small":
             return replace(self, paper={})
@@ -45,26 +46,26 @@ class Question:
             raise UserError(f"SCALE=paper: the study {self.question!r} has no table [paper] that says what that is")
         if "paper" in self.paper:
             raise UserError("[paper]: unknown option 'paper'; it holds a grid and settings only")
-        given = build(Question, _listed(self.paper), "[paper]")
-        kept = {f.name: getattr(self, f.name) for f in fields(Question) if f.name not in ("settings", "paper")}
-        return Question(**{**kept, **{key: getattr(given, key) for key in self.paper}})
+        paper = build(Question, _as_lists(self.paper), "[paper]")
+        base = {f.name: getattr(self, f.name) for f in fields(Question) if f.name not in ("settings", "paper")}
+        return Question(**{**base, **{key: getattr(paper, key) for key in self.paper}})
 
     def cells(self) -> list[tuple[str, int, str]]:
-        """(algorithm, K, environment) of every cell, as the study's file names them."""
+        """List (algorithm, K, environment) of every cell, as the study's file names them."""
         several = len(self.forward) > 1
         labels = [f"{a} N={n}" if several else a for a in self.algorithm for n in self.forward or (0,)]
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
 
 
 def check_scale_name(scale: str) -> None:
-    """Raise `UserError` for a scale that is none."""
+    """Raise `UserError` for an unknown scale."""
     if scale not in SCALES:
         raise UserError(f"SCALE={scale!r} is unknown; {nearest(scale, SCALES)}")
 
 
 def study_file(text: str) -> Path:
-    """A path as typed; what is named `experiments/...` and is not here is looked for among the built-in studies.
-    Raises `UserError` where it cannot be a path."""
+    """Return the path of a study as typed; a missing `experiments/...` is looked up among the built-in studies. Raises
+    `UserError` if it cannot be a path."""
     path = user_path(text)
     if path.parts[:1] == ("experiments",) and not path.exists():
         return builtin_folder("experiments").joinpath(*path.parts[1:])
@@ -72,11 +73,11 @@ def study_file(text: str) -> Path:
 
 
 def read_study(path: Path) -> Question:
-    """A study's file. Raises `UserError` naming file, key and remedy."""
-    return build(Question, _listed(read_toml(path)), f"spec file {path}")
+    """Read a study's file. Raises `UserError` naming file, key and remedy."""
+    return build(Question, _as_lists(read_toml(path)), f"spec file {path}")
 
 
-def _listed(content: Mapping[str, Any]) -> dict[str, Any]:
+def _as_lists(content: Mapping[str, Any]) -> dict[str, Any]:
     return {k: [v] if k in LISTS and not isinstance(v, list) else v for k, v in content.items()}
 
 
@@ -96,26 +97,26 @@ def ask(
     spec_file: str | None = None,
     scale: str = "small",
 ) -> Question:
-    """Flags (as typed) over a study's file at a scale over defaults. Raises `UserError`."""
+    """Combine options as typed with a study's file at a scale and defaults, in this precedence. Raises `UserError`."""
     base = (Question() if spec_file is None else read_study(study_file(spec_file))).at(scale)
-    asked = {f.name: getattr(base, f.name) for f in fields(Question)}
+    values = {f.name: getattr(base, f.name) for f in fields(Question)}
     if env is not None:
-        asked["env"] = _named(env, "ENV")
+        values["env"] = _split(env, "ENV")
     if algo is not None:
-        asked["algorithm"] = _named(algo, "ALGO")
+        values["algorithm"] = _split(algo, "ALGO")
     if k is not None:
-        asked["capacity"] = tuple(whole_number(part, "K") for part in _named(k, "K"))
+        values["capacity"] = tuple(whole_number(part, "K") for part in _split(k, "K"))
     if n is not None:
-        asked["forward"] = tuple(whole_number(part, "N") for part in _named(n, "N"))
+        values["forward"] = tuple(whole_number(part, "N") for part in _split(n, "N"))
     if seeds is not None:
-        asked["seeds"] = whole_number(seeds, "SEEDS")
+        values["seeds"] = whole_number(seeds, "SEEDS")
     if preset is not None:
-        asked["preset"] = preset
+        values["preset"] = preset
     if lag is not None:
         if not lag.strip():
             raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
-        asked["lag"] = lag
-    extra = dict(asked["settings"])
+        values["lag"] = lag
+    extra = dict(values["settings"])
     if settings is not None:
         extra |= parse_assignments(settings, "SET")
     if steps is not None:
@@ -123,19 +124,19 @@ def ask(
     for key, value in (("device", device), ("model", model), ("data", data)):
         if value is not None:
             extra[key] = value
-    asked["settings"] = extra
-    return Question(**asked)
+    values["settings"] = extra
+    return Question(**values)
 
 
-def _named(text: str, what: str) -> tuple[str, ...]:
-    """The parts of a list that names at least one thing."""
+def _split(text: str, option: str) -> tuple[str, ...]:
+    """Split a list as typed. Raises `UserError` if it is empty."""
     parts = tuple(split_list(text))
     if not parts:
-        remedy = "give one or several, e.g. ENV=Hopper" if what == "ENV" else f"leave {what} out for the default"
-        raise UserError(f"{what}={text!r} names nothing; {remedy}")
+        remedy = "give one or several, e.g. ENV=Hopper" if option == "ENV" else f"leave {option} out for the default"
+        raise UserError(f"{option}={text!r} names nothing; {remedy}")
     return parts
 
 
 def plain_env(env: str) -> str:
-    """An environment as people name it: without its version, in lower case."""
+    """Return the name of an environment without its version, in lower case."""
     return re.sub(r"-v\d+$", "", env).lower()

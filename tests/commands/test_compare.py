@@ -24,7 +24,7 @@ from scipy import stats as scipy_stats
 from staleharness.commands import compare
 from staleharness.errors import UserError
 from staleharness.statistics import bootstrap, matching, side_by_side
-from staleharness.store.cells import Cell
+from staleharness.store.run_grid import Cell
 from staleharness.store.store import StoredRun
 
 BUNDLE = ROOT / "results" / "reference" / "staleness_halfcheetah"

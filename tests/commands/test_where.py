@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.statistics.claims.measured import Evidence
 from staleharness.statistics.results import Results
-from staleharness.store.choose import chosen
+from staleharness.store.run_grid import select_runs
 
 
 @pytest.fixture
@@ -67,5 +67,5 @@ def test_an_environment_named_with_its_version_is_that_one_alone(tmp_path: Path)
 def test_a_run_older_than_a_setting_has_the_value_that_means_what_it_did(tmp_path: Path) -> None:
     old = write_run(tmp_path, "vaco", 0)
     new = write_run(tmp_path, "vaco", 1, settings={"warm_phases": 3}, said={"before": {"warm_phases": 0}})
-    assert chosen([old, new], where="warm_phases=0") == [old]
-    assert chosen([old, new], where={"warm_phases": 3}) == [new]
+    assert select_runs([old, new], where="warm_phases=0") == [old]
+    assert select_runs([old, new], where={"warm_phases": 3}) == [new]

@@ -30,7 +30,7 @@ from staleharness.statistics import aggregate as stats
 from staleharness.statistics import normalise
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
-from staleharness.store.cells import grid
+from staleharness.store.run_grid import grid
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from staleharness.statistics import aggregate as stats
 from staleharness.statistics import retained
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
-from staleharness.store.cells import grid
+from staleharness.store.run_grid import grid
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 

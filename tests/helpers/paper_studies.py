@@ -9,8 +9,8 @@ from results_helper import write_run
 
 from staleharness.pages import papers
 from staleharness.pages.papers import read_paper
-from staleharness.store.bundle import options_of
 from staleharness.store.study import USUAL_LAG, Question
+from staleharness.store.study_runs import label_options
 
 STUDIES = sorted(papers.experiments().glob("*.toml"))
 PAPERS = sorted(path.parent.name for path in papers.experiments().glob("*/paper.toml"))
@@ -25,7 +25,7 @@ def write_study(root: Path, question: Question) -> None:
     for label, k, where in question.cells():
         _, _, n = label.partition(" N=")
         settings: dict[str, Any] = {"lag": question.lag or USUAL_LAG, **question.settings}
-        inside = dict(options_of(label))
+        inside = dict(label_options(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
         complete = len(question.env) == 1 and question.seeds == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sweeping import environment, wait_until
 
-from staleharness.store.status import as_text, status
+from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
 
 SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
@@ -37,8 +37,8 @@ def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None
         text=True,
     )
     try:
-        wait_until(lambda: ": warm start: step " in as_text(status(Store(out))), 60)
-        (row,) = status(Store(out))["runs"]
+        wait_until(lambda: ": warm start: step " in as_text(run_states(Store(out))), 60)
+        (row,) = run_states(Store(out))["runs"]
         assert (row["state"], row["phase"]) == ("running", 0)
         _, said = running.communicate(timeout=120)
     finally:
@@ -47,4 +47,4 @@ def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None
     lines = said.splitlines()
     told = [line for line in lines if " word-problems K=1 seed 0: warm start: step " in line]
     assert told and all(f"of {STEPS}, loss " in line for line in told)
-    assert "warm start" not in as_text(status(Store(out)))  # it is done
+    assert "warm start" not in as_text(run_states(Store(out)))  # it is done

@@ -11,8 +11,8 @@ from staleharness.algorithm import ALGORITHMS
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.store.bundle import read_bundle
 from staleharness.store.study import ask, read_study
+from staleharness.store.study_runs import read_study_runs
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
@@ -73,4 +73,4 @@ def test_the_published_study_asks_for_the_preset_as_it_is() -> None:
     everyone = plan(replace(study, seeds=1, algorithm=("all",)))
     assert labels - {run.label for run in everyone.runs} == {"ppo_clip[lag=fixed:0]"}
     assert {run.label for run in everyone.runs} <= labels
-    assert read_bundle(EXPERIMENTS / "nowhere", study, "small") is None
+    assert read_study_runs(EXPERIMENTS / "nowhere", study, "small") is None

@@ -9,12 +9,12 @@ from results_helper import write_grid, write_run
 
 from staleharness.pages import gallery
 from staleharness.pages.papers import read_paper
-from staleharness.store.bundle import Bundle, options_of, read_bundle
+from staleharness.store.study_runs import StudyRuns, label_options, read_study_runs
 
 
-def bundle_of(root: Path, shelf: Path) -> Bundle:
+def bundle_of(root: Path, shelf: Path) -> StudyRuns:
     _, (figure,) = read_paper("p", shelf)
-    found = read_bundle(root, figure.question, "small")
+    found = read_study_runs(root, figure.question, "small")
     assert found is not None
     return found
 
@@ -44,8 +44,8 @@ def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Pat
             write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, settings=settings)
     found = bundle_of(tmp_path / "s", shelf)
     assert found.complete and found.strangers == 0
-    assert options_of(label) == {"lag": "fixed:0", "num_envs": 8}
-    assert options_of("vaco[delta=0.1] N=4") == {"delta": 0.1} and options_of("vaco") == {}
+    assert label_options(label) == {"lag": "fixed:0", "num_envs": 8}
+    assert label_options("vaco[delta=0.1] N=4") == {"delta": 0.1} and label_options("vaco") == {}
 
 
 def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

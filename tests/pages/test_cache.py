@@ -38,7 +38,7 @@ def edit(file: Path) -> None:
         ("pages/templates/page.css", False, True),
         ("statistics/normalisation.json", True, True),
         ("statistics/bootstrap.py", True, True),
-        ("store/cells.py", True, True),
+        ("store/run_grid.py", True, True),
         ("base/text.py", True, True),
         ("running/sweep.py", False, False),
     ],

@@ -18,8 +18,8 @@ from staleharness.pages.verdict_texts import said_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.options import without_option
-from staleharness.store.bundle import read_bundle
 from staleharness.store.study import SCALES, plain_env, read_study
+from staleharness.store.study_runs import read_study_runs
 from staleharness.task import ENVS
 
 
@@ -68,7 +68,7 @@ def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
     f = FIGURES[name]
     assert bool(f.entry.verdict or f.entry.part) <= bool(f.entry.saw)
     if f.entry.saw:
-        bundle = read_bundle(ROOT / "results" / "reference" / f.entry.study, f.question, "small")
+        bundle = read_study_runs(ROOT / "results" / "reference" / f.entry.study, f.question, "small")
         assert bundle is not None and bundle.complete
 
 

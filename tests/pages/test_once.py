@@ -20,7 +20,7 @@ from staleharness.pages import report
 from staleharness.statistics import bootstrap
 from staleharness.statistics.diagnostics import STALENESS
 from staleharness.statistics.results import Results, load
-from staleharness.store import cells, packed, stored_run
+from staleharness.store import bundle_reader, run_grid, stored_run
 
 SEEDS, LABELS, CAPACITIES = 5, ("ppo_clip", "vaco"), (1, 8)
 
@@ -49,7 +49,7 @@ def test_a_report_checks_each_file_reads_each_table_twice_and_makes_each_grid_ba
     write_grid(tmp_path, LABELS, envs=("Hopper-v5", "Ant-v5"), capacities=CAPACITIES, seeds=SEEDS, phases=4)
     tables = counted(stored_run, "arrow_table", str)
     files = counted(Path, "read_bytes", str)
-    grids = counted(cells, "grid", type)
+    grids = counted(run_grid, "grid", type)
     drawn = counted(Figure, "draw", lambda figure: figure)
     formats = counted(canvas, "to_bytes", lambda figure: figure)
     bootstrap._band.cache_clear()
@@ -109,7 +109,7 @@ def test_a_curve_is_a_few_numbers_that_hold_no_column(tmp_path: Path) -> None:
 def test_the_lists_of_a_report_are_those_that_pandas_makes(tmp_path: Path) -> None:
     write_grid(tmp_path, LABELS, capacities=CAPACITIES, seeds=2, phases=7)
     results = load(tmp_path)
-    runs = sorted(results, key=lambda r: (cells.cell_of(r), r.seed))
+    runs = sorted(results, key=lambda r: (run_grid.cell_of(r), r.seed))
     pieces = list(report._curves_csv(runs))
     assert len(pieces) == 1 + 2 * len(runs)
     frame = Results.of(runs).curves().rename(columns={"env": "environment", "value": "return"})
@@ -135,11 +135,11 @@ def test_an_archive_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
 def test_packed_runs_are_cut_from_tables_that_are_read_once(
     tmp_path: Path, counted: Callable[..., Counter[Any]]
 ) -> None:
-    from staleharness.store.pack import pack
+    from staleharness.store.bundle_writer import pack
 
     write_grid(tmp_path / "out", LABELS, seeds=3, phases=4)
     pack(str(tmp_path / "out"), str(tmp_path / "packed"), None)
-    tables = counted(packed, "arrow_table", lambda path: path.name)
+    tables = counted(bundle_reader, "arrow_table", lambda path: path.name)
     folder, bundle = load(tmp_path / "out"), load(tmp_path / "packed")
     for mine, theirs in zip(folder, bundle, strict=True):
         for name in ("steps", "eval_sampled", "lag_mean", "seconds/learn"):

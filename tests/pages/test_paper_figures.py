@@ -30,7 +30,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 def test_every_figure_is_drawn_from_runs_of_its_studys_shape(name: str, every: dict[str, gallery.Shown]) -> None:
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None
-    draft = len(shown.bundle.expected) > 1  # a study of one run is whole
+    draft = len(shown.bundle.requests) > 1  # a study of one run is whole
     assert shown.state == ("draft" if draft else "drawn")
     if entry.draw in drawings.SHEETS:
         made = drawings.sheet(entry.draw, shown.results, shown.table, **entry.options)

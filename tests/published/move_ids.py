@@ -28,7 +28,7 @@ from staleharness.base.files import digest, whole, write_json
 from staleharness.base.plugins import source_hash
 from staleharness.lag import file_hash, identity
 from staleharness.spec import RunSpec
-from staleharness.store.packed import FILES, RUNS, TABLES, check
+from staleharness.store.bundle_reader import FILES, RUNS, TABLES, check_bundle
 from staleharness.store.store import FORMAT, MARKER
 from staleharness.task import Task, find_env
 
@@ -91,7 +91,7 @@ def moved_table(table: pa.Table, ids: dict[str, str]) -> pa.Table:
 def move(root: Path) -> dict[str, str]:
     """Move one bundle; returns its ids, earlier -> today's, none where all hold. Raises `AssertionError` where a
     number would change."""
-    check(root)
+    check_bundle(root)
     rows = pq.read_table(root / RUNS).to_pylist()
     moved = [moved_run(row) for row in rows]
     ids = {row["id"]: new["id"] for row, new in zip(rows, moved, strict=True)}

@@ -24,8 +24,8 @@ from test_repaired import MISFIT, carry_out, contents, job_of
 from staleharness.errors import UserError
 from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import Simulation
-from staleharness.store.attempts import holder_name
 from staleharness.store.store import Store
+from staleharness.store.unfinished_runs import holder_name
 
 
 @pytest.fixture

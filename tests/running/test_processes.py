@@ -20,7 +20,7 @@ from staleharness.running.limits import Limits
 from staleharness.running.plan import plan
 from staleharness.running.runners import local
 from staleharness.running.sweep import Outcome, sweep
-from staleharness.store.status import status
+from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -212,5 +212,5 @@ def test_a_run_without_progress_is_said_then_ended(out: Path, plugin: Path, capl
     said = ("Stalled", "the worker ended by a stall: no progress for 2s")
     assert (failure["class"], failure["message"]) == said
     assert caplog.text.count("has made no progress for 1s") == 1
-    (row,) = status(store)["runs"]
+    (row,) = run_states(store)["runs"]
     assert (row["state"], row["failure"]["class"]) == ("failed", "Stalled")

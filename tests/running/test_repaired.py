@@ -264,9 +264,9 @@ def test_a_finished_attempt_is_published_and_not_trained(
 
 
 def seal_and_die(store: Store, run_id: str) -> None:
-    from staleharness.store.stored_run import seal
+    from staleharness.store.stored_run import write_manifest
 
-    seal(store.attempt_dir(run_id))
+    write_manifest(store.attempt_dir(run_id))
     raise Died
 
 
@@ -317,7 +317,7 @@ def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
         job = job_of(tmp_path / str(n))
         store = Store(job.root)
         assert store.is_done(job.run_id) == store.run_dir(job.run_id).exists()
-        with store.locked():  # as a sweep does
+        with store.hold():  # as a sweep does
             store.open_attempt(job.run_id)
             carry_out(job)
         assert result(job) == straight

@@ -18,7 +18,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
 from staleharness.running.runner import Ended, Event, Progress, make_runner, runner_names
 from staleharness.running.sweep import Outcome, sweep
-from staleharness.store.status import status
+from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -157,7 +157,7 @@ def test_a_failure_and_a_silent_death_take_only_themselves_along_and_are_run_aga
     assert outcome.failed[dying]["message"] == "the worker ended by loss of its node"
     written = store.failure(dying)
     assert written == {key: value for key, value in outcome.failed[dying].items() if key != "event"}
-    counts = status(store)["counts"]
+    counts = run_states(store)["counts"]
     assert (counts["done"], counts["failed"]) == (2, 1)  # who says that it failed writes that down itself
 
     again, _ = swept(tmp_path, runs, InTurn())

@@ -24,11 +24,11 @@ from staleharness.errors import Interrupted, UserError
 from staleharness.running import run, takeover
 from staleharness.running.job import Job
 from staleharness.running.plan import plan
-from staleharness.store import lease
-from staleharness.store.attempts import holder_name, read_name
-from staleharness.store.status import status
+from staleharness.store import locks
+from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.study import ask
+from staleharness.store.unfinished_runs import holder_name, parse_attempt_name
 
 PHASES = 5
 
@@ -121,7 +121,7 @@ def test_an_orphan_that_never_asks_whether_it_is_one_cannot_publish_either(
     job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes to its logs, which nobody reads any more, until it wants to make a file."""
-    monkeypatch.setattr(lease.Lease, "lost", property(lambda lease: False))
+    monkeypatch.setattr(locks.Lease, "lost", property(lambda lease: False))
     there: dict[str, bytes] = {}
 
     def elsewhere() -> None:
@@ -214,7 +214,7 @@ def test_links_in_what_another_has_left_are_not_followed(job: Job, straight: tup
     "name", ["0123456789ab.1", "0123456789ab.0001-xyz", "x.0001-00000000", "0123456789ab.left", ""]
 )
 def test_a_folder_of_another_name_is_no_attempt(name: str) -> None:
-    assert read_name(name) is None
+    assert parse_attempt_name(name) is None
 
 
 def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
@@ -223,8 +223,8 @@ def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
     assert names[0] != names[1] and {name[:5] for name in names} == {"0001-"}
     Store(job.root, names[0]).open_attempt(job.run_id)
     assert store.next_holder(job.run_id).startswith("0002-")
-    attempt = read_name(f"{job.run_id}.{holder_name(12)}")
-    assert attempt is not None and (attempt.run_id, attempt.number, attempt.under_way) == (job.run_id, 12, True)
+    attempt = parse_attempt_name(f"{job.run_id}.{holder_name(12)}")
+    assert attempt is not None and (attempt.run_id, attempt.number, attempt.active) == (job.run_id, 12, True)
 
 
 # Leases ------------------------------------------------------------------------------------------------------------
@@ -232,14 +232,14 @@ def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(lease, "BEAT", 0.02)
+    monkeypatch.setattr(locks, "BEAT", 0.02)
     return tmp_path / "lease"
 
 
 def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> None:
     text = """
 import pathlib, sys, time
-from staleharness.store.lease import Lease
+from staleharness.store.locks import Lease
 Lease(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
@@ -247,50 +247,50 @@ time.sleep(600)
     words = [sys.executable, "-c", text, str(path)]
     holder = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    assert lease.living(path, patience=0.0)
+    assert locks.is_alive(path, patience=0.0)
     holder.kill()
-    wait_until(lambda: not lease.living(path, patience=0.0))  # a zombie is no holder
+    wait_until(lambda: not locks.is_alive(path, patience=0.0))  # a zombie is no holder
     holder.communicate()
-    assert not lease.living(path, patience=0.0)
+    assert not locks.is_alive(path, patience=0.0)
 
 
 def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = lease._place()
-    with lease.held(path) as kept:
-        monkeypatch.setattr(lease, "_place", lambda: {**here, "host": "another"})
-        assert lease.living(path, patience=60.0) and lease.seems_living(path)
+    here = locks._machine()
+    with locks.hold_lease(path) as kept:
+        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
+        assert locks.is_alive(path, patience=60.0) and locks.seems_alive(path)
         kept.give_up()
     path.write_text(json.dumps(kept.holder))
-    assert not lease.living(path, patience=0.1)
+    assert not locks.is_alive(path, patience=0.1)
 
 
 def test_no_clock_is_believed_in_deciding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = lease._place()
-    with lease.held(path):
-        monkeypatch.setattr(lease, "_place", lambda: {**here, "host": "another"})
+    here = locks._machine()
+    with locks.hold_lease(path):
+        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
         os.utime(path, (0, 0))
-        assert lease.living(path, patience=60.0)
+        assert locks.is_alive(path, patience=60.0)
 
 
 def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(path: Path) -> None:
-    with lease.held(path) as first:
-        with lease.held(path) as second:
+    with locks.hold_lease(path) as first:
+        with locks.hold_lease(path) as second:
             assert first.lost and not second.lost
             first.beat()  # into what is no longer there
-            assert lease.read(path)["token"] == second.holder["token"]
+            assert locks.read_lease(path)["token"] == second.holder["token"]
         assert not path.exists()
 
 
 def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file server that stutters would end a sweep as taken over, and every run of it."""
-    with lease.held(path) as held:
+    with locks.hold_lease(path) as held:
         for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
 
             def read(path: Path, error: Exception = errors) -> None:
                 raise error
 
             with monkeypatch.context() as broken:
-                broken.setattr(lease, "read_json", read)
+                broken.setattr(locks, "read_json", read)
                 assert not held.lost
         path.unlink()
         assert held.lost
@@ -305,9 +305,9 @@ def test_a_folder_is_one_sweep_s_where_there_are_no_locks(tmp_path: Path, monkey
 
     monkeypatch.setattr(fcntl, "flock", refused)
     said = f"another sweep .process {os.getpid()} on "
-    with store.locked(shared=True), pytest.raises(UserError, match=said), store.locked(shared=True):
+    with store.hold(multi_machine=True), pytest.raises(UserError, match=said), store.hold(multi_machine=True):
         pass
-    with store.locked(shared=True) as holding:
+    with store.hold(multi_machine=True) as holding:
         assert holding is not None and not holding.lost
     assert not (tmp_path / ".lease").exists()
 
@@ -315,9 +315,9 @@ def test_a_folder_is_one_sweep_s_where_there_are_no_locks(tmp_path: Path, monkey
 def test_a_sweep_of_one_machine_heeds_the_lease_of_another_s(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
-    with lease.held(tmp_path / ".lease"), pytest.raises(UserError, match="another sweep"), store.locked():
+    with locks.hold_lease(tmp_path / ".lease"), pytest.raises(UserError, match="another sweep"), store.hold():
         pass
-    with store.locked():
+    with store.hold():
         pass
 
 
@@ -325,7 +325,7 @@ def test_status_knows_a_worker_by_its_lease(job: Job) -> None:
     states: list[str] = []
 
     def look() -> None:
-        (row,) = status(Store(job.root))["runs"]
+        (row,) = run_states(Store(job.root))["runs"]
         states.append(f"{row['id']} {row['state']} {row['phase']}")
 
     carry_out(held(job), {2: look}, stop_after=3)

@@ -25,7 +25,7 @@ from staleharness.running.limits import Limits, from_environment
 from staleharness.running.plan import plan
 from staleharness.running.runner import Ended
 from staleharness.running.watch import Watch
-from staleharness.store import log
+from staleharness.store import unfinished_runs
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -67,15 +67,15 @@ def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, ki
 def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "MOST", 1000)
+    monkeypatch.setattr(unfinished_runs, "MOST_LOG", 1000)
     path = tmp_path / "log.txt"
     path.write_bytes(b"flood " * 1000 + b"the reason\n")
     with open(path, "ab") as writer:
-        log.shorten_log(path)
+        unfinished_runs.shorten_log(path)
         writer.write(b"goes on\n")
     assert path.stat().st_size < 600 and path.read_text().endswith("the reason\ngoes on\n")
     before = path.read_bytes()
-    log.shorten_log(path)
+    unfinished_runs.shorten_log(path)
     assert path.read_bytes() == before
 
 

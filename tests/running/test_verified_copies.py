@@ -10,7 +10,7 @@ from known_plugins import TABULAR, known
 from sweeping import staleharness
 
 from staleharness.running.plan import plan
-from staleharness.store.pack import pack, unpack
+from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 

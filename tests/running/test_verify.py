@@ -16,9 +16,9 @@ from sweeping import said, staleharness
 from staleharness.base.files import write_json
 from staleharness.running.plan import plan
 from staleharness.running.verify import BOUND, again, compare
-from staleharness.store.pack import pack
+from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
-from staleharness.store.stored_run import StoredRun, seal
+from staleharness.store.stored_run import StoredRun, write_manifest
 from staleharness.store.study import ask
 
 TOY = HELPERS / "toy_kind.py"
@@ -45,7 +45,7 @@ def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any)
     for name, (phase, value) in columns.items():
         frame.loc[phase, name] = value
     frame.to_parquet(run.path / "metrics.parquet", index=False)
-    seal(run.path)
+    write_manifest(run.path)
     found = Store(run.path.parents[1]).read(run.id)
     assert found is not None
     return found

@@ -10,7 +10,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.statistics import aggregate
-from staleharness.store.cells import grid
+from staleharness.store.run_grid import grid
 from staleharness.store.store import StoredRun
 
 Made = Callable[..., StoredRun]

@@ -19,7 +19,7 @@ from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import bootstrap, normalise, scores
 from staleharness.statistics import table as tables
-from staleharness.store import cells
+from staleharness.store import run_grid
 
 
 def asked(label: str, seed: int, problem: str | None = None, *, capacity: int = 8, env: str = "Hopper-v5") -> dict:
@@ -196,7 +196,7 @@ def test_columns_are_environments_and_entries_are_seeds_in_order(tmp_path: Path)
             ("Walker2d-v5", 2, 6.0),
         ]
     ]
-    grid = cells.grid(made)
+    grid = run_grid.grid(made)
     assert [c.env for c in grid.cells] == ["Hopper-v5", "Walker2d-v5"]
     assert [[scores.final_score(r, "sampled") for r in rs] for rs in grid.cells.values()] == [[1, 2, 3], [5, 4, 6]]
 

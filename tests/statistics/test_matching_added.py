@@ -10,7 +10,7 @@ from results_helper import write_run
 
 from staleharness.statistics.matching import match
 from staleharness.statistics.notes import on_mixtures
-from staleharness.store.stored_run import StoredRun, up_to_date
+from staleharness.store.stored_run import StoredRun, with_newer_settings
 
 
 def with_setting(run: StoredRun, **more: Any) -> StoredRun:
@@ -36,13 +36,15 @@ def saying_before(run: StoredRun, **before: Any) -> StoredRun:
 def test_where_newer_runs_say_what_older_ones_did_nothing_else_is_taken_for_it(tmp_path: Path) -> None:
     older = [write_run(tmp_path, "spo", seed, sampled=1.0, phases=2) for seed in (0, 1)]
     same, other = ([saying_before(with_setting(run, warmth=w), warmth=0) for run in older] for w in (0, 5))
-    assert not match(older, same).notes and not on_mixtures(up_to_date([older[0], same[1]]))
+    assert not match(older, same).notes and not on_mixtures(with_newer_settings([older[0], same[1]]))
     assert match(older, other).notes == ["set differently: warmth = 0 in A, 5 in B"]
-    assert on_mixtures(up_to_date([older[0], other[1]])) == ["runs are set to different warmth: 0 (1 run), 5 (1 run)"]
+    assert on_mixtures(with_newer_settings([older[0], other[1]])) == [
+        "runs are set to different warmth: 0 (1 run), 5 (1 run)"
+    ]
 
 
 def test_what_one_kind_says_is_not_said_of_another(tmp_path: Path) -> None:
     control = write_run(tmp_path, "spo", 0, phases=2)
     language = write_run(tmp_path, "tis", 0, kind="language", env="word-problems", phases=2)
-    said = on_mixtures(up_to_date([control, saying_before(with_setting(language, warmth=5), warmth=5)]))
+    said = on_mixtures(with_newer_settings([control, saying_before(with_setting(language, warmth=5), warmth=5)]))
     assert "runs are set to different warmth: 5 (1 run), None (1 run)" in said

@@ -14,8 +14,8 @@ from staleharness.errors import UserError
 from staleharness.statistics import aggregate
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.table import COLUMNS
-from staleharness.store import cells
-from staleharness.store.pack import pack
+from staleharness.store import run_grid
+from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
 QUICK = {"reps": 50, "engine": "quick"}
@@ -94,7 +94,7 @@ def test_the_grid_and_each_table_are_made_once(folder: Path, monkeypatch: pytest
 
         return call
 
-    monkeypatch.setattr(cells, "grid", counted("grid", cells.grid))
+    monkeypatch.setattr(run_grid, "grid", counted("grid", run_grid.grid))
     monkeypatch.setattr(aggregate, "table", counted("table", aggregate.table))
     results = load(str(folder))
     assert results.grid is results.grid and results.runs is results.runs and results.curves() is results.curves()

@@ -8,12 +8,12 @@ import pytest
 from results_helper import write_run
 
 from staleharness.statistics.retained import Kept, random_returns, retained
-from staleharness.store.cells import Grid, grid
+from staleharness.store.run_grid import RunGrid, grid
 
 HOPPER = 15.23  # a random policy's return
 
 
-def _grid(root: Path, scores: dict[tuple[str, int], list[float]]) -> Grid:
+def _grid(root: Path, scores: dict[tuple[str, int], list[float]]) -> RunGrid:
     return grid(
         write_run(root, label, seed, capacity=k, sampled=HOPPER + score)
         for (label, k), held in scores.items()

@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.store.choose import chosen
+from staleharness.store.run_grid import select_runs
 from staleharness.store.store import StoredRun
 
 
@@ -40,9 +40,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     ids=str,
 )
 def test_runs_are_those_that_every_filter_leaves(runs: list[StoredRun], asked: Any, places: list[int]) -> None:
-    assert chosen(runs, **asked) == [runs[i] for i in places]
+    assert select_runs(runs, **asked) == [runs[i] for i in places]
 
 
 def test_a_setting_that_no_run_has_is_named(runs: list[StoredRun]) -> None:
     with pytest.raises(UserError, match="no run here has a setting 'epoch'; did you mean 'epochs'"):
-        chosen(runs, where="epoch=2")
+        select_runs(runs, where="epoch=2")

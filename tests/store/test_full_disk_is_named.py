@@ -20,7 +20,7 @@ from sweeping import environment
 
 from staleharness.base.files import whole
 from staleharness.commands.shared.words import verbs
-from staleharness.store.pack import pack
+from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
 WORDS = {

@@ -19,8 +19,8 @@ from results_helper import write_run
 from staleharness.base import files
 from staleharness.base.files import digest
 from staleharness.errors import UserError
-from staleharness.store.pack import pack, unpack
-from staleharness.store.packed import FILES, RUNS
+from staleharness.store.bundle_reader import FILES, RUNS
+from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 
 Rows = list[dict[str, Any]]

@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from staleharness.store.lease import Lease, held, living, read, seems_living
+from staleharness.store.locks import Lease, hold_lease, is_alive, read_lease, seems_alive
 
 
 def _changed(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**read(path), **changes}))
+    path.write_text(json.dumps({**read_lease(path), **changes}))
 
 
 def test_a_lease_lives_with_its_holder_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lease"
-    with held(path) as lease:
-        assert living(path) and seems_living(path) and not lease.lost
-        assert read(path)["pid"] == os.getpid()
-    assert not path.exists() and not living(path)
+    with hold_lease(path) as lease:
+        assert is_alive(path) and seems_alive(path) and not lease.lost
+        assert read_lease(path)["pid"] == os.getpid()
+    assert not path.exists() and not is_alive(path)
 
 
 def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(tmp_path: Path) -> None:
     path = tmp_path / "lease"
-    with held(path) as lease:
-        (tmp_path / "other").write_text(json.dumps({**read(path), "token": "theirs"}))
+    with hold_lease(path) as lease:
+        (tmp_path / "other").write_text(json.dumps({**read_lease(path), "token": "theirs"}))
         (tmp_path / "other").rename(path)
         assert lease.lost
-    assert read(path)["token"] == "theirs"
+    assert read_lease(path)["token"] == "theirs"
     path.unlink()
     assert lease.lost  # it is gone altogether
 
@@ -41,16 +41,16 @@ def test_a_later_process_of_the_same_number_holds_nothing(tmp_path: Path) -> Non
     path = tmp_path / "lease"
     lease = Lease(path)
     _changed(path, born="1")
-    assert not living(path) and not seems_living(path)
+    assert not is_alive(path) and not seems_alive(path)
     os.close(lease._file)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="only /proc tells a zombie from a process")
 def test_a_process_that_has_ended_holds_nothing_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
     path = tmp_path / "lease"
-    text = f"import pathlib; from staleharness.store.lease import Lease; Lease(pathlib.Path({str(path)!r}))"
+    text = f"import pathlib; from staleharness.store.locks import Lease; Lease(pathlib.Path({str(path)!r}))"
     process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.DEVNULL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
-    assert read(path)["pid"] == process.pid
-    assert not living(path)
+    assert read_lease(path)["pid"] == process.pid
+    assert not is_alive(path)
     process.wait()

@@ -11,8 +11,8 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
-from staleharness.store.pack import pack, unpack
-from staleharness.store.packed import FILES
+from staleharness.store.bundle_reader import FILES
+from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 
 STUDY = """

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from staleharness.store.packed import numbers
+from staleharness.store.bundle_reader import numeric_columns
 
 NAN = float("nan")
 
@@ -28,22 +28,23 @@ NAN = float("nan")
 )
 def test_numbers_are_what_pyarrow_makes_of_them(kind: pa.DataType, cells: list[object], right: list[float]) -> None:
     whole = pa.table({"x": pa.chunked_array([pa.array(cells[:1], kind), pa.array(cells[1:], kind)])})
-    part = numbers(whole.slice(1)).get("x", np.full(len(cells) - 1, NAN))
+    part = numeric_columns(whole.slice(1)).get("x", np.full(len(cells) - 1, NAN))
     np.testing.assert_array_equal(part, right[1:])
-    np.testing.assert_array_equal(numbers(whole)["x"], right)
-    np.testing.assert_array_equal(numbers(whole)["x"], whole["x"].to_numpy().astype(np.float64))
+    np.testing.assert_array_equal(numeric_columns(whole)["x"], right)
+    np.testing.assert_array_equal(numeric_columns(whole)["x"], whole["x"].to_numpy().astype(np.float64))
 
 
 def test_columns_without_a_number_are_left_out() -> None:
     table = pa.table({"none": pa.array([None, None], pa.float64()), "nan": [NAN, NAN], "text": ["a", "b"], "x": [1, 2]})
-    assert list(numbers(table)) == ["x"]
+    assert list(numeric_columns(table)) == ["x"]
 
 
 def test_reading_numbers_loads_no_pandas(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0, None], "n": [1, 2], "b": [True, None]}), tmp_path / "t.parquet")
     code = (
-        "import sys; from pathlib import Path; from staleharness.store.packed import arrow_table, numbers; "
-        f"print(sorted(numbers(arrow_table(Path({str(tmp_path / 't.parquet')!r})))), 'pandas' in sys.modules)"
+        "import sys; from pathlib import Path\n"
+        "from staleharness.store.bundle_reader import arrow_table, numeric_columns as n\n"
+        f"print(sorted(n(arrow_table(Path({str(tmp_path / 't.parquet')!r})))), 'pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "['b', 'n', 'x'] False\n"

@@ -22,9 +22,9 @@ from staleharness import cli
 from staleharness.base.files import digest
 from staleharness.statistics.normalise import NORMALISATIONS
 from staleharness.statistics.scores import SCORES
-from staleharness.store.pack import pack
-from staleharness.store.packed import FILES, RUNS
-from staleharness.store.record import Facts, Record, Spec, parsed, wrong_with
+from staleharness.store.bundle_reader import FILES, RUNS
+from staleharness.store.bundle_writer import pack
+from staleharness.store.record_schema import RecordSchema, SpecSchema, TaskSchema, parse_record, record_problem
 
 BUNDLE = ROOT / "results/reference/real_lag"  # whose records have every entry there is
 VALUES: list[Any] = [
@@ -83,7 +83,7 @@ def row() -> dict[str, Any]:
 def fault(row: dict[str, Any], record: dict[str, Any]) -> str | None:
     """What is wrong with a record once it is text."""
     try:
-        return wrong_with(parsed(json.dumps(record)), row["id"], parsed(row["job"]))
+        return record_problem(parse_record(json.dumps(record)), row["id"], parse_record(row["job"]))
     except ValueError as error:
         return str(error)
 
@@ -104,7 +104,7 @@ def test_a_published_record_is_sound_and_every_entry_of_it_has_bounds(row: dict[
 
 def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
     record = json.loads(row["record"])
-    for schema, above in ((Record, ()), (Spec, ("spec",)), (Facts, ("task",))):
+    for schema, above in ((RecordSchema, ()), (SpecSchema, ("spec",)), (TaskSchema, ("task",))):
         hints = get_type_hints(schema, include_extras=True)
         required = {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
         for name in required - {"format"}:
@@ -114,7 +114,7 @@ def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
 
 
 def test_the_schema_knows_what_tasks_may_be_scored_by() -> None:
-    hints = get_type_hints(Facts)
+    hints = get_type_hints(TaskSchema)
     assert get_args(hints["score"]) == SCORES and set(get_args(hints["normalise"])) == set(NORMALISATIONS)
 
 

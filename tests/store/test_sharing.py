@@ -6,21 +6,20 @@ from pathlib import Path
 
 from results_helper import write_run
 
-from staleharness.store.bundle import Bundle, bundle_path, read_bundle, reference
-from staleharness.store.sharing import shared_with
 from staleharness.store.store import Store
 from staleharness.store.study import read_study
+from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs, reference
 
 
 def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
-    bundle = read_bundle(
+    bundle = read_study_runs(
         bundle_path(reference(), "vaco_delta", "small"), read_study(reference() / "vaco_delta" / "study.toml"), "small"
     )
     assert bundle is not None
-    shared = shared_with(bundle)
+    shared = overlap_with(bundle)
     assert {"vaco_rho_bar", "vaco_switches", "vaco_tuned_kl"} <= set(shared.same_in)
     assert {(run.label, run.seed) for run in shared.same} == {("vaco", seed) for seed in range(5)}
-    assert not shared.again
+    assert not shared.rerun
 
 
 def test_a_run_that_was_made_again_elsewhere_is_told_from_one_that_is_shared(tmp_path: Path) -> None:
@@ -30,12 +29,12 @@ def test_a_run_that_was_made_again_elsewhere_is_told_from_one_that_is_shared(tmp
             other = {"metrics_sha256": "0" * 64} if (study, seed) == ("theirs", 1) else {}
             write_run(tmp_path / study, "vaco", seed, phases=2, said=other)
     runs = Store(tmp_path / "mine").read_all()
-    shared = shared_with(Bundle(tmp_path / "mine", "small", runs, 0, []))
-    assert [run.seed for run in shared.same] == [0] and [run.seed for run in shared.again] == [1]
-    assert shared.same_in == shared.again_in == ["theirs"]
+    shared = overlap_with(StudyRuns(tmp_path / "mine", "small", runs, 0, []))
+    assert [run.seed for run in shared.same] == [0] and [run.seed for run in shared.rerun] == [1]
+    assert shared.same_in == shared.rerun_in == ["theirs"]
 
 
 def test_a_study_of_its_own_shares_nothing() -> None:
     path = reference() / "ppo_hopper_cleanrl"
-    bundle = read_bundle(path, read_study(path / "study.toml"), "small")
-    assert bundle is not None and shared_with(bundle) == ([], [], [], [])
+    bundle = read_study_runs(path, read_study(path / "study.toml"), "small")
+    assert bundle is not None and overlap_with(bundle) == ([], [], [], [])

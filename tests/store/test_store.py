@@ -17,12 +17,12 @@ from crash import every_crash
 from staleharness.base import files
 from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
-from staleharness.store.attempts import CHECKPOINTS
-from staleharness.store.exclusive import HERE
-from staleharness.store.record import FORMAT
-from staleharness.store.status import status
+from staleharness.store.locks import SWEEP_FILES
+from staleharness.store.record_schema import FORMAT
+from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.stored_run import read_intact
+from staleharness.store.stored_run import read_run
+from staleharness.store.unfinished_runs import CHECKPOINTS
 
 RUN = "0123456789ab"
 
@@ -96,7 +96,7 @@ def test_what_a_process_prints_at_its_very_end_does_not_damage_its_run(tmp_path:
     path = finished_attempt(tmp_path).publish(RUN)
     with open(path / "log.txt", "a") as log:
         log.write("bye\n")
-    assert not isinstance(read_intact(path), str)
+    assert not isinstance(read_run(path), str)
 
 
 def test_a_crash_at_any_point_of_publishing_leaves_the_run_absent_or_whole(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_crash_at_any_point_of_publishing_leaves_the_run_absent_or_whole(tmp_p
         if run is None:  # and what is left can be published as if nothing had happened
             publish(n)
             run = store.read(RUN)
-        assert run is not None and not isinstance(read_intact(run.path), str)
+        assert run is not None and not isinstance(read_run(run.path), str)
     assert seen == {True, False}
 
 
@@ -257,7 +257,7 @@ def test_a_rename_that_fails_leaves_a_run_that_is_published_by_the_next_call(
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
         patch.setattr(Path, "rename", broken)
         store.publish(RUN)
-    assert store.sealed(RUN) and not store.is_done(RUN)
+    assert store.is_sealed(RUN) and not store.is_done(RUN)
     assert store.publish(RUN) == store.run_dir(RUN) and store.is_done(RUN)
 
 
@@ -300,7 +300,7 @@ def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: py
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    with pytest.raises(UserError, match="has no locks"), store.locked():
+    with pytest.raises(UserError, match="has no locks"), store.hold():
         pass
 
 
@@ -314,7 +314,7 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
         (attempt / "job.json").write_text(content)
         (attempt / "failure.json").write_text("torn")
     (tmp_path / "attempts" / "notes").mkdir()
-    content = status(store)
+    content = run_states(store)
     (row,) = content["runs"]
     assert (row["id"], row["state"], row["failure"]["class"]) == (f"{3:012}", "failed", "Unreadable")
     assert caplog.text.count("the next sweep begins it anew") == 4  # the attempt of this file's tests has no job, too
@@ -334,7 +334,7 @@ def test_a_sweep_removes_its_own_torn_files_and_no_hidden_file_of_the_users(tmp_
     torn = [".staleharness.json.x1_bcdef", "..lease.x1_bcdef", ".probe.01234567", "..probe.01234567.x1_bcdef"]
     for name in (*mine, *torn):
         (tmp_path / name).write_text("")
-    with store.locked():
+    with store.hold():
         assert {p.name for p in tmp_path.iterdir() if p.is_file()} == {*mine, ".lock", "staleharness.json"}
 
 
@@ -343,18 +343,18 @@ def test_whole_leaves_what_a_sweep_takes_for_torn(tmp_path: Path, monkeypatch: p
     for name in ("staleharness.json", ".lease", ".probe.01234567", "checkpoint-00000001.pt", "mine"):
         files.write_bytes(tmp_path / name, b"")
     assert len(list(tmp_path.iterdir())) == 5
-    files.forget_torn(tmp_path, *HERE, CHECKPOINTS)
+    files.forget_torn(tmp_path, *SWEEP_FILES, CHECKPOINTS)
     assert [p.name[:6] for p in tmp_path.iterdir()] == [".mine."]
 
 
 def test_a_folder_is_locked_by_one_sweep_at_a_time(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
-    with store.locked():
-        with pytest.raises(UserError, match=f"process {os.getpid()}"), Store(tmp_path).locked():
+    with store.hold():
+        with pytest.raises(UserError, match=f"process {os.getpid()}"), Store(tmp_path).hold():
             pass
         handles = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0
-    with store.locked():
+    with store.hold():
         assert not handles or len(os.listdir("/proc/self/fd")) == handles
 
 
@@ -398,7 +398,7 @@ def test_a_folder_that_an_ordinary_user_may_not_write_is_one_line(monkeypatch: p
             for out in (folder, Path(name) / "new"):
                 with pytest.raises((UserError, PermissionError), match=r"cannot be written|ermission"):
                     Store(out).open_for_writing()
-                    with Store(out).locked():
+                    with Store(out).hold():
                         pass
             assert Store(folder).read_all() == []  # reading needs no more than reading
         finally:

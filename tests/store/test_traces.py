@@ -18,9 +18,9 @@ from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.schedule import Demand
-from staleharness.store.pack import pack, unpack
+from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
-from staleharness.store.stored_run import TRACE, seal
+from staleharness.store.stored_run import TRACE, write_manifest
 from staleharness.trace import KEY, read_trace, written
 
 DEMAND = Demand(phases=3, groups=2, rows=1, length=8, seed=0)
@@ -60,13 +60,13 @@ def results(tmp_path: Path) -> tuple[Path, str, str]:
     """A folder with a recorded run, and its replay; and their ids."""
     real = write_run(tmp_path / "results", "spo", 0, phases=3).path
     (real / TRACE).write_bytes(trace())
-    seal(real)
+    write_manifest(real)
     replay = write_run(tmp_path / "results", "spo", 1, phases=3).path
     for name in ("run.json", "job.json"):
         content = json.loads((replay / name).read_text())
         content["spec"]["lag"] = f"trace:{real / TRACE}"
         (replay / name).write_text(json.dumps(content))
-    seal(replay)
+    write_manifest(replay)
     return tmp_path / "results", real.name, replay.name
 
 
@@ -113,8 +113,8 @@ def test_a_trace_of_no_run_in_the_bundle_goes_along_by_its_content(
     for name in ("run.json", "job.json"):
         path = folder / "runs" / replay / name
         path.write_text(path.read_text().replace(lag, f"trace:{moved}"))
-    seal(folder / "runs" / replay)
-    seal(folder / "runs" / real)
+    write_manifest(folder / "runs" / replay)
+    write_manifest(folder / "runs" / real)
     pack(str(folder), str(tmp_path / "bundle"), None)
     name = f"traces/{digest(moved)[:16]}.parquet"
     assert (tmp_path / "bundle" / name).read_bytes() == trace()

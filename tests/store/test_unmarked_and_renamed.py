@@ -10,7 +10,7 @@ from results_helper import write_run
 from sweeping import staleharness
 
 from staleharness.errors import UserError
-from staleharness.store.pack import pack
+from staleharness.store.bundle_writer import pack
 from staleharness.store.store import MARKER, Store
 
 STUDY = """

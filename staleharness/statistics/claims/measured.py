@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import UserError, nearest
-from ...store.cells import Cell, cell_of
+from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
 from ...store.study import plain_env
 from ..aggregate import area

@@ -1,11 +1,11 @@
-"""Published results in few files: the runs of many directories as three tables. No torch, no simulator, no plugin.
+"""Reader of a bundle: published results, the runs of many folders in three tables. No torch, simulator or plugin.
 
 <root>/staleharness.json   marks the folder as ours
-<root>/manifest.json       sha256 of the tables; command, study and what the runs were made with
-<root>/runs.parquet        a row per run: id, run.json and job.json as they were, digest of its own manifest
-<root>/metrics.parquet     a row per run and phase: what the runs' metrics.parquet held, no digit lost
-<root>/timing.parquet      likewise the seconds
-<root>/traces/             of runs with real actors, as they were: `traces/<id>.parquet`
+<root>/manifest.json       sha256 of the tables; command, study, fingerprints
+<root>/runs.parquet        a row per run: id, run.json and job.json unchanged, digest of its own manifest
+<root>/metrics.parquet     a row per run and phase: the metrics.parquet of all runs, no digit lost
+<root>/timing.parquet      the timing.parquet of all runs
+<root>/traces/             traces of runs with real actors, unchanged: `traces/<id>.parquet`
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, read_json
 from ..errors import UserError
-from .record import FORMAT, is_id, note_damaged, parsed, wrong_with
+from .record_schema import FORMAT, is_id, parse_record, record_problem, warn_damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,18 +31,18 @@ TABLES = ("metrics", "timing")  # with a column `run`
 RUNS = "runs.parquet"
 FILES = (RUNS, *(f"{name}.parquet" for name in TABLES))
 TRACES = "traces"
-NAME = re.compile(rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet")  # of a run, or of what no run here left
+NAME = re.compile(rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet")  # of a run here, or of a run elsewhere
 
 
 def is_packed(root: Path) -> bool:
     return (root / RUNS).is_file()
 
 
-def check(root: Path) -> None:
-    """Raise `UserError` where a file is not the one that the manifest vouches for."""
+def check_bundle(root: Path) -> None:
+    """Raise `UserError` if a file does not match the manifest."""
     try:
-        held = read_json(root / "manifest.json")["files"]
-        wrong = [name for name in FILES if held.get(name) != digest(root / name)] or _wrong_traces(root, held)
+        digests = read_json(root / "manifest.json")["files"]
+        wrong = [name for name in FILES if digests.get(name) != digest(root / name)] or _wrong_traces(root, digests)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}") from None
     if wrong:
@@ -51,55 +51,55 @@ def check(root: Path) -> None:
         )
 
 
-def trace_in(name: str) -> str:
-    """The place of a trace in a bundle."""
+def trace_path(name: str) -> str:
+    """Return the path of a trace in a bundle."""
     return f"{TRACES}/{name}.parquet"
 
 
-def _wrong_traces(root: Path, held: Mapping[str, str]) -> list[str]:
-    """Those that are not what the manifest vouches for. Whoever wrote the bundle wrote the manifest, too: a name
-    becomes a path only where it is one of ours, and no link is followed."""
-    folder, named = root / TRACES, sorted(set(held) - set(FILES))
-    if folder.is_symlink() or any(not NAME.fullmatch(name) for name in named):
-        return [next((name[:60] for name in named if not NAME.fullmatch(name)), TRACES)]
-    there = [f"{TRACES}/{path.name}" for path in sorted(folder.iterdir())] if folder.is_dir() else []
-    wrong = [name for name in there if name not in held or (root / name).is_symlink()]
-    return wrong or [name for name in named if name not in there or digest(root / name) != held[name]]
+def _wrong_traces(root: Path, digests: Mapping[str, str]) -> list[str]:
+    """List traces that do not match the manifest. The author of a forged bundle also writes its manifest, so a name
+    becomes a path only if it has the form of a trace's, and no link is followed."""
+    folder, names = root / TRACES, sorted(set(digests) - set(FILES))
+    if folder.is_symlink() or any(not NAME.fullmatch(name) for name in names):
+        return [next((name[:60] for name in names if not NAME.fullmatch(name)), TRACES)]
+    files = [f"{TRACES}/{path.name}" for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    wrong = [name for name in files if name not in digests or (root / name).is_symlink()]
+    return wrong or [name for name in names if name not in files or digest(root / name) != digests[name]]
 
 
 def arrow_table(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """A Parquet file, or those of these columns that it has, as pyarrow has it. Read on this thread: tables are small,
-    and pyarrow's own threads now and then outlive `main`, which ends a process by SIGABRT."""
+    """Read a Parquet file as a pyarrow table, restricted to the columns in `columns` that it has. Reads on this thread:
+    pyarrow's own threads sometimes outlive `main`, which ends a process by SIGABRT."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path).read(columns=columns, use_threads=False)
 
 
 def frame_of(path: Path) -> pd.DataFrame:
-    """A Parquet file as a data frame."""
+    """Read a Parquet file as a data frame."""
     frame: pd.DataFrame = arrow_table(path).to_pandas(use_threads=False)
     return frame
 
 
-def numbers(table: Any) -> dict[str, NDArray[np.float64]]:
-    """The columns of a table of pyarrow's that have a number, as numbers, NaN where there is none. They lie side by
-    side in one array: thousands of runs are held at once, and pyarrow takes several times the room."""
+def numeric_columns(table: Any) -> dict[str, NDArray[np.float64]]:
+    """Convert the columns of a pyarrow table that hold a number, NaN for missing ones. They share one array: thousands
+    of runs are in memory at once, and pyarrow takes several times the memory."""
     import numpy as np
     from pyarrow import types
 
-    found = {}
+    columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         numeric = types.is_floating(column.type) or types.is_integer(column.type) or types.is_boolean(column.type)
         if numeric and column.null_count < len(column):
             values = np.concatenate([_floats(chunk) for chunk in column.chunks])
             if not np.isnan(values).all():
-                found[name] = values
-    together = np.array(list(found.values()))
-    return dict(zip(map(sys.intern, found), together, strict=True))
+                columns[name] = values
+    together = np.array(list(columns.values()))
+    return dict(zip(map(sys.intern, columns), together, strict=True))
 
 
 def _floats(array: Any) -> NDArray[np.float64]:
-    """A pyarrow array of numbers or truth values, NaN where it has none. Its own conversion loads pandas, 40 MB."""
+    """Convert a pyarrow array of numbers or booleans, NaN for nulls. Its own conversion loads pandas, 40 MB."""
     import numpy as np
     from pyarrow import types
 
@@ -110,15 +110,15 @@ def _floats(array: Any) -> NDArray[np.float64]:
     else:
         values = np.frombuffer(data, array.type.to_pandas_dtype())[part].astype(np.float64)
     if array.null_count:
-        there = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[part]
-        values[there == 0] = np.nan
+        present = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[part]
+        values[present == 0] = np.nan
     return values
 
 
 def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], str]]:
-    """Yield (id, run.json, job.json, digest of its own manifest) of each run that counts, sorted by id. A damaged run
-    is named in one line and left out. Raises `UserError` where the bundle as a whole cannot be read."""
-    check(root)
+    """Yield (id, run.json, job.json, digest of its own manifest) of each valid run, sorted by id. A damaged run is
+    logged in one line and left out. Raises `UserError` if the bundle as a whole cannot be read."""
+    check_bundle(root)
     try:
         rows = arrow_table(root / RUNS, ["id", "record", "job", "seal"]).to_pylist()
         rows.sort(key=_id_of)
@@ -133,7 +133,7 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
         if wrong is None:
             yield run_id, record, job, str(row["seal"])
         else:
-            note_damaged(run_id, wrong)
+            warn_damaged(run_id, wrong)
 
 
 def _id_of(row: Mapping[str, Any]) -> str:
@@ -141,63 +141,62 @@ def _id_of(row: Mapping[str, Any]) -> str:
 
 
 def _read_row(run_id: str, row: Mapping[str, Any]) -> tuple[Any, Any, str | None]:
-    """Record and job in a row of the table of runs, and what is wrong with them."""
-    # Whoever wrote the bundle wrote the digests, too: a name becomes a path only where it is one of ours.
+    """Parse record and job in a row of the table of runs; the third value is the problem, or None."""
+    # The author of a forged bundle also writes its digests: a name becomes a path only if it is a run id.
     if not is_id(run_id):
         return {}, {}, "its name is not a run id"
     try:
-        record, job = parsed(row["record"]), parsed(row["job"])
+        record, job = parse_record(row["record"]), parse_record(row["job"])
     except (ValueError, TypeError) as error:
         return {}, {}, f"{type(error).__name__}: {error}"
-    return record, job, wrong_with(record, run_id, job)
+    return record, job, record_problem(record, run_id, job)
 
 
 def read_ids(root: Path) -> set[str]:
-    """The names of all runs in a bundle, of damaged ones, too. Raises `UserError`."""
-    check(root)
+    """Return the ids of all runs in a bundle, damaged ones included. Raises `UserError`."""
+    check_bundle(root)
     return set(map(str, arrow_table(root / RUNS, ["id"])["id"].to_pylist()))
 
 
 def read_job(root: Path, run_id: str) -> dict[str, Any]:
-    """The job of a run that counts."""
+    """Return the job of a valid run."""
     path = root / RUNS
-    return dict(parsed(_jobs(path, path.stat().st_mtime_ns)[run_id]))
+    return dict(parse_record(_jobs(path, path.stat().st_mtime_ns)[run_id]))
 
 
 @functools.lru_cache(maxsize=1)
 def _jobs(path: Path, _: int) -> dict[str, str]:
-    """Run id -> job.json."""
+    """Map run ids to job.json."""
     rows = arrow_table(path, ["id", "job"])
     return dict(zip(map(str, rows["id"].to_pylist()), rows["job"].to_pylist(), strict=True))
 
 
 def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
-    """One of `TABLES` for one run, as its own file held it but for columns without any value."""
-    # By way of an Arrow slice: integers stay integers where other runs lack the column.
+    """Read one of `TABLES` for one run, as in the run's own file except for columns without any value."""
+    # Through an Arrow slice: integers stay integers where other runs lack the column.
     frame: pd.DataFrame = read_arrow(root, name, run_id).to_pandas()
     return frame.drop(columns="run").dropna(axis=1, how="all")
 
 
 def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None = None) -> Any:
-    """The rows of one run in one of `TABLES`, as pyarrow has them: with the columns of all runs, or those of these
-    columns that it has."""
+    """Read the rows of one run in one of `TABLES` as pyarrow: with the columns of all runs, or those in `columns`."""
     path = root / f"{name}.parquet"
-    whole, places = _by_run(path, path.stat().st_mtime_ns)
+    table, places = _by_run(path, path.stat().st_mtime_ns)
     if run_id not in places:
         raise UserError(f"the packed results in {root} are damaged: {path.name} has nothing of run {run_id}")
-    held = whole if columns is None else whole.select([c for c in columns if c in whole.column_names])
-    return held.slice(*places[run_id])
+    part = table if columns is None else table.select([c for c in columns if c in table.column_names])
+    return part.slice(*places[run_id])
 
 
 @functools.lru_cache(maxsize=8)
 def _by_run(path: Path, _: int) -> tuple[Any, dict[str, tuple[int, int]]]:
-    """A table, and where each run's rows are in it: (first, number)."""
-    whole = arrow_table(path).combine_chunks()
-    return whole, _places(whole)
+    """Read a table and the position of each run's rows in it: (first, number)."""
+    table = arrow_table(path).combine_chunks()
+    return table, _places(table)
 
 
 def _places(table: Any) -> dict[str, tuple[int, int]]:
-    """Run id -> (first, number) of its rows in a table with a column `run`; (0, 0) where they are not in one piece."""
+    """Map run ids to (first, number) of their rows in a table with a column `run`; (0, 0) if not contiguous."""
     from pyarrow import compute
 
     stretches = compute.run_end_encode(table["run"].combine_chunks())

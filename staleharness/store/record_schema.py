@@ -1,7 +1,7 @@
-"""The record of a run, `run.json`, and its job, `job.json`: their schema, and what is wrong with one that was read.
+"""Schema of a run's record (`run.json`) and job (`job.json`), and their validation.
 
-Whoever wrote a results folder wrote its digests, too, so nothing in a record is believed before it has these types and
-bounds. Readers of results get records from here alone.
+The author of a forged results folder also writes its digests, so nothing in a record is trusted before its types and
+bounds are checked. Readers of results get records from here alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as a float, too
 Positive = Annotated[int, Meta(ge=1, le=2**53)]
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-# not NaN; all of float32, and powers of it are finite, too. An integer is a number, as far as NumPy takes it for one.
-Number = Whole | Annotated[float, Meta(ge=-1e40, le=1e40)]
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+# Not NaN; all of float32, and its powers are finite too. Integers count as numbers within NumPy's range.
+Number = Integer | Annotated[float, Meta(ge=-1e40, le=1e40)]
 Seconds = Count | Annotated[float, Meta(ge=0, le=1e12)]
 Capacity = Annotated[int, Meta(ge=1, le=MOST_VERSIONS)]
 Phases = Annotated[int, Meta(ge=1, le=100_000_000)]
@@ -39,12 +39,12 @@ Lag = Annotated[int, Meta(ge=0, le=MOST_VERSIONS)]
 
 Scalar = None | bool | Number | Text
 Shallow = Scalar | list[Scalar] | dict[Name, Scalar]
-Deep = Scalar | list[Shallow] | dict[Name, Shallow]  # of entries that no schema knows: a plugin's
-Counts = dict[Name, dict[Name, Count]]  # unit -> what became of it -> how many
+Deep = Scalar | list[Shallow] | dict[Name, Shallow]  # for entries that no schema lists: those of a plugin
+Counts = dict[Name, dict[Name, Count]]  # unit -> fate -> count
 
 
-class Facts(TypedDict):
-    """The kind of task, as `Task.facts` has it."""
+class TaskSchema(TypedDict):
+    """Kind of task, from `Task.facts`."""
 
     kind: Name
     unit: Name
@@ -54,8 +54,8 @@ class Facts(TypedDict):
     axes: dict[Name, Name]
 
 
-class Spec(TypedDict):
-    """The settings that readers count on; the others are those of a kind of task, each a `Shallow`."""
+class SpecSchema(TypedDict):
+    """Settings that readers rely on; the others belong to a kind of task, each a `Shallow`."""
 
     env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
     algorithm: Annotated[str, Meta(max_length=1_000)]
@@ -70,8 +70,8 @@ class Spec(TypedDict):
     warm_phases: NotRequired[Count]
 
 
-class Score(TypedDict):
-    """The final policy scored in one way: an entry per episode."""
+class ScoreSchema(TypedDict):
+    """Scores of the final policy in one evaluation mode: an entry per episode."""
 
     mean: Number
     std: Number
@@ -82,16 +82,16 @@ class Score(TypedDict):
     unparsed: NotRequired[Count]
 
 
-class Promise(TypedDict):
-    """The lag that a lag model announces."""
+class PromiseSchema(TypedDict):
+    """Lag that a lag model announces."""
 
     cap: Count
     expected: Number | None
     mean: Number | None
 
 
-class Method(TypedDict):
-    """The card of a method in a report."""
+class MethodSchema(TypedDict):
+    """Card of a method in a report."""
 
     family: NotRequired[Text]
     level: NotRequired[Text]
@@ -101,17 +101,17 @@ class Method(TypedDict):
     touches: NotRequired[dict[Name, Text]]
 
 
-class Record(TypedDict):
-    """`run.json`. Entries that a run of an earlier version lacks are not required."""
+class RecordSchema(TypedDict):
+    """Content of `run.json`. Entries that a run of an earlier version lacks are not required."""
 
     format: Count
     id: Name
     label: Name
-    task: Facts
-    spec: dict[Name, Shallow]  # and a `Spec`
+    task: TaskSchema
+    spec: dict[Name, Shallow]  # including a `SpecSchema`
     before: NotRequired[dict[Name, Shallow]]
     fingerprint: dict[Name, Scalar]
-    scores: dict[Name, Score]
+    scores: dict[Name, ScoreSchema]
     summary: dict[Name, Number]
     seconds: dict[Name, Seconds]
     lag_histogram: dict[Lag, Count]
@@ -121,53 +121,55 @@ class Record(TypedDict):
     evaluation_steps: Count
     metrics_sha256: Digest
     date: datetime.date
-    method: NotRequired[Method]
+    method: NotRequired[MethodSchema]
     warnings: NotRequired[list[Text]]
     lags: NotRequired[dict[Name, dict[Lag, Count]]]
     ledger: NotRequired[Counts]
     pipeline_ledger: NotRequired[Counts]
-    promise: NotRequired[Promise | None]
+    promise: NotRequired[PromiseSchema | None]
     peak_memory: NotRequired[Count]
     checkpoint_bytes: NotRequired[Count]
 
 
-class Job(TypedDict):
-    """`job.json`."""
+class JobSchema(TypedDict):
+    """Content of `job.json`."""
 
     label: Name
     spec: dict[Name, Shallow]
 
 
-# All that is checked of a run, in one call: msgspec keeps what it knows of such a class, and not of a `dict[...]`.
+# Everything that is checked of a run, in one call: msgspec caches the type information of such a class.
 Parts = TypedDict(
     "Parts",
     {
-        "spec": NotRequired[Spec],
-        "run.json": Record,
-        "others": dict[Name, Deep],  # entries of run.json that `Record` does not have
-        "method": dict[Name, Shallow],  # and of its method
-        "job.json": Job,
+        "spec": NotRequired[SpecSchema],
+        "run.json": RecordSchema,
+        "others": dict[Name, Deep],  # entries of run.json that `RecordSchema` does not list
+        "method": dict[Name, Shallow],  # and those of its method
+        "job.json": JobSchema,
     },
 )
 
 
-def parsed(text: str | bytes) -> Any:
-    """A record as JSON, its words shared with those of all other records: thousands are held at once, and most of each
-    is what the others say, too. Raises `ValueError`, also for NaN, numbers beyond a float's range, nesting too deep to
-    read, and for text that is not Unicode or holds control characters, which no page and no terminal bears."""
+def parse_record(text: str | bytes) -> Any:
+    """Parse a record, its strings interned: thousands of similar records are in memory at once.
+
+    Raises `ValueError`, also for NaN, numbers beyond a float's range, nesting too deep to read, text that is not
+    Unicode, and control characters, which are unsafe in pages and terminals.
+    """
     try:
-        return _shared(msgspec.json.decode(text))
+        return _intern(msgspec.json.decode(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _shared(content: Any) -> Any:
+def _intern(content: Any) -> Any:
     if type(content) is str:
         return _word(content)
     if type(content) is dict:
-        return {_word(name): _shared(value) for name, value in content.items()}
+        return {_word(name): _intern(value) for name, value in content.items()}
     if type(content) is list and not NUMBERS.issuperset(map(type, content)):
-        return list(map(_shared, content))
+        return list(map(_intern, content))
     return content
 
 
@@ -178,36 +180,36 @@ def _word(text: str) -> str:
 
 
 def is_id(name: str) -> bool:
-    """Whether this is how runs are called. Nothing else ever becomes part of a path."""
+    """Return whether the name is a run id. Nothing else ever becomes part of a path."""
     return re.fullmatch("[0-9a-f]{12}", name) is not None
 
 
-def wrong_with(record: Any, run_id: str, job: Any) -> str | None:
-    """One line about the first fault of a run's record or job, or None. Of a record in another format nothing but the
-    id is read."""
+def record_problem(record: Any, run_id: str, job: Any) -> str | None:
+    """Describe the first fault of a run's record or job in one line, or return None. For a record in another format
+    only the id is checked."""
     if not isinstance(record, dict):
         return "run.json is not a record"
     if record.get("id") != run_id:
         return f"its record is that of run {shortened(str(record.get('id')))!r}"
     if record.get("format") != FORMAT:
         return None
-    return _fault(record, job) or _contradiction(record)
+    return _schema_problem(record, job) or _inconsistency(record)
 
 
-def note_damaged(run_id: str, problem: str) -> None:
-    """Name a run that does not count, and why, in one line."""
+def warn_damaged(run_id: str, problem: str) -> None:
+    """Log a run that does not count, with the reason, in one line."""
     name = run_id if is_id(run_id) else repr(shortened(run_id))
     line = f"run {name} is damaged and does not count ({shortened(problem, 300)})"
     NOTES.warning("%s", " ".join(line.split()))
 
 
 def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
-    """The entries that a schema does not know."""
+    """Return the entries that a schema does not list."""
     return {name: value for name, value in content.items() if name not in schema.__annotations__}
 
 
-def _contradiction(record: dict[str, Any]) -> str | None:
-    """A fault between entries that are each well-formed, or None."""
+def _inconsistency(record: dict[str, Any]) -> str | None:
+    """Describe a fault between entries that are each well-formed, or return None."""
     if absent := [name for name in ("total", "evaluate") if name not in record["seconds"]]:
         return f"run.json.seconds: Object missing required field `{absent[0]}`"
     if (score := record["task"]["score"]) not in record["scores"]:
@@ -215,14 +217,14 @@ def _contradiction(record: dict[str, Any]) -> str | None:
     return None
 
 
-def _fault(record: dict[str, Any], job: Any) -> str | None:
-    """Where and how record or job depart from their schemas, or None."""
+def _schema_problem(record: dict[str, Any], job: Any) -> str | None:
+    """Describe the first violation of a schema, or return None."""
     method = record.get("method")
     parts = {
         **({"spec": record["spec"]} if "spec" in record else {}),
         "run.json": record,
-        "others": _others(record, Record),
-        "method": _others(method, Method) if isinstance(method, dict) else {},
+        "others": _others(record, RecordSchema),
+        "method": _others(method, MethodSchema) if isinstance(method, dict) else {},
         "job.json": job,
     }
     try:

@@ -1,4 +1,4 @@
-"""Whether a folder can hold results: what has to be so before anything is written there, or read."""
+"""Checks on a results folder before anything is written there, or read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from ..base.files import check_creatable, no_link, read_json
 from ..base.published import PLACE, published, reference
 from ..errors import UserError, nearest
-from .exclusive import MARKER
-from .packed import is_packed
-from .record import FORMAT, is_id
+from .bundle_reader import is_packed
+from .locks import MARKER
+from .record_schema import FORMAT, is_id
 
-WRITTEN = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # what a sweep writes in
+SWEEP_FOLDERS = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # files and folders that a sweep writes in
 
-MARK = json.dumps({"format": FORMAT})  # the least that a marker says
+MARKER_TEXT = json.dumps({"format": FORMAT})  # minimal content of a marker
 
 
-def check(root: Path) -> None:
-    """Raise `UserError` where results cannot go, without writing anything."""
+def check_writable(root: Path) -> None:
+    """Raise `UserError` if results cannot be written to the folder. Writes nothing."""
     try:
         _check(root)
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
@@ -34,28 +34,28 @@ def _check(root: Path) -> None:
             f"OUT={root} holds packed results, to which nothing can be added; "
             f"`staleharness unpack {root} FOLDER` makes a folder that a sweep can add to"
         )
-    if lost := _unmarked(root):
-        raise UserError(f"OUT={root} {lost}")
+    if problem := _missing_marker(root):
+        raise UserError(f"OUT={root} {problem}")
     if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
         raise UserError(f"OUT={root} holds something other than staleharness results; give a new or empty folder")
     if (root / MARKER).is_file():
         check_format(root)
-    for name in WRITTEN:
+    for name in SWEEP_FOLDERS:
         no_link(root / name)
-    root = root.resolve()  # a link may point to where nothing is yet
+    root = root.resolve()  # a link may point to a folder that does not exist yet
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
     check_creatable(root, f".{MARKER}.")
 
 
-def check_readable(root: Path, typed: str) -> None:
-    """Raise `UserError` unless this is a folder of results, with where some are; `typed` is how the user named it."""
+def check_readable(root: Path, name: str) -> None:
+    """Raise `UserError` unless this is a folder of results; the message suggests one. `name`: as the user typed it."""
     if not (root / MARKER).is_file():
-        if lost := _unmarked(root):
-            raise UserError(f"{typed} {lost}")
+        if problem := _missing_marker(root):
+            raise UserError(f"{name} {problem}")
         if inside := _folders_of_results(root):
-            raise UserError(f"{typed} holds no results itself; these folders in it do: {', '.join(inside)}")
+            raise UserError(f"{name} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
         if not root.exists() and (published(str(root)) / MARKER).is_file():
@@ -63,16 +63,16 @@ def check_readable(root: Path, typed: str) -> None:
             some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference().resolve():
             some = nearest(root.name, _folders_of_results(root.parent))
-        raise UserError(f"{typed} {missing}; {some}")
+        raise UserError(f"{name} {missing}; {some}")
     check_format(root)
 
 
-def _unmarked(root: Path) -> str:
-    """What lacks where there are runs and not the file that marks them as ours; empty elsewhere."""
+def _missing_marker(root: Path) -> str:
+    """Describe the problem of a folder that holds runs but no marker; empty otherwise."""
     if os.path.lexists(root / MARKER):
         return ""
     runs = any(is_id(record.parent.name) for record in root.glob("runs/*/run.json"))
-    return f"holds runs, but no {MARKER}; if they are of this version, write {MARK} into that file" * runs
+    return f"holds runs, but no {MARKER}; if they are of this version, write {MARKER_TEXT} into that file" * runs
 
 
 def _folders_of_results(folder: Path) -> list[str]:
@@ -80,24 +80,23 @@ def _folders_of_results(folder: Path) -> list[str]:
 
 
 def check_format(root: Path) -> None:
-    """Raise `UserError` where the folder says that it is of another format than this version's."""
+    """Raise `UserError` if the folder has another format than this version's."""
     try:
-        said = read_json(root / MARKER)["format"]
+        content = read_json(root / MARKER)["format"]
     except OSError as error:
         raise UserError(f"{root / MARKER} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{root / MARKER}, which says of what format the results are, is damaged ({type(error).__name__}); "
-            f"if they are of this version, write {MARK} into it"
+            f"if they are of this version, write {MARKER_TEXT} into it"
         ) from None
-    if said != FORMAT:
-        raise UserError(f"OUT={root} is of format {said!r}, and this version reads format {FORMAT}")
+    if content != FORMAT:
+        raise UserError(f"OUT={root} is of format {content!r}, and this version reads format {FORMAT}")
 
 
 def _only_reference(root: Path) -> bool:
-    """Whether nothing in the folder is anybody else's. A fresh checkout's `results/` holds the published bundles,
-    what `reproduce` made and its README, and is ours all the same; so is a folder of results beside them,
-    as of OUT=results/mine."""
-    torn = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed as it wrote the marker
+    """Return whether the folder holds nothing but our files. A fresh checkout's `results/` holds the published
+    bundles, the output of `reproduce` and a README; other folders of results may be next to them (OUT=results/mine)."""
+    partial = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed while it wrote the marker
     inside = {marker.parent.name for marker in root.glob(f"*/{MARKER}")}
-    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | torn | inside
+    return {p.name for p in root.iterdir()} <= {"reference", "reproduced", "README.md", ".gitkeep"} | partial | inside

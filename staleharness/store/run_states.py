@@ -1,4 +1,4 @@
-"""`staleharness status`: every run of a results folder and how it stands. Read from the files, never remembered."""
+"""States of all runs in a results folder, read from its files (`staleharness status`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 from ..base.files import read_json, try_lock
 from ..base.notes import NOTES
 from ..base.text import printable, shorten
-from .attempts import LEASE, attempts_in
-from .lease import seems_living
-from .log import log_tail
+from .locks import seems_alive
 from .store import Store
+from .unfinished_runs import LEASE, attempts_in, log_tail
 
-WORDS = 100  # characters of what a run is doing
+MOST_TEXT = 100  # characters of a running run's last log line
 
 
-def status(store: Store) -> dict[str, Any]:
-    """{"runs": [{id, label, env, capacity, seed, state, phase, phases, ...}], "counts": {...}}.
+def run_states(store: Store) -> dict[str, Any]:
+    """Return {"runs": [{id, label, env, capacity, seed, state, phase, phases, ...}], "counts": {...}}.
 
-    state: done | running (its process holds the lock, or the lease) | stopped (goes on from its checkpoint) | failed.
-    log: of a running run without a phase, the last line of its log.
+    state: done | running (a process holds its lock, or its lease) | stopped (resumes from its checkpoint) | failed.
+    log: last line of the log, for a running run before its first phase.
     """
     rows = []
     for run in store.read_all():
@@ -35,15 +34,15 @@ def status(store: Store) -> dict[str, Any]:
         try:
             rows.append(_attempt(store, run_id, path))
         except (OSError, ValueError, TypeError, KeyError) as error:
-            if path.is_dir() and (path / "job.json").exists():  # or else it is published, or begun, right now
+            if path.is_dir() and (path / "job.json").exists():  # otherwise it is being published, or started, right now
                 NOTES.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
     counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
     return {"runs": rows, "counts": counts}
 
 
 def _row(run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int) -> dict[str, Any]:
-    place = {key: spec[key] for key in ("env", "capacity", "seed")}
-    return {"id": run_id, "label": label, **place, "state": state, "phase": phase, "phases": phases}
+    cell = {key: spec[key] for key in ("env", "capacity", "seed")}
+    return {"id": run_id, "label": label, **cell, "state": state, "phase": phase, "phases": phases}
 
 
 def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
@@ -52,16 +51,16 @@ def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     log = path / "metrics.jsonl"
     phase = log.read_bytes().count(b"\n") if log.is_file() else 0
     failure = store.failure(run_id)
-    held = _held(path / ".lock") or seems_living(path / LEASE)
-    state = "running" if held else "failed" if failure else "stopped"
+    is_running = _is_locked(path / ".lock") or seems_alive(path / LEASE)
+    state = "running" if is_running else "failed" if failure else "stopped"
     row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     if state == "running" and not phase:
-        row["log"] = shorten(log_tail(path, 1), WORDS)  # what it does before its first phase
+        row["log"] = shorten(log_tail(path, 1), MOST_TEXT)  # its preparations
     return {**row, "failure": failure} if state == "failed" else row
 
 
-def _held(path: Path) -> bool:
-    """Whether a living process holds the lock."""
+def _is_locked(path: Path) -> bool:
+    """Return whether a living process holds the lock."""
     if not path.exists():
         return False
     handle = os.open(path, os.O_RDONLY)

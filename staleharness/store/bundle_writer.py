@@ -1,0 +1,195 @@
+"""Writer of bundles (`staleharness pack`), and their conversion to a results folder (`unpack`).
+
+A bundle holds the trace of a run with real actors as `traces/<run>.parquet`. The spec of a run that replays a trace
+names the file's path at the time, which exists on one machine only; in a bundle the spec says
+`trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.files import digest, earlier, read_json, scratch, swap, user_path, whole, write_bytes, write_json
+from ..base.published import PLACE, published
+from ..base.version import __version__
+from ..errors import UserError
+from ..trace import read_trace
+from .bundle_reader import FILES, RUNS, TABLES, TRACES, is_packed, read_ids, read_table, trace_path
+from .store import FORMAT, MARKER, Store
+from .stored_run import TRACE, StoredRun, write_manifest
+from .study import Question, read_study
+from .study_runs import read_study_runs
+
+STUDY = "study.toml"  # in a bundle: the study that asks for its runs
+REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
+
+
+def pack(source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None) -> str:
+    """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
+
+    `command`: the command that makes the runs, if no study does. `study`: the content of the spec file with labels as
+    in stored runs. An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
+    """
+    if not to.strip():
+        raise UserError(f"TO={to!r} names no folder; give one for the bundle")
+    store, target = Store(source), user_path(to).resolve()
+    if not target.name:
+        raise UserError(f"TO={to} is no place for a bundle; give a new or empty folder")
+    new = target.with_name(f".{target.name}.packing")
+    if earlier(new).is_dir():  # a call was killed in its last steps
+        shutil.rmtree(earlier(new)) if target.exists() else earlier(new).rename(target)
+    store.check_readable()
+    total = ""
+    if spec_file is None:
+        runs = store.read_all()
+    else:
+        selection = read_study_runs(store.root, study or read_study(user_path(spec_file)), "small")
+        assert selection is not None
+        runs = selection.runs
+        total = f" of {len(selection.requests)}"
+        command = f"staleharness sweep --spec experiments/{user_path(spec_file).name}"
+    if not runs:
+        raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
+    _check_target(store.root, target, {run.id for run in runs})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    traces = find_traces(runs)
+    with scratch(new):
+        if target.is_dir():  # other files in the folder stay
+            replaceable = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
+            shutil.copytree(target, new, symlinks=True, ignore=replaceable)
+        else:
+            new.mkdir()
+        write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
+        if traces:
+            (new / TRACES).mkdir()
+        for name, path in traces.items():
+            write_bytes(new / name, path.read_bytes())
+        _write_tables(runs, new, traces, target.name)
+        if spec_file is not None:
+            write_bytes(new / STUDY, user_path(spec_file).read_bytes())
+        _write_bundle_manifest(new, target, runs, traces, command)
+        swap(new, target)
+    size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
+    also = f", and {len(traces)} traces, {trace_size / 1e6:.1f} MB" if traces else ""
+    return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
+
+
+def _check_target(source: Path, target: Path, runs: set[str]) -> None:
+    if target.exists() and not target.is_dir():
+        raise UserError(f"TO={target} is a file; give a folder")
+    if target.is_dir() and any(target.iterdir()):
+        if not is_packed(target) or source.resolve() == target.resolve():
+            raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
+        if lost := read_ids(target) - runs:
+            raise UserError(
+                f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
+                "unpack it first, or give another folder"
+            )
+
+
+def _write_bundle_manifest(
+    new: Path, target: Path, runs: Sequence[StoredRun], traces: Mapping[str, Path], command: str
+) -> None:
+    fingerprints = {json.dumps(run.record["fingerprint"], sort_keys=True) for run in runs}
+    previous = target / "manifest.json"
+    old_names = read_json(previous).get("renamed") if previous.exists() else None
+    write_json(
+        new / "manifest.json",
+        {
+            "files": {name: digest(new / name) for name in (*FILES, *traces)},
+            "runs": len(runs),
+            "command": command,
+            "dates": sorted({run.record["date"][:10] for run in runs}),
+            "fingerprints": [json.loads(text) for text in sorted(fingerprints)],
+            "packed_by": __version__,
+            **({"renamed": old_names} if old_names else {}),  # earlier ids of its runs
+        },
+    )
+
+
+def _write_tables(runs: Sequence[StoredRun], target: Path, traces: Mapping[str, Path], bundle: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = {digest(path): name for name, path in traces.items()}
+
+    def as_json(content: Mapping[str, Any]) -> str:
+        return json.dumps({**content, "spec": with_bundle_trace(content["spec"], names, bundle)}, sort_keys=True)
+
+    rows = [{"id": r.id, "record": as_json(r.record), "job": as_json(r.job()), "seal": r.seal} for r in runs]
+    tables = {RUNS: pa.Table.from_pylist(rows)}
+    for name in TABLES:
+        parts = []
+        for run in runs:
+            frame = run.table(name)
+            frame.insert(0, "run", run.id)
+            parts.append(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata())
+        table = pa.concat_tables(parts, promote_options="permissive")
+        tables[f"{name}.parquet"] = table.select(sorted(table.column_names))
+    for file, table in tables.items():
+        with whole(target / file) as stream:
+            pq.write_table(table, stream, compression="zstd", compression_level=19)
+
+
+def find_traces(runs: Sequence[StoredRun]) -> dict[str, Path]:
+    """Map names in the bundle to files: traces of the runs, and others that runs replay, named by their content."""
+    traces = {trace_path(run.id): path for run in runs if (path := run.trace) is not None}
+    contents = {digest(path) for path in traces.values()}
+    replays = {path for run in runs if (path := _trace_to_replay(run.spec)) is not None}
+    others = {digest(path): path for path in sorted(replays)}
+    return traces | {trace_path(content[:16]): path for content, path in others.items() if content not in contents}
+
+
+def with_bundle_trace(spec: Mapping[str, Any], names: Mapping[str, str], bundle: str) -> dict[str, Any]:
+    """Return a spec in which the trace to replay, if any, is the one in the bundle; `names`: digest -> name there."""
+    if (path := _trace_to_replay(spec)) is None:
+        return dict(spec)
+    return {**spec, "lag": f"{REPLAY}{'/'.join(PLACE)}/{bundle}/{names[digest(path)]}"}
+
+
+def _trace_to_replay(spec: Mapping[str, Any]) -> Path | None:
+    """Return the trace that a run replays, if the file still exists."""
+    lag = str(spec.get("lag", ""))
+    path = published(lag.removeprefix(REPLAY)) if lag.startswith(REPLAY) else None
+    return path if path is not None and path.is_file() else None
+
+
+def unpack(source: str, to: str) -> str:
+    """Write the runs of a bundle into a results folder, each under its id; existing runs stay. Return a summary.
+
+    Raises `UserError`.
+    """
+    root, store = user_path(source), Store(to)
+    if not is_packed(root):
+        raise UserError(f"{source} is not a bundle; `staleharness pack` makes one")
+    runs = Store(source).read_all()
+    store.open_for_writing()
+    new = 0
+    with store.hold():
+        present = {run.id for run in store.read_all(run.id for run in runs)}
+        for run in runs:
+            if run.id in present:
+                continue
+            store.put_damaged_aside(run.id)
+            store.add(run.id, functools.partial(_write_run, root, run.record, run.job()))
+            new += 1
+    return f"unpacked {new} of {len(runs)} runs into {store.root}"
+
+
+def _write_run(root: Path, record: Mapping[str, Any], job: Mapping[str, Any], folder: Path) -> None:
+    """Write the files of a run into a new folder. Raises `UserError` if the bundle's trace of it is no trace."""
+    folder.mkdir()
+    for name in TABLES:
+        with whole(folder / f"{name}.parquet") as stream:
+            read_table(root, name, record["id"]).to_parquet(stream, index=False)
+    if (trace := root / trace_path(record["id"])).is_file():
+        read_trace(str(trace))
+        write_bytes(folder / TRACE, trace.read_bytes())
+    write_json(folder / "job.json", job)
+    write_json(folder / "run.json", record)
+    write_manifest(folder)

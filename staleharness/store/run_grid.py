@@ -1,0 +1,146 @@
+"""Cells of a grid of runs, and filters that select runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..base.parsing import is_empty, parse_assignments, split_list, whole_number
+from ..errors import UserError, nearest
+from .stored_run import StoredRun, with_newer_settings
+from .study import plain_env
+
+Filter = str | int | Iterable[str | int] | None  # "1,8" as typed, 8, [1, 8]; None and "all" select everything
+Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "epochs": 2}
+
+
+class Cell(NamedTuple):
+    """Coordinates shared by runs that differ only in their seed."""
+
+    label: str  # the algorithm as the user named it
+    capacity: int
+    env: str
+
+
+@dataclass(frozen=True)
+class RunGrid:
+    """Runs by cell, each cell sorted by seed; cells sorted by capacity, label, environment."""
+
+    cells: dict[Cell, list[StoredRun]]
+
+    @property
+    def labels(self) -> list[str]:
+        return sorted({c.label for c in self.cells})
+
+    @property
+    def capacities(self) -> list[int]:
+        return sorted({c.capacity for c in self.cells})
+
+    @property
+    def envs(self) -> list[str]:
+        return sorted({c.env for c in self.cells})
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        return [run for members in self.cells.values() for run in members]
+
+    def tasks(self, label: str, capacity: int) -> dict[str, list[StoredRun]]:
+        """Return the runs of a row of a table, by environment."""
+        return {c.env: rs for c, rs in self.cells.items() if (c.label, c.capacity) == (label, capacity)}
+
+    def members(self, label: str, capacity: int) -> list[StoredRun]:
+        """Return the runs of a row of a table, all environments together."""
+        return [run for runs in self.tasks(label, capacity).values() for run in runs]
+
+    @property
+    def rows(self) -> list[tuple[str, int]]:
+        """(label, capacity) of every row of a table."""
+        return list(dict.fromkeys((c.label, c.capacity) for c in self.cells))
+
+
+def cell_of(run: StoredRun) -> Cell:
+    spec = run.record["spec"]
+    return Cell(run.label, int(spec["capacity"]), str(spec["env"]))
+
+
+def grid(runs: Iterable[StoredRun] | RunGrid) -> RunGrid:
+    """Sort runs into cells; a grid stays as it is. Raises `UserError` if two runs claim the same seed of a cell."""
+    if isinstance(runs, RunGrid):
+        return runs
+    cells: dict[Cell, dict[int, StoredRun]] = {}
+    for run in sorted(runs, key=lambda r: r.id):
+        seeds = cells.setdefault(cell_of(run), {})
+        seed = run.seed
+        if (other := seeds.get(seed)) is not None and other.id != run.id:
+            a, b = other.record["spec"], run.record["spec"]
+            differ = ", ".join(f"{k}={a.get(k)!r} or {b.get(k)!r}" for k in sorted(a | b) if a.get(k) != b.get(k))
+            raise UserError(
+                f"two runs are {describe_cell(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
+                f"{differ or 'code or versions'}; a table can hold only one of them{_advice(a, b)}"
+            )
+        seeds[seed] = run
+    order = sorted(cells, key=lambda c: (c.capacity, c.label, c.env))
+    return RunGrid({c: [cells[c][s] for s in sorted(cells[c])] for c in order})
+
+
+def _advice(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Name a filter that selects one of two runs, if they differ in a setting."""
+    a, b = flat_settings(a), flat_settings(b)
+    names = [name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]]
+    return f": choose with WHERE={names[0]}={a[names[0]]}" if names else ""
+
+
+def describe_cell(cell: Cell) -> str:
+    """Name a cell in messages."""
+    return f"{cell.label} on {cell.env} at K={cell.capacity}"
+
+
+def flat_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a spec's settings with the algorithm's hyper-parameters as `algorithm.name`."""
+    rest = {k: v for k, v in spec.items() if k != "hyper"}
+    return rest | {f"{spec['algorithm']}.{k}": v for k, v in spec.get("hyper", {}).items()}
+
+
+def select_runs(
+    runs: Iterable[StoredRun], env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None
+) -> list[StoredRun]:
+    """Select stored runs by environment (with or without its version), capacity, algorithm (as tables name it, with or
+    without ` N=...`) and settings.
+
+    A run that is older than a setting counts with the value that reproduces it. Raises `UserError` for a capacity that
+    is no number, a setting that no run has, and an empty filter.
+    """
+    runs = list(runs)
+    envs = {plain_env(name) for name in _names(env, "ENV")}
+    capacities = {whole_number(number, "K") for number in _names(k, "K")}
+    labels = set(_names(algo, "ALGO"))
+    if isinstance(where, str) and is_empty(where):
+        raise UserError(f"WHERE={where!r} is empty; give NAME=VALUE, or leave it out for all runs")
+    settings = parse_assignments(where, "WHERE") if isinstance(where, str) else dict(where or {})
+    specs = [flat_settings(run.spec) for run in with_newer_settings(runs)]
+    names = {name for spec in specs for name in spec}
+    for name in settings:
+        if names and name not in names:
+            raise UserError(f"WHERE: no run here has a setting {name!r}; {nearest(name, names)}")
+    return [
+        run
+        for run, spec in zip(runs, specs, strict=True)
+        if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
+        and (not capacities or run.spec["capacity"] in capacities)
+        and (not labels or {run.label, run.label.partition(" N=")[0]} & labels)
+        and all(name in spec and (spec[name] == v or str(spec[name]) == str(v)) for name, v in settings.items())
+    ]
+
+
+def _names(values: Filter, option: str) -> list[str]:
+    """Return the names in a filter, none for all. Raises `UserError` for an empty filter."""
+    if values is None or (isinstance(values, str) and values == "all"):
+        return []
+    if isinstance(values, str):
+        names = [] if is_empty(values) else split_list(values)
+    else:
+        names = [str(v) for v in (values if isinstance(values, Iterable) else [values])]
+    if not names:
+        raise UserError(f"{option}={values!r} is empty; name one or several, or leave it out for all")
+    return names

@@ -1,0 +1,137 @@
+"""Runs of a study in a results folder, and the runs that published studies share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..base.parsing import parse_algorithm
+from ..base.published import reference
+from ..errors import UserError, nearest
+from .run_grid import cell_of
+from .store import MARKER, Store
+from .stored_run import StoredRun
+from .study import USUAL_LAG, Question, plain_env
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """Runs of a study in a results folder."""
+
+    path: Path
+    scale: str
+    runs: list[StoredRun]
+    strangers: int  # number of runs in the folder that the study does not ask for
+    requests: list[dict[str, Any]]  # every run that the study asks for, in the form of `aggregate.table`
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.requests) and len(self.runs) == len(self.requests)
+
+    def restrict(self, labels: Sequence[str]) -> StudyRuns:
+        """Return the part for some algorithms. Raises `UserError` if the study lacks one of them."""
+        available = {e["label"] for e in self.requests}
+        for label in labels:
+            if label not in available:
+                raise UserError(f"only={label!r} is not in the study; {nearest(label, available)}")
+        runs = [run for run in self.runs if run.label in labels]
+        return replace(self, runs=runs, requests=[e for e in self.requests if e["label"] in labels])
+
+
+def published_bundles() -> list[Path]:
+    """List the folders of all published bundles."""
+    return [marker.parent for marker in sorted(reference().glob(f"*/{MARKER}"))]
+
+
+def bundle_path(bundles: Path, study: str, scale: str) -> Path:
+    """Return the folder for a study at a scale, in the folder of all bundles."""
+    return bundles / (study if scale == "small" else f"{study}_{scale}")
+
+
+def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None:
+    """Read the runs of a study from a folder; None if the folder does not exist.
+
+    Knows no plugin: a run belongs to the study if its label, capacity, environment, seed, lag model and settings are
+    those of the study. Options in the brackets of a label belong to the label and are not compared as settings.
+    """
+    if not path.is_dir():
+        return None
+    store = Store(path)
+    store.check_readable()
+    question = study.at(scale)
+    settings = {"lag": question.lag or USUAL_LAG, **question.settings}
+    names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in question.cells()}
+    runs, strangers = [], 0
+    full_names: dict[str, str] = {}  # environment -> its name with the version
+    for run in store.read_all():
+        cell = cell_of(run)
+        key = (cell.label, cell.capacity, plain_env(cell.env))
+        options = label_options(cell.label)
+        alike = all(_equal(run.spec.get(k), v) for k, v in settings.items() if k not in options)
+        if key in names and run.seed < question.seeds and alike:
+            full_names[key[2]] = cell.env
+            runs.append(run)
+        else:
+            strangers += 1
+    requests = [
+        {"label": a, "capacity": k, "env": full_names.get(plain, env), "seed": seed, "problem": None}
+        for (a, k, plain), env in names.items()
+        for seed in range(question.seeds)
+    ]
+    return StudyRuns(path, scale, runs, strangers, requests)
+
+
+def label_options(label: str) -> Mapping[str, Any]:
+    """Parse the options in the brackets of an algorithm's label; ` N=...`, the forward lag, follows the brackets."""
+    return parse_algorithm(label.partition(" N=")[0]).options if "[" in label else {}
+
+
+def _equal(value: Any, wish: Any) -> bool:
+    return bool(value == (list(wish) if isinstance(wish, (list, tuple)) else wish))
+
+
+class Overlap(NamedTuple):
+    """Runs that a study shares with other published ones: their figures are not independent evidence."""
+
+    same: list[StoredRun]
+    """Runs that another study holds with identical metrics."""
+
+    same_in: list[str]
+    """Studies that hold them."""
+
+    rerun: list[StoredRun]
+    """Runs that other studies hold with other numbers: executed again on other hardware or with other code."""
+
+    rerun_in: list[str]
+    """Studies that hold those."""
+
+
+@functools.cache
+def _checksums(folder: Path) -> dict[str, dict[str, str]]:
+    """Map each study in a folder of bundles to {run id: checksum of its metrics}."""
+    return {
+        marker.parent.name: {run.id: run.record["metrics_sha256"] for run in Store(marker.parent).read_all()}
+        for marker in sorted(folder.glob(f"*/{MARKER}"))
+    }
+
+
+def overlap_with(bundle: StudyRuns) -> Overlap:
+    """Find the runs that other bundles in the same folder hold too."""
+    runs = {run.id: run for run in sorted(bundle.runs, key=lambda run: run.id)}
+    same: dict[str, set[str]] = {}  # run -> studies
+    rerun: dict[str, set[str]] = {}
+    for study, checksums in _checksums(bundle.path.parent).items():
+        if study != bundle.path.name:
+            for run_id in runs.keys() & checksums.keys():
+                group = same if checksums[run_id] == runs[run_id].record["metrics_sha256"] else rerun
+                group.setdefault(run_id, set()).add(study)
+    rerun = {run_id: studies for run_id, studies in rerun.items() if run_id not in same}
+    return Overlap(
+        [run for run_id, run in runs.items() if run_id in same],
+        sorted(set().union(*same.values())),
+        [run for run_id, run in runs.items() if run_id in rerun],
+        sorted(set().union(*rerun.values())),
+    )
