@@ -23,7 +23,7 @@ from staleharness.errors import UserError
 from staleharness.figures.drawings import sheet
 from staleharness.pages.corrections import corrections
 from staleharness.pages.leaderboard import leaderboard
-from staleharness.simulator.methods import Place, families, passes_of, place_of
+from staleharness.simulator.methods import MethodEntry, entry_of, extra_passes, families
 from staleharness.statistics.results import load
 
 FOLDER = Path(__file__).resolve().parent / "methods"
@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
 
 
 def page(cls: type[Algorithm]) -> str:
-    place, file = place_of(cls), Path(source_file(cls)).name
+    place, file = entry_of(cls), Path(source_file(cls)).name
     parts = [
         f"<!-- Made by docs/generate.py from algorithms/{file} and algorithms/methods.toml: edit those. -->",
         f"# {cls.name}",
@@ -58,7 +58,7 @@ def page(cls: type[Algorithm]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def facts(cls: type[Algorithm], place: Place) -> list[tuple[str, str]]:
+def facts(cls: type[Algorithm], place: MethodEntry) -> list[tuple[str, str]]:
     file = Path(source_file(cls)).name
     needs = " and ".join(NEEDS[key] for key in NEEDS if key in cls.needs)
     return [
@@ -67,7 +67,7 @@ def facts(cls: type[Algorithm], place: Place) -> list[tuple[str, str]]:
         ("weight", place.transform),
         ("trust region", place.trust_region),
         ("anchor", place.anchor),
-        ("extra passes, on tokens", str(passes_of(cls()))),
+        ("extra passes, on tokens", str(extra_passes(cls()))),
         ("needs", needs or "nothing: defined on control and on tokens"),
         ("source", re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", cls.paper)),
         ("file", f"[algorithms/{file}](../../algorithms/{file})"),
@@ -99,7 +99,7 @@ def shared(cls: type[Algorithm]) -> list[type[Algorithm]]:
 
 
 def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
-    types, place = cls.hyper_parameter_types(), place_of(cls)
+    types, place = cls.hyper_parameter_types(), entry_of(cls)
     said: dict[str, str] = {}
     for c in reversed(cls.__mro__):
         if issubclass(c, Algorithm):
@@ -154,7 +154,7 @@ def idle(cls: type[Algorithm]) -> list[str]:
     ]
 
 
-def touches(place: Place) -> str:
+def touches(place: MethodEntry) -> str:
     rows = [(f"`algorithm/{key}`", text) for key, text in place.touches.items()]
     measured = (
         "Every run measures `clipped`, the share of decisions that had an advantage and got no gradient from "
@@ -175,7 +175,7 @@ def index(methods: list[type[Algorithm]]) -> str:
         "gradient steps a phase.",
     ]
     for family, does in families(methods[0]).items():
-        members = [cls for cls in methods if place_of(cls).family == family]
+        members = [cls for cls in methods if entry_of(cls).family == family]
         head = ("method", "ratio", "weight", "trust region", "anchor", "extra passes")
         parts += [f"## {family.capitalize()}", f"{does[0].upper()}{does[1:]}."]
         parts.append(markdown_table(head, [row(cls) for cls in members]))
@@ -183,8 +183,8 @@ def index(methods: list[type[Algorithm]]) -> str:
 
 
 def row(cls: type[Algorithm]) -> tuple[str, ...]:
-    place = place_of(cls)
-    passes = str(passes_of(cls()))
+    place = entry_of(cls)
+    passes = str(extra_passes(cls()))
     return (f"[{cls.name}]({cls.name}.md)", place.level, place.transform, place.trust_region, place.anchor, passes)
 
 

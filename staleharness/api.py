@@ -22,7 +22,7 @@ from .errors import UserError, shortened
 
 if TYPE_CHECKING:
     from .running.plan import Plan, PlannedRun
-    from .simulator.phase import PhaseRecord
+    from .simulator.phase_record import PhaseRecord
     from .statistics.results import Results
     from .store.store import StoredRun
 

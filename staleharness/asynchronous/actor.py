@@ -7,43 +7,43 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Protocol
+from multiprocessing.context import BaseContext
+from typing import Any, Protocol
 
 import torch
 
 from ..base.plugins import PATH_VARIABLE
-from ..simulator.buffer import PolicyBuffer, Version
-from ..simulator.ledger import Count
-from .board import Board
-from .tally import Tally
+from ..simulator.policy_buffer import PolicyBuffer, Version
+from ..simulator.row_ledger import Count
+from .shared_weights import SharedWeights
 
 LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over
 
 
-class Stopped(Exception):
+class StopActor(Exception):
     """The run is over."""
 
 
-class Making(Protocol):
+class GroupMaker(Protocol):
     """An actor of some kind of task."""
 
-    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         """The group that is the actor's `nth` and the run's `group`, packed to be sent, and the decisions of each row.
         It calls `feed.step` before each decision, and decides with the versions of `feed.buffer` as that says."""
 
 
 @dataclass(frozen=True)
-class Made:
+class FinishedGroup:
     """A finished group, as its actor hands it over."""
 
     versions: list[int]  # of each stretch
     starts: list[int]  # decisions made before it
     lengths: list[int]  # decisions of each row
-    began: float  # by the clock that all processes of a machine share
-    made: float
+    began_at: float  # by the clock that all processes of a machine share
+    finished_at: float
     content: bytes
     total: Count  # that this actor has finished so far, by its own count
 
@@ -53,7 +53,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Load:
+class ActorTiming:
     """How an actor works."""
 
     fetch: int  # decisions after which the newest weights are fetched; 0: when a group begins
@@ -61,15 +61,15 @@ class Load:
 
 
 @dataclass
-class Feed:
+class WeightFeed:
     """An actor's view of the weights while it makes one group.
 
     buffer: every version that it has used in this group.
     """
 
-    board: Board
-    load: Load
-    tally: Tally
+    weights: SharedWeights
+    load: ActorTiming
+    counter: ProgressCounter
     group: int
     buffer: PolicyBuffer = field(default_factory=lambda: PolicyBuffer(2**62))
     versions: list[int] = field(default_factory=list)
@@ -77,89 +77,89 @@ class Feed:
     began: float = field(default_factory=lambda: time.monotonic())
 
     def __post_init__(self) -> None:
-        self.tally.begin(self.group, self.began)
+        self.counter.begin(self.group, self.began)
 
     def step(self, t: int) -> int | None:
         """To be called before decision t, once those before it have had their time: the version that acts from here on,
         or None where that is the one before.
 
-        Raises `Stopped`.
+        Raises `StopActor`.
         """
-        self.tally.reach([t] * self.tally.rows)
+        self.counter.reach([t] * self.counter.rows)
         self.last(t)
         if t and not (self.load.fetch and t % self.load.fetch == 0):
             return None
-        if self.versions and self.board.newest_phase == self.versions[-1]:
+        if self.versions and self.weights.newest_phase == self.versions[-1]:
             return None
-        return self._take(t, self.board.newest())
+        return self._take(t, self.weights.newest())
 
     def last(self, decisions: int) -> None:
-        """Wait until so many decisions have had the time that they take at least. Raises `Stopped`."""
+        """Wait until so many decisions have had the time that they take at least. Raises `StopActor`."""
         due = self.began + self.load.delay * decisions
-        while not self.board.closed.value:
+        while not self.weights.closed.value:
             left = due - time.monotonic()
             if left <= 0:
                 return
             time.sleep(min(left, LONGEST_SLEEP))
-        raise Stopped
+        raise StopActor
 
     def _take(self, t: int, version: Version) -> int | None:
         if self.versions and version.phase == self.versions[-1]:
             return None
-        self.tally.add_stretch(version.phase, t)
+        self.counter.add_stretch(version.phase, t)
         self.buffer.push(version)
         self.versions.append(version.phase)
         self.starts.append(t)
         return version.phase
 
     def finish(self, lengths: list[int]) -> None:
-        """Note the decisions that rows have in the end, and wait until they have had their time. Raises `Stopped`."""
-        self.tally.reach(lengths)
+        """Note the decisions that rows have in the end, and wait until they have had their time. Raises `StopActor`."""
+        self.counter.reach(lengths)
         self.last(max(lengths))
 
 
 @dataclass(frozen=True)
-class Post:
+class ActorConfig:
     """What a process is started with; all of it can be sent to a new process.
 
     open: makes the actor, in its own process. threads, plugins: as where the learner runs.
     """
 
-    open: Callable[[int], Making]
+    open: Callable[[int], GroupMaker]
     number: int
-    board: Board
-    load: Load
-    tally: Tally
+    weights: SharedWeights
+    load: ActorTiming
+    counter: ProgressCounter
     threads: int
     plugins: str
 
 
-def work(post: Post, channel: Connection) -> None:
+def work(config: ActorConfig, channel: Connection) -> None:
     """Make groups for as long as the channel says which. A mistake of the environment's is told and ends the run."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # the learner hears them and ends us
-    os.environ[PATH_VARIABLE] = post.plugins
-    torch.set_num_threads(post.threads)
+    os.environ[PATH_VARIABLE] = config.plugins
+    torch.set_num_threads(config.threads)
     torch.set_deterministic_debug_mode("error")
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)
     try:
-        serve(post, channel)
-    except Stopped:
+        serve(config, channel)
+    except StopActor:
         return
     except BaseException as error:
         with contextlib.suppress(OSError):
             channel.send(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
 
 
-def serve(post: Post, channel: Connection) -> None:
-    """Make groups, and hand them over. Raises `Stopped`, and whatever goes wrong in the actor."""
-    actor, total = post.open(post.number), Count()
+def serve(config: ActorConfig, channel: Connection) -> None:
+    """Make groups, and hand them over. Raises `StopActor`, and whatever goes wrong in the actor."""
+    actor, total = config.open(config.number), Count()
     for nth, group in enumerate(_groups(channel)):
-        feed = Feed(post.board, post.load, post.tally, group)
+        feed = WeightFeed(config.weights, config.load, config.counter, group)
         content, lengths = actor.make(group, nth, feed)
         feed.finish(lengths)
         total += Count(len(lengths), sum(lengths))
-        made = Made(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
+        made = FinishedGroup(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
         with contextlib.suppress(OSError):  # the learner is gone, as the next `recv` will say
             channel.send(made)
 
@@ -174,3 +174,61 @@ def _groups(channel: Connection) -> Iterator[int]:
         if group is None:
             return
         yield group
+
+
+NO_GROUP = -1
+GROUP, BEGAN, STRETCHES, LENGTHS = range(4)  # places in the array; from LENGTHS on one number per row
+NANO = 1e-9
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """A group as far as its actor came. Lengths are decisions of each row, starts the decisions before a stretch."""
+
+    versions: list[int]
+    starts: list[int]
+    lengths: list[int]
+    began: float  # seconds, by the clock that all processes of a machine share
+
+    @property
+    def count(self) -> Count:
+        return Count(len(self.lengths), sum(self.lengths))
+
+
+class ProgressCounter:
+    """Counts for one actor. Its process alone writes; who reads it while it is written gets what held a moment ago."""
+
+    def __init__(self, context: BaseContext, rows: int, stretches: int) -> None:
+        """For groups of so many rows, of at most so many stretches."""
+        self.rows, self.stretches = rows, stretches
+        self.numbers: Any = context.RawArray("q", LENGTHS + rows + 2 * stretches)
+        self.numbers[GROUP] = NO_GROUP
+
+    def begin(self, group: int, began: float) -> None:
+        """Count for another group."""
+        self.numbers[GROUP] = NO_GROUP
+        self.numbers[STRETCHES] = 0
+        self.reach([0] * self.rows)
+        self.numbers[BEGAN] = round(began / NANO)
+        self.numbers[GROUP] = group
+
+    def add_stretch(self, version: int, start: int) -> None:
+        """Note a version before the first decision that it makes."""
+        place = self.numbers[STRETCHES]
+        first = LENGTHS + self.rows + 2 * place
+        self.numbers[first], self.numbers[first + 1] = version, start
+        self.numbers[STRETCHES] = place + 1
+
+    def reach(self, lengths: Sequence[int]) -> None:
+        """Note how many decisions each row has."""
+        self.numbers[LENGTHS : LENGTHS + self.rows] = lengths
+
+    def read(self, group: int) -> GroupProgress | None:
+        """The progress of a group; None where its first version was not there yet."""
+        if self.numbers[GROUP] != group:
+            return None
+        lengths = self.numbers[LENGTHS : LENGTHS + self.rows]  # before the stretches, which are written first
+        count, first = self.numbers[STRETCHES], LENGTHS + self.rows
+        numbers = self.numbers[first : first + 2 * count]
+        began = self.numbers[BEGAN] * NANO
+        return GroupProgress(numbers[::2], numbers[1::2], lengths, began) if count else None

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
-from ..simulator.ledger import Count
+from ..simulator.row_ledger import Count
 from ..trace import written
-from .actor import Made
-from .tally import Progress
+from .actor import FinishedGroup, GroupProgress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +20,7 @@ DIGITS = 6  # of a second: to the microsecond
 
 
 @dataclass
-class Entry:
+class GroupRecord:
     """A group that an actor was told to make. Times in seconds since the run began."""
 
     actor: int
@@ -77,8 +76,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.generated, self.lost = Count(), Count()
-        self.entries: list[Entry] = []
-        self.published: list[float] = []  # when each version from 1 on was announced
+        self.entries: list[GroupRecord] = []
+        self.publish_times: list[float] = []  # when each version from 1 on was announced
         self.zero = time.monotonic()  # when the run began
 
     def now(self) -> float:
@@ -86,21 +85,21 @@ class Recorder:
 
     def begin(self, actor: int, nth: int) -> int:
         """An actor is told to make a group; its number."""
-        self.entries.append(Entry(actor, nth))
+        self.entries.append(GroupRecord(actor, nth))
         return len(self.entries) - 1
 
-    def made(self, group: int, made: Made, phase: int) -> None:
+    def record_finished(self, group: int, finished: FinishedGroup, phase: int) -> None:
         """Write down a group that is handed over before the batch of a phase is taken."""
         entry = self.entries[group]
-        entry.versions, entry.starts, entry.lengths = made.versions, made.starts, made.lengths
-        entry.began_at, entry.made_at = made.began - self.zero, made.made - self.zero
+        entry.versions, entry.starts, entry.lengths = finished.versions, finished.starts, finished.lengths
+        entry.began_at, entry.made_at = finished.began_at - self.zero, finished.finished_at - self.zero
         entry.fate, entry.finished_in = "queued", phase
 
-    def write_progress(self, group: int, progress: Progress) -> None:
+    def record_progress(self, group: int, progress: GroupProgress) -> None:
         """Write down how far a group under way has come."""
         self.entries[group] = self._with_progress(group, progress)
 
-    def _with_progress(self, group: int, progress: Progress) -> Entry:
+    def _with_progress(self, group: int, progress: GroupProgress) -> GroupRecord:
         return replace(
             self.entries[group],
             versions=progress.versions,
@@ -109,13 +108,13 @@ class Recorder:
             began_at=progress.began - self.zero,
         )
 
-    def lose(self, group: int, phase: int) -> None:
+    def record_loss(self, group: int, phase: int) -> None:
         """Write down that whoever held a group is gone before the batch of a phase is taken."""
         entry = self.entries[group]
         entry.fate, entry.left_in = "lost", phase
         self.lost += entry.count
 
-    def take_counts(self) -> tuple[Count, Count]:
+    def pop_counts(self) -> tuple[Count, Count]:
         """(generated, lost) since it was called last."""
         counts = self.generated, self.lost
         self.generated, self.lost = Count(), Count()
@@ -123,7 +122,7 @@ class Recorder:
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
-        published = [round(time, DIGITS) for time in self.published]
+        published = [round(time, DIGITS) for time in self.publish_times]
         return written(self.rows(), {**header, "published_at": published})
 
     def rows(self) -> pd.DataFrame:
@@ -137,7 +136,7 @@ class Recorder:
         times = [name for name in COLUMNS if name.endswith("_at")]
         return table.astype(dict.fromkeys(times, "float64")).round(dict.fromkeys(times, DIGITS))
 
-    def state_dict(self, under_way: Mapping[int, Progress]) -> dict[str, Any]:
+    def state_dict(self, under_way: Mapping[int, GroupProgress]) -> dict[str, Any]:
         """Groups under way stand in it as far as they have come: whoever resumes has lost them."""
         entries, generated = list(self.entries), self.generated
         for group, progress in under_way.items():
@@ -146,7 +145,7 @@ class Recorder:
         return {
             "elapsed": self.now(),
             "entries": [dict(vars(entry)) for entry in entries],
-            "published": list(self.published),
+            "published": list(self.publish_times),
             "generated": dict(vars(generated)),
             "lost": dict(vars(self.lost)),
         }
@@ -154,10 +153,10 @@ class Recorder:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What was under way or queued is lost: the processes that held it are gone."""
         self.zero = time.monotonic() - state["elapsed"]
-        self.published = list(state["published"])
-        self.entries = [Entry(**entry) for entry in state["entries"]]
+        self.publish_times = list(state["published"])
+        self.entries = [GroupRecord(**entry) for entry in state["entries"]]
         self.generated, self.lost = Count(**state["generated"]), Count(**state["lost"])
         phase = max((entry.phase for entry in self.entries), default=NEVER) + 1  # that comes next
         for group, entry in enumerate(self.entries):
             if entry.fate in ("in_flight", "queued"):
-                self.lose(group, phase)
+                self.record_loss(group, phase)

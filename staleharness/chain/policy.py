@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..simulator.buffer import Version
+from ..simulator.policy_buffer import Version
 from ..tokens.policy import Entropy, Forward, Scored
 
 

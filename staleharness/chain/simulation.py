@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ..base.streams import stream
 from ..batch import Completions
 from ..schedule import Bools, Ints
-from ..simulator.elsewhere import counted_elsewhere
-from ..simulator.flows import flow_of
-from ..simulator.ledger import Count
+from ..simulator.lag_stats import external_lag_metrics
 from ..simulator.loop import Simulation
-from ..simulator.phase import Collected, Scores
+from ..simulator.phase_record import PhaseData, Scores
+from ..simulator.row_ledger import Count, flow_of
 from ..tokens.learner import TokenLearner
 from .policy import BitPolicy, log_probability
 from .spec import ChainSpec
@@ -39,7 +38,7 @@ class ChainSimulation(Simulation[Completions]):
         self.policy = BitPolicy(spec.horizon, math.log(p / (1.0 - p)), spec.device)
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
 
-    def collect(self, phase: int) -> Collected[Completions]:
+    def collect(self, phase: int) -> PhaseData[Completions]:
         """N × B episodes, each acted by the versions that the lag model says. The noise of a decision is one number of
         (seed, phase, episode, position), whatever the batch."""
         spec, device = self.spec, self.policy.device
@@ -70,7 +69,7 @@ class ChainSimulation(Simulation[Completions]):
         planned = self.lags.schedule
         made = Count(rows).rows(spec.horizon)
         flow = None if planned is None else flow_of(planned, phase, made)
-        return Collected(data, data.behaviour_logp, said, {}, flow)
+        return PhaseData(data, data.behaviour_logp, said, {}, flow)
 
     def _asked(self, phase: int, rows: int) -> tuple[Ints, NDArray[np.float32], Bools]:
         """(version, noise, whether it is kept) of each decision [rows, H]."""
@@ -95,7 +94,7 @@ class ChainSimulation(Simulation[Completions]):
 
     def _counted(self, steps: NDArray[np.int64]) -> dict[str, float]:
         updates = self.spec.epochs * self.spec.minibatches
-        return counted_elsewhere(torch.from_numpy(steps), self.gradient_steps, updates)
+        return external_lag_metrics(torch.from_numpy(steps), self.gradient_steps, updates)
 
     def evaluate(self) -> Scores:
         """`sampled`: the exact success probability. `deterministic`: whether the likelier bits succeed."""

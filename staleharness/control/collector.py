@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..base.streams import integer, stream
 from ..batch import Rollout
-from ..simulator.buffer import PolicyBuffer, Version
-from ..simulator.lags import Lags
-from .actors import Actors, mixture_logp
-from .distributions import Distribution, as_taken
+from ..simulator.policy_buffer import PolicyBuffer, Version
+from ..simulator.run_lags import Lags
+from .action_distributions import Distribution, as_taken
+from .batched_policies import BatchedPolicies, mixture_logp
 from .policy import MLPPolicy
 from .replay_state import restorable
 from .spec import ControlSpec
@@ -148,9 +148,9 @@ class Collector:
             fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
             self.assigned = np.where(fresh, self._draw(phase, used=fresh), self.assigned)
 
-    def _actors(self, buffer: PolicyBuffer) -> Actors:
+    def _actors(self, buffer: PolicyBuffer) -> BatchedPolicies:
         used, position = np.unique(self.assigned, return_inverse=True)
-        return Actors(self.policy, [self._as_acted(buffer[v]) for v in used.tolist()], position)
+        return BatchedPolicies(self.policy, [self._as_acted(buffer[v]) for v in used.tolist()], position)
 
     def _as_acted(self, version: Version) -> Version:
         if self.spec.observation_statistics != "shared_live":

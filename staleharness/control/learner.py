@@ -12,14 +12,13 @@ from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
 from ..batch import Decisions, Rollout, Targets, Values
 from ..objectives import masked_mean
-from ..simulator.ages import Rows
-from ..simulator.answers import loss_of, targets_of, value_loss_of
+from ..simulator.lag_stats import LearnerRows
 from ..simulator.learning import Gradient, Learner, normalised
-from .critic import value_loss
-from .phase_batch import PhaseBatch
+from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
+from .networks import value_loss
+from .phase_batch import PhaseBatch, after_training, explained_variance, lag_of, staleness_of_data
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
-from .staleness import after_training, explained_variance, lag_of, staleness_of_data
 
 
 class ControlData(NamedTuple):
@@ -68,7 +67,7 @@ class ControlLearner(Learner[ControlData, Part]):
         self.kept = None if data.kept is None else data.kept.flatten()
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
-        self.rows = Rows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
+        self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
         report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Rollout, Trajectories
+from ..objectives import effective_sample_size, importance_ratio, total_variation
 from .policy import Evaluation, MLPPolicy
 from .spec import ControlSpec
 
@@ -69,13 +71,13 @@ class PhaseBatch:
             found, row = match[:, 0], match[:, 1]
             obs, step = rollout.final_obs[found], rollout.final_step[found]
         if rollout.behaviour_value.shape[-1] > 0:
-            value, at_ends = rollout.behaviour_value[index][..., 0], rollout.final_value[found][:, 0]
+            value, first_and_last_lags = rollout.behaviour_value[index][..., 0], rollout.final_value[found][:, 0]
         else:
-            at_ends = policy.values_now(obs)
+            first_and_last_lags = policy.values_now(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
         # where the world has ended nothing follows, and what was seen there may be anything
         nothing = self.discount[index][row, step] == 0
-        next_value[row, step] = at_ends.masked_fill(nothing & ~at_ends.isfinite(), 0.0)
+        next_value[row, step] = first_and_last_lags.masked_fill(nothing & ~first_and_last_lags.isfinite(), 0.0)
         return Trajectories(
             reward=self.reward[index],
             discount=self.discount[index],
@@ -101,3 +103,47 @@ class PhaseBatch:
         if whole_rows:
             index = index * steps + torch.arange(steps, device=self.obs.device)
         return index.tensor_split(count)
+
+
+def lag_of(batch: PhaseBatch, gradient_steps: int) -> dict[str, float | list[int]]:
+    """Realised backward lag: phases (mean, 95th percentile, max, histogram from lag 0 up) and gradient steps."""
+    lag = batch.lag.long()
+    return {
+        "lag_mean": float(batch.lag.mean()),
+        "lag_p95": float(batch.lag.sort().values[math.ceil(0.95 * lag.numel()) - 1]),
+        "lag_max": int(lag.max()),
+        "lag_histogram": torch.bincount(lag).tolist(),
+        "gradient_lag_mean": float((gradient_steps - batch.behaviour_step).mean()),
+    }
+
+
+def staleness_of_data(batch: PhaseBatch) -> dict[str, float]:
+    """π_T against behaviour, before any update: TV, ESS, KL[μ‖π_T] (k1, k3), and the weights themselves."""
+    log_ratio = batch.start.logp - batch.behaviour_logp
+    ratio, ones = importance_ratio(batch.start.logp, batch.behaviour_logp), torch.ones_like(log_ratio)
+    return {
+        "tv_data": float(total_variation(ratio, ones)),
+        "ess_data": float(effective_sample_size(ratio, ones)),
+        "kl_k1_data": float(-log_ratio.mean()),
+        "kl_k3_data": float((ratio - 1.0 - log_ratio).mean()),
+        "weight_max_data": float(ratio.max()),
+        "weight_std_data": float(ratio.std(correction=0)),
+    }
+
+
+def after_training(batch: PhaseBatch, logp: Tensor) -> dict[str, float]:
+    """π after the phase against behaviour (`tv_end`, `ess_end`) and against π_T (`tv_forward`); logp [N]."""
+    ratio, ones = importance_ratio(logp, batch.behaviour_logp), torch.ones_like(logp)
+    # D_TV(π, π_T) = ½ E_μ|π/μ − π_T/μ|: the sample is behaviour's, so both enter as weights against it
+    started = importance_ratio(batch.start.logp, batch.behaviour_logp)
+    return {
+        "tv_end": float(total_variation(ratio, ones)),
+        "ess_end": float(effective_sample_size(ratio, ones)),
+        "tv_forward": float(0.5 * (ratio - started).abs().mean()),
+    }
+
+
+def explained_variance(value: Tensor, target: Tensor) -> float | None:
+    """1 − Var[target − V] / Var[target], or None where the targets do not vary."""
+    spread = float(target.var(correction=0))
+    return 1.0 - float((target - value).var(correction=0)) / spread if spread > 0 else None

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from ..base.streams import integer
-from ..simulator.buffer import Version
-from .distributions import Distribution, Gaussian, distribution_of
+from ..simulator.policy_buffer import Version
+from .action_distributions import Distribution, Gaussian, distribution_of
 from .moments import CLIP, Moments
-from .networks import layer_shapes, means, network, views_of
-from .passes import NetworkPass
+from .networks import NetworkPass, layer_shapes, means, network, views_of
 
 if TYPE_CHECKING:
     import gymnasium

@@ -8,6 +8,8 @@ serves `SyncVectorEnv` and `AsyncVectorEnv` over any deterministic environment, 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .generators import State, generator_from, pack, state_of, unpack
 
 
 def restorable(env: VectorEnv[Any, Any, Any], name: str) -> VectorEnv[Any, Any, Any]:
@@ -159,3 +160,35 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
     def _forget(self) -> None:
         """Drop the actions that no running episode needs."""
         del self._actions[: len(self._actions) - int(self._age.max())]
+
+
+State = dict[str, Any]  # what `Generator.bit_generator.state` reads and writes
+
+
+def state_of(generator: np.random.Generator | None) -> State | None:
+    """The generator's state; None for None. Raises `TypeError` for other than PCG64, gymnasium's kind."""
+    if generator is None:
+        return None
+    if not isinstance(generator.bit_generator, np.random.PCG64):
+        raise TypeError(f"only PCG64 generators can be written down, not {type(generator.bit_generator).__name__}")
+    return dict(generator.bit_generator.state)
+
+
+def generator_from(state: State | None) -> np.random.Generator | None:
+    """A new generator in that state; None for None."""
+    if state is None:
+        return None
+    bits = np.random.PCG64(0)
+    bits.state = state  # type: ignore[assignment]  # numpy types it more narrowly than it documents it
+    return np.random.Generator(bits)
+
+
+def pack(states: Sequence[State | None]) -> NDArray[np.uint8]:
+    """The states as JSON (the integers have 128 bits, more than any array type) in an array of bytes."""
+    return np.frombuffer(json.dumps(list(states)).encode(), dtype=np.uint8).copy()
+
+
+def unpack(packed: NDArray[np.uint8]) -> list[State | None]:
+    """The inverse of `pack`."""
+    states: list[State | None] = json.loads(np.asarray(packed, dtype=np.uint8).tobytes())
+    return states

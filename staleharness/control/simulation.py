@@ -10,24 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..asynchronous.processes import Pace
+from ..asynchronous.process_rollouts import ActorSettings
 from ..batch import Rollout
 from ..errors import Diverged
 from ..lag import read_lag
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.elsewhere import counted_elsewhere
-from ..simulator.ledger import Count, Flow
+from ..simulator.lag_stats import external_lag_metrics
 from ..simulator.loop import Simulation
-from ..simulator.phase import Collected, Scores
+from ..simulator.phase_record import PhaseData, Scores
+from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.row_ledger import Count, Flow
+from .action_distributions import far_bounds
 from .collector import Collector, Episodes
-from .crew import Consumed, Crew
-from .distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .policy import MLPPolicy, policy_for
-from .processes import ControlProcesses
-from .replay import RolloutStore
+from .rollout_store import RolloutStore
+from .rollouts import Consumed, ControlProcessRollouts, ScheduledRollouts
 from .spec import ControlSpec
 from .task import ControlTask
 
@@ -71,7 +70,7 @@ class LearnsControl(Simulation[ControlData]):
         unseen: int,
         flow: Flow | None = None,
         kept: Tensor | None = None,
-    ) -> Collected[ControlData]:
+    ) -> PhaseData[ControlData]:
         """What the learner takes: `rollout`, and of what was acted in this phase, `fresh`, the statistics."""
         spec = self.spec
         self._check_answers(fresh)
@@ -83,7 +82,7 @@ class LearnsControl(Simulation[ControlData]):
             "unseen_rows": unseen,
         }
         data = ControlData(rollout, reward, fresh.obs.flatten(0, 1), kept)
-        return Collected(data, fresh.behaviour_logp, said, {}, flow)
+        return PhaseData(data, fresh.behaviour_logp, said, {}, flow)
 
     def _check_answers(self, acted: Rollout) -> None:
         """Raise `Diverged` where what the environments answered is not finite, which no method can learn from; but not
@@ -155,7 +154,7 @@ class ControlSimulation(LearnsControl):
         first, later = self.lags.probabilities(1), self.lags.probabilities(self.spec.capacity)
         return first == {0: 1.0} and len(later) == 1
 
-    def collect(self, phase: int) -> Collected[ControlData]:
+    def collect(self, phase: int) -> PhaseData[ControlData]:
         spec = self.spec
         rollout, episodes = self.collector.collect(self.buffer, phase)
         fresh, flow = rollout, None
@@ -196,18 +195,18 @@ class ControlOfActors(LearnsControl):
     def engaged(self) -> Source:
         """The actors of the schedule, or processes."""
         if self.lags.schedule is None:
-            return ControlProcesses(self.spec, cast(Pace, self.lags.model), self.task.preload)
-        return Crew(self.spec, self.task, self.policy, self.lags.schedule)
+            return ControlProcessRollouts(self.spec, cast(ActorSettings, self.lags.model), self.task.preload)
+        return ScheduledRollouts(self.spec, self.task, self.policy, self.lags.schedule)
 
-    def beside(self) -> dict[str, bytes]:
-        return self.actors.beside() if isinstance(self.actors, ControlProcesses) else {}
+    def artifacts(self) -> dict[str, bytes]:
+        return self.actors.artifacts() if isinstance(self.actors, ControlProcessRollouts) else {}
 
-    def collect(self, phase: int) -> Collected[ControlData]:
+    def collect(self, phase: int) -> PhaseData[ControlData]:
         rollout, returns, episodes, flow, kept = self.actors.collect(self.buffer, phase)
         self.reward_scale.take_in(returns)
         found = self.consumes(rollout, rollout, episodes, 0, flow, kept)
         updates = self.spec.epochs_in(phase) * self.spec.minibatches
-        elsewhere = counted_elsewhere(rollout.gradient_step, self.gradient_steps, updates)
+        elsewhere = external_lag_metrics(rollout.gradient_step, self.gradient_steps, updates)
         return found._replace(metrics=found.metrics | elsewhere)
 
     def close(self) -> None:

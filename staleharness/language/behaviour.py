@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..simulator.buffer import PolicyBuffer
-from ..tokens.minibatch import parts
+from ..simulator.policy_buffer import PolicyBuffer
+from ..tokens.token_minibatch import parts
 from .decoder import Decoded, Decoder, Request
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ..simulator.buffer import PolicyBuffer
+    from ..simulator.policy_buffer import PolicyBuffer
     from .model.causal_lm import CausalLM
 
 BUILT_IN = Path(__file__).parent / "decoders"

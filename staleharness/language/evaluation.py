@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.streams import stream
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.phase import Scores
-from ..tokens.minibatch import parts
+from ..simulator.phase_record import Scores
+from ..simulator.policy_buffer import PolicyBuffer
+from ..tokens.token_minibatch import parts
 from .answers import grade
 from .decoder import Decoder, Request
 from .generation import completion_texts

@@ -16,10 +16,10 @@ from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
 from ..schedule import Ints
-from ..simulator.ages import added
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.lags import Lags
-from ..simulator.ledger import Count, Flow
+from ..simulator.lag_stats import add_histograms
+from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.row_ledger import Count, Flow
+from ..simulator.run_lags import Lags
 from .answers import grade
 from .behaviour import behaviour_logp
 from .decoder import Decoded, Decoder, Request
@@ -174,7 +174,7 @@ class Generator:
                 dropped += missing - int(mixed.sum()) // self.spec.completions
                 left_out = part.rows((~mixed).nonzero()[:, 0])
                 lost += count(left_out)
-                lags = added(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
+                lags = add_histograms(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 part = part.rows(mixed.nonzero()[:, 0])
             kept.append(part)
         flow = Flow(made, dropped=lost, dropped_lags=lags)

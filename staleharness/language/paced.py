@@ -9,8 +9,8 @@ import numpy as np
 
 from ..pipeline_lag import PipelineLag
 from ..schedule import Ints
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.lags import Lags
+from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.run_lags import Lags
 from .generation import Round, Sampler, Seconds
 from .planned import Planned
 

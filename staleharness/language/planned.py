@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..batch import Completions
 from ..lag import held
 from ..schedule import NEVER, Ints, Schedule
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.flows import dropped_groups, flow_of
+from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.row_ledger import dropped_groups, flow_of
 from .decoder import Request
 from .generation import Round, Sampler, Seconds, count, joined
 

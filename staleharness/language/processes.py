@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..asynchronous.processes import Pace, Processes
+from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Completions
-from ..simulator.buffer import PolicyBuffer, Version
+from ..simulator.policy_buffer import PolicyBuffer, Version
 from ..task import find_env
 from .generation import Round, Seconds, joined
 from .setting_up import set_up
@@ -20,13 +20,13 @@ from .spec import LanguageSpec
 from .task import LanguageTask
 
 if TYPE_CHECKING:
-    from ..asynchronous.actor import Feed
+    from ..asynchronous.actor import WeightFeed
 
 
 class Stretches(PolicyBuffer):
     """What a decoder takes for the buffer: "version" s is whatever is the newest when stretch s begins."""
 
-    def __init__(self, feed: Feed, length: int) -> None:
+    def __init__(self, feed: WeightFeed, length: int) -> None:
         """Stretches of `length` tokens."""
         super().__init__(1)
         self.feed, self.length = feed, length
@@ -52,7 +52,7 @@ class LanguageActor:
         seed_global_generators(spec.seed, "construct actor", number)
         self.sampler = set_up(spec, task).sampler
 
-    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         spec, sampler = self.spec, self.sampler
         seed_global_generators(spec.seed, "act", self.number, nth)
         length = spec.completion_tokens
@@ -81,10 +81,10 @@ class Opening:
         return LanguageActor(self.spec, number)
 
 
-class LanguageProcesses(Processes):
+class LanguageProcessRollouts(ProcessRollouts):
     """Processes as the source of a run's rounds."""
 
-    def __init__(self, spec: LanguageSpec, pace: Pace, preload: tuple[str, ...], pad: int) -> None:
+    def __init__(self, spec: LanguageSpec, pace: ActorSettings, preload: tuple[str, ...], pad: int) -> None:
         super().__init__(Opening(spec), spec, pace, preload)
         self.pad = pad
 

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
-from ..asynchronous.processes import Pace
+from ..asynchronous.process_rollouts import ActorSettings
 from ..base.notes import NOTES
 from ..batch import Completions
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.elsewhere import counted_elsewhere
+from ..simulator.lag_stats import external_lag_metrics
 from ..simulator.loop import Simulation
-from ..simulator.phase import Collected, PhaseRecord, Scores
+from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
+from ..simulator.policy_buffer import PolicyBuffer
 from ..tokens.learner import TokenLearner
 from .evaluation import evaluate
 from .generation import Generator, Round
@@ -21,7 +21,7 @@ from .model.causal_lm import CausalLM
 from .model.memory import explained
 from .paced import Paced
 from .planned import Planned
-from .processes import LanguageProcesses
+from .processes import LanguageProcessRollouts
 from .setting_up import set_up
 from .spec import LanguageSpec
 from .task import LanguageTask, located
@@ -69,8 +69,8 @@ class LanguageSimulation(Simulation[Completions]):
         if self.lags.model.online:
             return Paced(self.sampler, self.lags)
         if self.lags.model.real:
-            pace = cast(Pace, self.lags.model)
-            return LanguageProcesses(found, pace, self.task.preload, self.policy.pad)
+            pace = cast(ActorSettings, self.lags.model)
+            return LanguageProcessRollouts(found, pace, self.task.preload, self.policy.pad)
         return Generator(self.sampler, self.lags)
 
     def _scores_ahead(self) -> bool:
@@ -81,7 +81,7 @@ class LanguageSimulation(Simulation[Completions]):
         return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     @property
-    def ways(self) -> Sequence[str]:
+    def eval_modes(self) -> Sequence[str]:
         return ("sampled", "deterministic") if self.spec.evaluation_samples else ("deterministic",)
 
     def advance(self) -> PhaseRecord:
@@ -89,20 +89,20 @@ class LanguageSimulation(Simulation[Completions]):
         with explained(self.policy):
             return super().advance()
 
-    def collect(self, phase: int) -> Collected[Completions]:
+    def collect(self, phase: int) -> PhaseData[Completions]:
         made = self.generator.round(self.buffer, phase)
         said: dict[str, Any] = {"dropped_groups": made.dropped_groups, "dropped_problems": self.dropped_problems}
         data = made.completions
         if not self.lags.model.drawn:
             steps, updates = data.gradient_step[data.mask.bool()], self.spec.epochs * self.spec.minibatches
-            said |= counted_elsewhere(steps, self.gradient_steps, updates)
-        return Collected(data, data.behaviour_logp, said, asdict(made.seconds), made.flow)
+            said |= external_lag_metrics(steps, self.gradient_steps, updates)
+        return PhaseData(data, data.behaviour_logp, said, asdict(made.seconds), made.flow)
 
-    def beside(self) -> dict[str, bytes]:
-        return self.generator.beside() if isinstance(self.generator, LanguageProcesses) else {}
+    def artifacts(self) -> dict[str, bytes]:
+        return self.generator.artifacts() if isinstance(self.generator, LanguageProcessRollouts) else {}
 
     def close(self) -> None:
-        if isinstance(self.generator, LanguageProcesses):
+        if isinstance(self.generator, LanguageProcessRollouts):
             self.generator.close()
 
     def evaluate(self) -> Scores:

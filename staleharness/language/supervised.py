@@ -19,8 +19,8 @@ from ..base.machine import cpu_model, installed
 from ..base.streams import stream
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
-from ..simulator.adamw import AdamW
 from ..simulator.learning import clip_norm
+from ..simulator.optimiser import AdamW
 from .model.causal_lm import CausalLM
 from .model.progress_bar import no_progress_bar
 from .problem import strip_calculator

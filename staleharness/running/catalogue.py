@@ -7,7 +7,7 @@ from typing import Any
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
-from ..simulator.methods import OTHER, families, passes_of, place_of
+from ..simulator.methods import OTHER, entry_of, extra_passes, families
 from ..task import all_families
 from .choices import is_core
 
@@ -50,7 +50,7 @@ def _lag(cls: type[LagModel]) -> dict[str, Any]:
 
 
 def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
-    place = place_of(cls)
+    place = entry_of(cls)
     return {
         "name": cls.name,
         "summary": summary(cls),
@@ -64,7 +64,7 @@ def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
         "transform": place.transform,
         "trust_region": place.trust_region,
         "anchor": place.anchor,
-        "passes": str(passes_of(cls())),
+        "passes": str(extra_passes(cls())),
         "needs": sorted(cls.needs),
     }
 

@@ -15,7 +15,7 @@ from ..base.plugins import is_builtin
 from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest
 from ..lag import read_lag
-from ..simulator.methods import OTHER, place_of
+from ..simulator.methods import OTHER, entry_of
 from ..store.study import USUAL_LAG, Question
 from ..task import Task, find_env
 from .names import label, no_duplicates
@@ -75,7 +75,7 @@ def methods(question: Question, settings: Iterable[str]) -> list[Method]:
 
 def is_core(cls: type[Algorithm]) -> bool:
     """Whether a sweep that names no method runs it: some of those that come with the package, and no plugin beside."""
-    return cls.core and is_builtin(cls, "algorithms") and place_of(cls).family != OTHER
+    return cls.core and is_builtin(cls, "algorithms") and entry_of(cls).family != OTHER
 
 
 def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..base.text import number
 from ..lag import read_lag
-from ..simulator.promise import WIDEST, promise
+from ..simulator.expected_lag import WIDEST, expected_lag
 from ..statistics.account_notes import SHORT
 from .plan import Plan
 
@@ -19,7 +19,7 @@ def on_lag(plan: Plan) -> list[str]:
 def _lines(plan: Plan) -> Iterator[str]:
     asked = {(run.spec.capacity, run.spec.lag, run.spec.phases): run.spec for run in plan.runs}
     for (k, lag, phases), spec in sorted(asked.items()):
-        said = promise(spec, read_lag(lag))
+        said = expected_lag(spec, read_lag(lag))
         if said is None or said.mean is None or said.expected is None:
             continue
         if said.expected < SHORT * said.mean:

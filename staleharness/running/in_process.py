@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..base.streams import global_generators_restored
 from ..simulator.loop import simulation_of
-from ..simulator.phase import PhaseRecord
+from ..simulator.phase_record import PhaseRecord
 from ..spec import RunSpec
 
 TURN = threading.RLock()  # held by whoever has changed the settings of the process

@@ -16,7 +16,7 @@ from ..errors import UserError, shortened
 from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
-from ..simulator.phase import Scores, wilson
+from ..simulator.phase_record import Scores, wilson
 from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
@@ -64,7 +64,7 @@ def conclude(
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": _total(frame["lag_histogram"]),
         **simulation.accounts.record(),
-        "promise": simulation.lags.promise and simulation.lags.promise._asdict(),
+        "promise": simulation.lags.expected and simulation.lags.expected._asdict(),
         **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
         "steps": spec.phases * spec.steps_per_phase,
         "phases": spec.phases,

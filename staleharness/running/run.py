@@ -16,7 +16,7 @@ from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation, simulation_of
-from ..simulator.phase import PhaseRecord, Scores
+from ..simulator.phase_record import PhaseRecord, Scores
 from ..store.store import Store
 from ..store.stored_run import MEMORY, PARTS
 from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, RUN_FILES
@@ -71,7 +71,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
                 save = functools.partial(logs.checkpoint, simulation, made_with)
                 asked = (lambda: should_stop() or lease.lost) if lease else should_stop
                 scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, asked)
-            for name, content in simulation.beside().items():
+            for name, content in simulation.artifacts().items():
                 write_bytes(attempt / name, content)
         conclude(attempt, job, family, simulation, scores, made_with)
         return store.publish(job.run_id)

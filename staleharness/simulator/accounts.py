@@ -1,16 +1,16 @@
-"""A run's accounts: the ages of the data that were assigned, made and trained on, and what became of them all."""
+"""A run's accounts: the lags of the data that were assigned, made and trained on, and what became of them all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .ages import added, ages, at_ends, mean_lag
-from .ledger import UNITS, Count, Flow, Ledger
+from .lag_stats import add_histograms, first_and_last_lags, lag_stats, mean_lag
+from .row_ledger import UNITS, Count, Flow, Ledger
 
 if TYPE_CHECKING:
-    from .lags import Lags
     from .learning import Learner
-    from .phase import Collected
+    from .phase_record import PhaseData
+    from .run_lags import Lags
 
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing
@@ -26,18 +26,18 @@ class Accounts:
         self.histograms: dict[str, list[int]] = {kind: [] for kind in KINDS}
 
     def enter(
-        self, phase: int, gradient_steps: int, learner: Learner[Any, Any], collected: Collected[Any], lags: Lags
+        self, phase: int, gradient_steps: int, learner: Learner[Any, Any], collected: PhaseData[Any], lags: Lags
     ) -> dict[str, Any]:
         """What a phase's metrics say; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
         flow, passed, assigned = collected.flow, learner.passed, lags.assigned(phase)
-        said: dict[str, Any] = {"lags/assigned": mean_lag(assigned), **at_ends(learner.first, learner.last)}
+        said: dict[str, Any] = {"lags/assigned": mean_lag(assigned), **first_and_last_lags(learner.first, learner.last)}
         if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
             rows = collected.behaviour_logp
             handed = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
             trained, realised, taught = Count(handed.sequences, passed), [], []
         else:
-            found = ages(learner.rows, phase, gradient_steps)
+            found = lag_stats(learner.rows, phase, gradient_steps)
             handed, realised, taught = found.handed, found.handed_lags, found.trained_lags
             trained = found.taught
             said |= found.columns
@@ -47,12 +47,12 @@ class Accounts:
                     "there to be trained on; please report it"
                 )
         flow = flow or Flow(handed)
-        realised = added(realised, flow.dropped_lags)
+        realised = add_histograms(realised, flow.dropped_lags)
         if learner.rows is not None:
             said["lags/realised"] = mean_lag(realised)
             said["lags/at_cap"] = sum(taught[lags.cap :]) / max(1, sum(taught))
         for kind, counts in {"assigned": assigned, "realised": realised, "trained": taught}.items():
-            self.histograms[kind] = added(self.histograms[kind], counts)
+            self.histograms[kind] = add_histograms(self.histograms[kind], counts)
         return said | self.ledger.enter(phase, flow, handed, trained)
 
     def record(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
-from .ages import Rows, Taken
-from .answers import state_of, step_scale_of, stop_of
-from .ewma import ewma_update
+from .lag_stats import LearnerRows, MinibatchLags
+from .optimiser import ewma_update
+from .plugin_checks import state_of, step_scale_of, stop_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
     ) -> None:
-        from .adamw import AdamW
+        from .optimiser import AdamW
 
         self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
         self.spec = spec
@@ -62,9 +62,9 @@ class Learner(ABC, Generic[Data, Part]):
         self.stopped: Stop = "no"
         self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
-        self.rows: Rows | None = None
-        self.first: Taken | None = None
-        self.last: Taken | None = None
+        self.rows: LearnerRows | None = None
+        self.first: MinibatchLags | None = None
+        self.last: MinibatchLags | None = None
         self.passed = 0
 
     def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
@@ -217,8 +217,11 @@ OF_DATA = ("tv", "ess", "kl_k1", "kl_k3")
 
 
 def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """One number of each gradient step [S]; the mean over its decisions where there is one of each. Taken at the end of
-    the phase, and together where minibatches are of one size: a mean costs more to ask for than to compute."""
+    """Return one number per gradient step [S], the mean over its decisions where there is one of each.
+
+    Computed at the end of the phase, and at once where minibatches are of one size: launching a mean costs more than
+    the mean itself.
+    """
     import torch
 
     if values[0].dim() == 0:

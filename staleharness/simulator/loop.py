@@ -15,11 +15,11 @@ from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task, find_env
 from .accounts import Accounts
-from .buffer import PolicyBuffer, Version
-from .lags import Lags
 from .learning import Learner
 from .methods import describe, warnings_of
-from .phase import Collected, Data, PhaseRecord, Scores
+from .phase_record import Data, PhaseData, PhaseRecord, Scores
+from .policy_buffer import PolicyBuffer, Version
+from .run_lags import Lags
 
 RACE = (
     "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
@@ -67,7 +67,7 @@ class Simulation(ABC, Generic[Data]):
             self.warnings.append(RACE.format(spec.lag))
 
     @property
-    def ways(self) -> Sequence[str]:
+    def eval_modes(self) -> Sequence[str]:
         """Of scoring the policy, that this run is evaluated in."""
         return tuple(self.task.measures)
 
@@ -91,7 +91,7 @@ class Simulation(ABC, Generic[Data]):
         spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
         scores = self._scores() if phase in spec.evaluation_phases() else None
         self.evaluation_steps += scores.steps if scores else 0
-        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.ways}
+        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.eval_modes}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds["evaluate"] += time.perf_counter() - clock
         self.trained = None
@@ -135,7 +135,7 @@ class Simulation(ABC, Generic[Data]):
         return self.evaluate()
 
     @abstractmethod
-    def collect(self, phase: int) -> Collected[Data]:
+    def collect(self, phase: int) -> PhaseData[Data]:
         """What the learner consumes in this phase, acted by versions of the buffer that the lag model assigns."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Simulation(ABC, Generic[Data]):
         """What changes when training is over and before the policy is evaluated; returns what is to be said of it."""
         return {}
 
-    def beside(self) -> dict[str, bytes]:
+    def artifacts(self) -> dict[str, bytes]:
         """Files that a finished run leaves beside its record, by name."""
         return {}
 

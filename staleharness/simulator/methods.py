@@ -24,7 +24,7 @@ ANCHORS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class MethodEntry:
     """A method's entry in `methods.toml`, which explains the fields."""
 
     family: str = OTHER
@@ -38,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Passes:
+class ExtraPasses:
     """Forward passes over the data beside those that any method needs."""
 
     per_phase: int  # over all data of the phase
@@ -59,22 +59,24 @@ def families(cls: type[Algorithm]) -> dict[str, str]:
     return dict(_read(_file(cls)).get("families", {}))
 
 
-def place_of(cls: type[Algorithm]) -> Place:
+def entry_of(cls: type[Algorithm]) -> MethodEntry:
     """The method's entry; without one, the family `other` and what can be derived. Raises `UserError` for a bad one."""
     file = _file(cls)
     entry = dict(_read(file).get("methods", {})).get(cls.name)
     if entry is None:
         proximal = cls().proximal
-        return Place(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
+        return MethodEntry(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
     words = {key: text for key, text in dict(_read(file).get("options", {})).items() if key in cls.hyper_parameters()}
-    place = build(Place, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}")
+    place = build(
+        MethodEntry, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
+    )
     if place.family not in families(cls):
         known = ", ".join(families(cls)) or "none"
         raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}")
     return place
 
 
-def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
+def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPasses:
     """What the method asks of the learner beyond the pass through which its gradient goes; on tokens, with several
     gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
     its start whatever the method is."""
@@ -82,7 +84,7 @@ def passes_of(algorithm: Algorithm, spec: RunSpec | None = None) -> Passes:
     several = spec is None or spec.epochs * spec.minibatches > 1
     start = algorithm.proximal == "recompute" or (own_targets and several)
     epochs = spec.epochs if spec is not None and start and algorithm.realign_every == "epoch" else 1
-    return Passes(
+    return ExtraPasses(
         per_phase=0 if spec is not None and spec.scores_start else int(start) * epochs,
         per_step=int(algorithm.proximal == "ewma") + int("reference" in algorithm.needs),
         by_row=algorithm.optimal_baseline,
@@ -100,7 +102,7 @@ def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
 
 def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
     """What a reader of results is told, without the plugin at hand: plain data for `run.json`."""
-    cls, place = type(algorithm), place_of(type(algorithm))
+    cls, place = type(algorithm), entry_of(type(algorithm))
     return {
         "summary": summary(cls),
         "paper": cls.paper,
@@ -110,7 +112,7 @@ def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
         "trust_region": place.trust_region,
         "anchor": place.anchor,
         "proximal": "" if algorithm.proximal == "behaviour" else ANCHORS[algorithm.proximal],
-        "passes": str(passes_of(algorithm, spec)),
+        "passes": str(extra_passes(algorithm, spec)),
         "needs": sorted(cls.needs),
         "touches": dict(place.touches),
     }

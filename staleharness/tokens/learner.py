@@ -15,15 +15,13 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
-from ..simulator.ages import Rows
+from ..simulator.lag_stats import LearnerRows
 from ..simulator.learning import Gradient, Learner
-from .gradient import gradient
-from .minibatch import Minibatch, pieces
 from .policy import Forward, TokenPolicy
-from .row_gradients import gradient_by_rows
 from .spec import TokenSpec
-from .statistics import of_lag, of_round
-from .timer import Timer
+from .token_gradients import Timer, gradient, gradient_by_rows
+from .token_metrics import of_lag, of_round
+from .token_minibatch import Minibatch, pieces
 
 
 class TokenLearner(Learner[Completions, Minibatch]):
@@ -47,7 +45,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
         if data.kept is not None:
             self.taught = self.taught * data.kept
-        self.rows = Rows(data.version, data.gradient_step, data.mask, self.taught)
+        self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.taught)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
         self.aligned = self.start  # under the learner when targets were last asked

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..simulator.buffer import Version
+    from ..simulator.policy_buffer import Version
 
 
 # of a language model: (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]

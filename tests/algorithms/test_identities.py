@@ -12,7 +12,7 @@ from method_examples import make
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
 from staleharness.objectives import effective_sample_size, gae, importance_ratio, spo_surrogate, total_variation, vtrace
-from staleharness.simulator.ewma import ewma_update
+from staleharness.simulator.optimiser import ewma_update
 from staleharness.testing import example_decisions, example_trajectories, gradient_coefficients, variants
 from staleharness.testing.records import with_gradient
 

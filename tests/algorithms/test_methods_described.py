@@ -24,7 +24,7 @@ from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.job import Job
 from staleharness.running.run import execute
 from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.methods import OTHER, Place, describe, families, passes_of, place_of, warnings_of
+from staleharness.simulator.methods import OTHER, MethodEntry, describe, entry_of, extra_passes, families, warnings_of
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.diagnostics import MECHANISMS
 from staleharness.statistics.notes import on_warnings
@@ -54,7 +54,7 @@ SMALL = ControlSpec(
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_built_in_method_has_a_place(name: str) -> None:
-    place = place_of(ALGORITHMS[name])
+    place = entry_of(ALGORITHMS[name])
     assert place.family in families(ALGORITHMS[name])
     assert all((place.level, place.transform, place.trust_region, place.anchor, place.traps))
 
@@ -64,7 +64,7 @@ def test_no_place_is_kept_for_a_method_that_is_gone() -> None:
 
     held = tomllib.loads((builtin_folder("algorithms") / "methods.toml").read_text())
     assert set(held["methods"]) == set(BUILT_IN)
-    assert set(held["families"]) == {place_of(ALGORITHMS[name]).family for name in BUILT_IN}
+    assert set(held["families"]) == {entry_of(ALGORITHMS[name]).family for name in BUILT_IN}
 
 
 def variants(name: str) -> list[Any]:
@@ -85,7 +85,7 @@ def test_what_a_method_reports_is_explained_and_nothing_else_is(name: str) -> No
     for algorithm in variants(name):
         record = replace(example_decisions(), state=algorithm.init_state())
         reported |= set(algorithm.policy_loss(record).diagnostics)
-    assert set(place_of(ALGORITHMS[name]).touches) == reported
+    assert set(entry_of(ALGORITHMS[name]).touches) == reported
 
 
 IDEA = '''
@@ -123,7 +123,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], t
 
 
 def test_a_plugin_without_a_place_is_listed_under_other_with_what_can_be_derived(plugin: Any) -> None:
-    assert place_of(plugin("")) == Place(anchor="π_prox, the learner at the start of the phase")
+    assert entry_of(plugin("")) == MethodEntry(anchor="π_prox, the learner at the start of the phase")
     text = as_text(catalogue())
     assert re.search(r"\nother\b.*\n\n  my_idea: One line\.\n.*anchor π_prox.*\n.*1 forward per phase", text)
     assert text.index("\nother") > text.index("\nbaseline")
@@ -131,7 +131,7 @@ def test_a_plugin_without_a_place_is_listed_under_other_with_what_can_be_derived
 
 def test_a_plugin_may_bring_its_place_and_a_family_of_its_own(plugin: Any) -> None:
     cls = plugin('[families]\nnew = "does a new thing"\n[methods.my_idea]\nfamily = "new"\nlevel = "token"\n')
-    assert place_of(cls) == Place(family="new", level="token")
+    assert entry_of(cls) == MethodEntry(family="new", level="token")
     assert "\nnew: does a new thing\n" in as_text(catalogue())
 
 
@@ -146,7 +146,7 @@ def test_a_plugin_may_bring_its_place_and_a_family_of_its_own(plugin: Any) -> No
 )
 def test_a_place_that_cannot_be_read_is_said_with_its_file(plugin: Any, text: str, words: str) -> None:
     with pytest.raises(UserError) as error:
-        place_of(plugin(text))
+        entry_of(plugin(text))
     assert words in str(error.value) and "methods.toml" in str(error.value)
 
 
@@ -159,7 +159,7 @@ def test_the_list_shows_every_method_once_under_its_family() -> None:
         if entry["name"] in BUILT_IN:
             above = text[: text.index(f"\n  {entry['name']}: ")]
             heads = re.findall(r"^(\w+): ", above, re.MULTILINE)
-            assert heads[-1] == entry["family"] == place_of(ALGORITHMS[entry["name"]]).family
+            assert heads[-1] == entry["family"] == entry_of(ALGORITHMS[entry["name"]]).family
 
 
 # --- what it costs, and where it cannot act -----------------------------------------------------------------------
@@ -168,11 +168,11 @@ def test_the_list_shows_every_method_once_under_its_family() -> None:
 def test_passes_depend_on_the_kind_of_run() -> None:
     vaco, decoupled = ALGORITHMS["vaco"](), ALGORITHMS["decoupled_ppo"]()
     two = replace(TOKENS, minibatches=2)
-    assert [passes_of(vaco, s).per_phase for s in (HERE, TOKENS, two)] == [0, 0, 1]
-    assert [passes_of(decoupled, s).per_phase for s in (HERE, TOKENS, two)] == [0, 1, 1]
-    assert str(passes_of(ALGORITHMS["ppo_clip"]())) == "none"
-    assert str(passes_of(ALGORITHMS["tba"]())) == "1 forward per gradient step"
-    assert str(passes_of(ALGORITHMS["vcpo"]())) == "completions one by one"
+    assert [extra_passes(vaco, s).per_phase for s in (HERE, TOKENS, two)] == [0, 0, 1]
+    assert [extra_passes(decoupled, s).per_phase for s in (HERE, TOKENS, two)] == [0, 1, 1]
+    assert str(extra_passes(ALGORITHMS["ppo_clip"]())) == "none"
+    assert str(extra_passes(ALGORITHMS["tba"]())) == "1 forward per gradient step"
+    assert str(extra_passes(ALGORITHMS["vcpo"]())) == "completions one by one"
 
 
 def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> None:
@@ -288,7 +288,7 @@ def test_a_mechanism_measured_at_one_capacity_only_leaves_a_dash_at_the_other(tm
 
 def test_every_mechanism_that_a_built_in_method_reports_has_a_row() -> None:
     shares = {"clipped", "masked", "vetoed", "truncated", "rho_truncated", "filter_active"}
-    reported = {d for name in BUILT_IN for d in place_of(ALGORITHMS[name]).touches}
+    reported = {d for name in BUILT_IN for d in entry_of(ALGORITHMS[name]).touches}
     assert shares <= reported and {f"algorithm/{s}" for s in shares} <= set(MECHANISMS)
 
 
@@ -300,4 +300,4 @@ def test_small_shares_are_not_rounded_to_nothing(value: float, text: str) -> Non
 
 
 def test_the_family_of_a_method_without_a_place_is_other() -> None:
-    assert Place().family == OTHER
+    assert MethodEntry().family == OTHER

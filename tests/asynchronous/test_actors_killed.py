@@ -55,13 +55,13 @@ def mortal(draw: random.Random) -> Any:
     return simulation
 
 
-def kill(fleet: Any, place: int) -> None:
+def kill(pool: Any, place: int) -> None:
     """Kill whoever works at a place, and wait until another does."""
-    with fleet.condition:
-        (member,) = (m for m in fleet.members if m.place == place)
+    with pool.condition:
+        (member,) = (m for m in pool.members if m.place == place)
         os.kill(member.process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 60.0
-    while member.number in fleet.pids or len(fleet.pids) < ACTORS:
+    while member.number in pool.pids or len(pool.pids) < ACTORS:
         assert time.monotonic() < deadline, "nobody took its place"
         time.sleep(0.01)
 
@@ -76,13 +76,13 @@ def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:
         metrics.append(simulation.advance().metrics)
         hashes.append(learner_digest(simulation))
         if simulation.phase == killed:
-            kill(simulation.actors.fleet, place)
+            kill(simulation.actors.pool, place)
         if simulation.phase == stop and seed % 3:
             state = simulation.state_dict()
             simulation.close()
             simulation = mortal(draw)
             simulation.load_state_dict(state)
-    to.write_bytes(simulation.beside()["trace.parquet"])
+    to.write_bytes(simulation.artifacts()["trace.parquet"])
     assert max(entry.actor for entry in simulation.actors.recorder.entries) >= ACTORS, "nobody was killed"
     simulation.close()
     return hashes, metrics

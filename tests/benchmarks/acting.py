@@ -16,8 +16,8 @@ import time
 import numpy as np
 import torch
 
-from staleharness.control.actors import Actors
-from staleharness.control.distributions import as_taken, distribution_of
+from staleharness.control.action_distributions import as_taken, distribution_of
+from staleharness.control.batched_policies import BatchedPolicies
 from staleharness.control.policy import MLPPolicy
 from staleharness.control.task import ControlTask
 from staleharness.task import find_env
@@ -43,7 +43,7 @@ def main() -> None:
     versions = [policy.snapshot(v, v) for v in range(max(capacities))]
     rng = np.random.default_rng(0)
     dealt = np.arange(options.envs)
-    actors = {k: Actors(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
+    actors = {k: BatchedPolicies(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
     taken = as_taken(env)
     acting: dict[int, list[float]] = {k: [] for k in capacities}
     whole: dict[int, list[float]] = {k: [] for k in capacities}

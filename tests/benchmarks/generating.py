@@ -85,7 +85,7 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from staleharness.language.model.weights import linear
     from staleharness.language.prompt_set import pad_left
     from staleharness.language.spec import LanguageSpec
-    from staleharness.simulator.buffer import PolicyBuffer
+    from staleharness.simulator.policy_buffer import PolicyBuffer
     from staleharness.task import find_env
 
     torch.set_num_threads(asked.threads)

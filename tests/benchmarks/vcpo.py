@@ -43,8 +43,8 @@ from staleharness.language.word_tokens import word_tokenizer
 from staleharness.objectives import group_baseline
 from staleharness.simulator.learning import Gradient
 from staleharness.tokens.learner import TokenLearner
-from staleharness.tokens.minibatch import Minibatch
-from staleharness.tokens.statistics import of_step
+from staleharness.tokens.token_metrics import of_step
+from staleharness.tokens.token_minibatch import Minibatch
 
 PROMPT = 32
 PHASE = 4

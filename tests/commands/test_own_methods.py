@@ -17,7 +17,7 @@ from known_plugins import known
 from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
-from staleharness.simulator.answers import loss_of, state_of
+from staleharness.simulator.plugin_checks import loss_of, state_of
 from staleharness.testing import example_decisions
 
 Call = Callable[..., tuple[Any, str, str]]

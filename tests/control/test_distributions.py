@@ -14,7 +14,7 @@ from torch.distributions import Categorical as Reference
 from torch.distributions import kl_divergence
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.control.distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
+from staleharness.control.action_distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from staleharness.batch import Decisions, PolicyLoss
-from staleharness.control.critic import value_loss
 from staleharness.control.evaluation import evaluate
 from staleharness.control.moments import RewardScale
+from staleharness.control.networks import value_loss
 from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec

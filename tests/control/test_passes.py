@@ -10,9 +10,7 @@ import torch
 from control_runs import SMALL
 from torch import Tensor
 
-from staleharness.control.critic import value_loss
-from staleharness.control.networks import gaussian_logp, means, network
-from staleharness.control.passes import SIZES, NetworkPass
+from staleharness.control.networks import SIZES, NetworkPass, gaussian_logp, means, network, value_loss
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.simulator.loop import simulation_of
 

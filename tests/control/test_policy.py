@@ -9,7 +9,7 @@ import pytest
 import torch
 from kernels import products_keep_their_bits
 
-from staleharness.control.actors import Actors
+from staleharness.control.batched_policies import BatchedPolicies
 from staleharness.control.moments import Moments
 from staleharness.control.networks import gaussian_kl, gaussian_logp
 from staleharness.control.policy import MLPPolicy
@@ -31,7 +31,7 @@ def nearly(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def acted(actors: Actors, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def acted(actors: BatchedPolicies, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(actions, their log-probabilities, mean actions)."""
     action, mean = actors.act(obs, noise)
     return action, gaussian_logp(action, mean, actors.log_std), mean
@@ -46,14 +46,14 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(obs_dim: in
     obs = torch.from_numpy(rng.normal(size=(envs, obs_dim)).astype("f4"))
     noise = torch.from_numpy(rng.normal(size=(envs, act_dim)).astype("f4"))
     exact = products_keep_their_bits(obs_dim, 64, 64, act_dim)
-    together = acted(Actors(policy, versions, assignment), obs, noise)
+    together = acted(BatchedPolicies(policy, versions, assignment), obs, noise)
     for v, version in enumerate(versions):
-        alone = acted(Actors(policy, [version], np.zeros(envs, dtype=np.int64)), obs, noise)
+        alone = acted(BatchedPolicies(policy, [version], np.zeros(envs, dtype=np.int64)), obs, noise)
         mine = assignment == v
         for a, b in zip(together, alone, strict=True):
             assert torch.equal(a[mine], b[mine]) or (not exact and nearly(a[mine], b[mine]))
     # the newest version is the learner: its minibatch of other rows agrees, too
-    action, logp, _ = acted(Actors(policy, versions[-1:], np.zeros(envs, dtype=np.int64)), obs, noise)
+    action, logp, _ = acted(BatchedPolicies(policy, versions[-1:], np.zeros(envs, dtype=np.int64)), obs, noise)
     if envs >= 33:
         rows = torch.from_numpy(rng.permutation(envs)[:20])
         again = policy.evaluate(obs[rows], action[rows]).logp

@@ -13,7 +13,7 @@ from known_plugins import known
 from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
 
-from staleharness.control.crew import Actor
+from staleharness.control.rollouts import Actor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.simulator.checkpoint import load_newest, save
@@ -49,7 +49,7 @@ def recorded(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tupl
         metrics.append(record.metrics)
         if simulation.phase == kill_after:
             kill_one(simulation.actors)
-    to.write_bytes(simulation.beside()["trace.parquet"])
+    to.write_bytes(simulation.artifacts()["trace.parquet"])
     simulation.close()
     return hashes, metrics
 
@@ -172,7 +172,7 @@ def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_
         said.append(record.metrics)
         hashes.append(learner_digest(second))
     path = tmp_path / "trace.parquet"
-    path.write_bytes(second.beside()["trace.parquet"])
+    path.write_bytes(second.artifacts()["trace.parquet"])
     again, repeated = replayed(spec, path)
     assert again[1:] == hashes
     assert but_assigned(repeated) == but_assigned(said), "accounts and all"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from staleharness.control.generators import generator_from, pack, state_of, unpack
-from staleharness.control.replay_state import ReplayState
+from staleharness.control.replay_state import ReplayState, generator_from, pack, state_of, unpack
 
 
 def pendulum() -> gymnasium.Env[Any, Any]:

@@ -13,7 +13,7 @@ from staleharness.control.networks import gaussian_logp, views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
-from staleharness.simulator.buffer import Version
+from staleharness.simulator.policy_buffer import Version
 from staleharness.task import find_env
 
 

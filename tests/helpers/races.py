@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from staleharness.asynchronous.actor import Feed, Making
+from staleharness.asynchronous.actor import GroupMaker, WeightFeed
 
 
 def learner_digest(simulation: Any) -> str:
@@ -26,23 +26,23 @@ class Mortal:
     """Opens actors of which some SIGKILL themselves: `ends` has (nth group, decision before which), by their number. A
     decision that no row has: once the group is made, and before it is handed over."""
 
-    open: Callable[[int], Making]
+    open: Callable[[int], GroupMaker]
     ends: Mapping[int, tuple[int, int]]
 
-    def __call__(self, number: int) -> Making:
+    def __call__(self, number: int) -> GroupMaker:
         actor = self.open(number)
         return MortalActor(actor, *self.ends[number]) if number in self.ends else actor
 
 
 @dataclass
 class MortalActor:
-    actor: Making
+    actor: GroupMaker
     nth: int
     decision: int
 
-    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         if nth == self.nth:
-            feed = MortalFeed(feed.board, feed.load, feed.tally, group, decision=self.decision)
+            feed = MortalFeed(feed.weights, feed.load, feed.counter, group, decision=self.decision)
         made = self.actor.make(group, nth, feed)
         if nth == self.nth:
             feed.finish(made[1])
@@ -51,7 +51,7 @@ class MortalActor:
 
 
 @dataclass
-class MortalFeed(Feed):
+class MortalFeed(WeightFeed):
     decision: int = 0
 
     def step(self, t: int) -> int | None:
@@ -67,11 +67,11 @@ def end_here() -> None:
 
 def kill_one(processes: Any) -> None:
     """And wait for what its successor makes."""
-    fleet = processes.fleet
-    begun = fleet.next_number
-    os.kill(next(iter(fleet.pids.values())), signal.SIGKILL)
+    pool = processes.pool
+    begun = pool.next_number
+    os.kill(next(iter(pool.pids.values())), signal.SIGKILL)
     deadline = time.monotonic() + 60.0
-    while not any(e.actor >= begun and e.made_at is not None for e in fleet.recorder.entries):
+    while not any(e.actor >= begun and e.made_at is not None for e in pool.recorder.entries):
         assert time.monotonic() < deadline, "nobody took its place"
         time.sleep(0.01)
 

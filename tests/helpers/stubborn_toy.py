@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from staleharness.simulator.loop import Collected
+from staleharness.simulator.loop import PhaseData
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS
 
@@ -43,7 +43,7 @@ class StubbornSimulation(ToySimulation):
         super().__init__(spec, task)
         print("GPUs:", os.environ.get("CUDA_VISIBLE_DEVICES", "all"), "threads:", os.environ.get("OMP_NUM_THREADS"))
 
-    def collect(self, phase: int) -> Collected[Any]:
+    def collect(self, phase: int) -> PhaseData[Any]:
         place = Path(os.environ.get("STALEHARNESS_STUBBORN", "/nowhere"))
         if phase == PHASE and place.is_dir():
             self.chosen = _first(place, f"seed{self.spec.seed}")

@@ -17,10 +17,10 @@ from staleharness import objectives
 from staleharness.algorithm import Algorithm
 from staleharness.base.streams import stream
 from staleharness.batch import Decisions, Targets, Trajectories
-from staleharness.simulator.buffer import Version
 from staleharness.simulator.learning import Gradient, Learner, normalised
 from staleharness.simulator.loop import Simulation
-from staleharness.simulator.phase import Collected, Scores
+from staleharness.simulator.phase_record import PhaseData, Scores
+from staleharness.simulator.policy_buffer import Version
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 
@@ -215,7 +215,7 @@ class TabularSimulation(Simulation[Episodes]):
         self.world, self.policy = World(spec), Table(spec)
         self.learner = TabularLearner(spec, self.algorithm, self.world, self.policy.logits)
 
-    def collect(self, phase: int) -> Collected[Episodes]:
+    def collect(self, phase: int) -> PhaseData[Episodes]:
         """Episodes, each acted by the version that the lag model gives it."""
         import torch
 
@@ -232,7 +232,7 @@ class TabularSimulation(Simulation[Episodes]):
         states, actions, followings, logp = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
         along = np.tile(np.array([(v.phase, v.gradient_step) for v in versions]).T[:, :, None], spec.horizon)
         data = Episodes(states, actions, followings, logp, *along)
-        return Collected(data, torch.from_numpy(logp), {}, {})
+        return PhaseData(data, torch.from_numpy(logp), {}, {})
 
     def evaluate(self) -> Scores:
         logits = self.policy.logits.detach().numpy()

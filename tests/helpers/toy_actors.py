@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from staleharness.asynchronous.actor import Feed
-from staleharness.simulator.buffer import Version
+from staleharness.asynchronous.actor import WeightFeed
+from staleharness.simulator.policy_buffer import Version
 
 LENGTH = 5
 
@@ -39,7 +39,7 @@ class Toy:
             os._exit(3)
         return replace(self, number=number)
 
-    def make(self, group: int, nth: int, feed: Feed) -> tuple[bytes, list[int]]:
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         acted = []
         for t in range(LENGTH):
             if self.end == "killed" and self.number == 0:
@@ -57,9 +57,9 @@ class Toy:
             os._exit(1)
         return pickle.dumps((group, nth, acted, os.getpid())), [LENGTH, LENGTH - 2]
 
-    def _wait(self, t: int, feed: Feed) -> None:
+    def _wait(self, t: int, feed: WeightFeed) -> None:
         """For version t, before decision t; meanwhile t decisions are made."""
-        feed.tally.reach([t] * feed.tally.rows)
-        while feed.board.newest_phase < t:
+        feed.counter.reach([t] * feed.counter.rows)
+        while feed.weights.newest_phase < t:
             feed.last(t)
             time.sleep(0.001)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staleharness.base.streams import stream
-from staleharness.simulator.buffer import Version
 from staleharness.simulator.loop import Simulation
-from staleharness.simulator.phase import Collected, Scores
+from staleharness.simulator.phase_record import PhaseData, Scores
+from staleharness.simulator.policy_buffer import Version
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
 
@@ -90,13 +90,13 @@ class ToySimulation(Simulation[Floats]):
         super().__init__(spec, task)
         self.policy = self.learner = Stirred(spec)  # type: ignore[assignment]
 
-    def collect(self, phase: int) -> Collected[Floats]:
+    def collect(self, phase: int) -> PhaseData[Floats]:
         versions = self.lags.draw(phase, ROWS).starts
         acted = np.array([self.buffer[int(v)].tensors["x"] for v in versions])
         acted += stream(self.spec.seed, "action", phase).normal(size=acted.shape)
         histogram = np.bincount(phase - versions, minlength=self.spec.capacity).tolist()
         said = {"lag_histogram": histogram, "lag_mean": float((phase - versions).mean())}
-        return Collected(acted, np.zeros((ROWS, 1)).view(Finite), said, {})  # type: ignore[arg-type]
+        return PhaseData(acted, np.zeros((ROWS, 1)).view(Finite), said, {})  # type: ignore[arg-type]
 
     def evaluate(self) -> Scores:
         scores = {way: [float(self.policy.x.sum())] for way in ("sampled", "deterministic")}  # type: ignore[attr-defined]

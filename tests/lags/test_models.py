@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
-from staleharness.simulator.buffer import PolicyBuffer, Version
+from staleharness.simulator.policy_buffer import PolicyBuffer, Version
 from staleharness.testing import LagCheck, parametrize_with_lag_checks
 
 capacities = st.integers(1, 70)

@@ -16,9 +16,9 @@ from staleharness.language import generation
 from staleharness.language.answers import Verdict
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
-from staleharness.simulator.buffer import PolicyBuffer
-from staleharness.simulator.ledger import ENTRIES, OPTIONAL, UNITS
 from staleharness.simulator.loop import simulation_of
+from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.simulator.row_ledger import ENTRIES, OPTIONAL, UNITS
 
 Specs = Callable[..., LanguageSpec]
 # stale groups dropped at the queue; the oldest dropped where it is full; groups stopped under way; groups that wait

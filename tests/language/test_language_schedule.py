@@ -117,7 +117,7 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
         if simulation.phase == 3:
             kill_one(simulation.generator)
     path = tmp_path / "trace.parquet"
-    path.write_bytes(simulation.beside()["trace.parquet"])
+    path.write_bytes(simulation.artifacts()["trace.parquet"])
     again, repeated = run(replace(asked, lag=f"trace:{path}"))
     assert again == hashes and len(set(hashes)) > 1
     assert but_assigned(repeated) == but_assigned(said), "accounts and all"
@@ -151,7 +151,7 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
     simulation: Any = simulation_of(asked)
     hashes, said = zip(*((learner(simulation), r.metrics) for r in simulation), strict=True)
     path = tmp_path / "trace.parquet"
-    path.write_bytes(simulation.beside()["trace.parquet"])
+    path.write_bytes(simulation.artifacts()["trace.parquet"])
     again, repeated = run(replace(asked, lag=f"trace:{path}"))
     assert again == list(hashes) and but_assigned(repeated) == but_assigned(list(said))
     _, rows = read_trace(str(path))

@@ -18,8 +18,8 @@ from staleharness.language.decoder import Request
 from staleharness.language.generation import completion_texts
 from staleharness.language.prompt_set import pad_left
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.simulator.loop import simulation_of
+from staleharness.simulator.policy_buffer import PolicyBuffer
 
 Specs = Callable[..., LanguageSpec]
 PROMPTS, EACH, LENGTH = 4, 3, 10

@@ -12,8 +12,8 @@ from staleharness.language import generation
 from staleharness.language.answers import Verdict
 from staleharness.language.model.quick_pass import QuickPass
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.buffer import Version
 from staleharness.simulator.loop import simulation_of
+from staleharness.simulator.policy_buffer import Version
 
 Specs = Callable[..., LanguageSpec]
 

@@ -18,7 +18,7 @@ from staleharness.language.problem import Problem
 from staleharness.language.prompt_set import pad_left, prompt_set
 from staleharness.language.prompts import find_prompt
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.task import find_env
 
 pytestmark = [pytest.mark.slow, needs_extra("smollm2")]

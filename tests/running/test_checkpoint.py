@@ -23,7 +23,7 @@ from crash import every_crash
 from staleharness.errors import UserError
 from staleharness.running import attempt, run
 from staleharness.simulator import checkpoint
-from staleharness.simulator.phase import PhaseRecord, Scores
+from staleharness.simulator.phase_record import PhaseRecord, Scores
 from staleharness.store.stored_run import PARTS
 
 State = dict[str, object]

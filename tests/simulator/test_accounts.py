@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from staleharness.simulator.ages import Rows, added, ages, at_ends, mean_lag
-from staleharness.simulator.ledger import Count, Flow, Ledger, check_pipeline
+from staleharness.simulator.lag_stats import LearnerRows, add_histograms, first_and_last_lags, lag_stats, mean_lag
+from staleharness.simulator.row_ledger import Count, Flow, Ledger, check_pipeline
 
 PHASE, STEPS = 9, 90
 
@@ -50,7 +50,7 @@ def test_ages_are_those_of_the_decisions_that_teach(seed: int, within: bool, mas
         torch.from_numpy(x) for x in (versions, 10 * versions, valid.astype(np.float32), taught.astype(np.float32))
     ]
     given = {"none": 2, "full": 3, "padded": 3, "cut": 4}[masks]
-    found = ages(Rows(*tensors[:given]), PHASE, STEPS)
+    found = lag_stats(LearnerRows(*tensors[:given]), PHASE, STEPS)
     wanted = literal(versions, taught)
     for name, value in wanted.items():
         assert found.columns[f"lags/{name}"] == pytest.approx(value), name
@@ -63,7 +63,7 @@ def test_ages_are_those_of_the_decisions_that_teach(seed: int, within: bool, mas
 
 def test_rows_of_which_none_teaches_have_no_age() -> None:
     versions = torch.full((2, 3), 5)
-    found = ages(Rows(versions, versions, torch.ones(2, 3), torch.zeros(2, 3)), PHASE, STEPS)
+    found = lag_stats(LearnerRows(versions, versions, torch.ones(2, 3), torch.zeros(2, 3)), PHASE, STEPS)
     assert found.columns == {} and found.trained_lags == [] and found.taught == Count()
     assert found.handed == Count(2, 6)
 
@@ -72,18 +72,18 @@ def test_first_and_last_minibatch_are_weighted_by_what_teaches() -> None:
     mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     first = (torch.tensor([[4.0, 9.0], [1.0, 1.0]]), torch.tensor([[40.0, 9.0], [10.0, 10.0]]), mask)
     last = (torch.tensor([[1.0]]), torch.tensor([[13.0]]), torch.ones(1, 1))
-    assert at_ends(first, last) == {
+    assert first_and_last_lags(first, last) == {
         "lags/first": 2.0,
         "gradient_lags/first": 20.0,
         "lags/last": 1.0,
         "gradient_lags/last": 13.0,
     }
-    assert at_ends(last, last)["gradient_lags/last"] == 13.0
-    assert at_ends((*first[:2], 0 * mask), None) == {}
+    assert first_and_last_lags(last, last)["gradient_lags/last"] == 13.0
+    assert first_and_last_lags((*first[:2], 0 * mask), None) == {}
 
 
 def test_histograms_of_any_length_add_up() -> None:
-    assert added([1, 2], [3]) == [4, 2] == added([3], [1, 2]) and added([], []) == []
+    assert add_histograms([1, 2], [3]) == [4, 2] == add_histograms([3], [1, 2]) and add_histograms([], []) == []
     assert mean_lag([1, 0, 3]) == 1.5 and mean_lag([]) is None and mean_lag([0]) is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from staleharness.tokens.row_gradients import RowGradients
+from staleharness.tokens.token_gradients import RowGradients
 
 
 def test_sums_and_norms_are_those_of_whole_gradients_and_nothing_stays_with_a_parameter() -> None:

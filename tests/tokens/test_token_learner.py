@@ -15,9 +15,8 @@ from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
 from staleharness.batch import Completions
-from staleharness.simulator.methods import passes_of
-from staleharness.tokens.minibatch import Minibatch
-from staleharness.tokens.targets import group_relative_advantage
+from staleharness.simulator.methods import extra_passes
+from staleharness.tokens.token_minibatch import Minibatch, group_relative_advantage
 
 SERVED = sorted(name for name in ALGORITHMS if "closed_form" not in ALGORITHMS[name].needs)
 
@@ -89,11 +88,11 @@ def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, nam
 
     made.policy.score = counted  # type: ignore[method-assign]
     made.train(round_of(made.policy), PHASE)
-    said = passes_of(made.algorithm)
+    said = extra_passes(made.algorithm)
     own = GROUPS * EACH if said.by_row else steps
     counts = (own, said.per_phase, said.per_step * steps)
     assert len(calls) - 1 == sum(counts)  # one is of `round_of`
-    assert said == passes_of(made.algorithm, replace(made.spec))
+    assert said == extra_passes(made.algorithm, replace(made.spec))
 
 
 @pytest.mark.parametrize(("realign", "passes"), [("phase", 1), ("epoch", 3), ("step", 0)])
@@ -103,7 +102,7 @@ def test_targets_cost_a_pass_over_the_phase_each_time_they_are_realigned(
     """At every step they are taken under the pass that the gradient goes through."""
     hyper = {"advantage": "vtrace", "realign_every": realign}
     made = learner(policy, algorithm="vaco", hyper=hyper, epochs=3, steps=3)
-    assert passes_of(made.algorithm, made.spec).per_phase == passes
+    assert extra_passes(made.algorithm, made.spec).per_phase == passes
     data, calls, score = round_of(made.policy), [], made.policy.score
 
     def counted(*given: Any) -> Any:

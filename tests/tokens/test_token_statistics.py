@@ -10,7 +10,7 @@ import torch
 from rounds import EACH, GROUPS, PHASE, Policies, learner, round_of
 
 from staleharness.batch import Completions
-from staleharness.tokens.statistics import of_round
+from staleharness.tokens.token_metrics import of_round
 
 
 def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -> None:

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ..generators import generator_from, pack, state_of, unpack
+from ..replay_state import generator_from, pack, state_of, unpack
 from .formulas import Bools, Floats, Formulas
 from .physics import EVERYTHING, BatchPhysics, Physics, PoolPhysics, Which
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...simulator.buffer import PolicyBuffer
+from ...simulator.policy_buffer import PolicyBuffer
 from ..decoder import DECODERS, Decoded, Decoder, Request
 from ..growing_rows import GrowingRows
 from ..static_rows import StaticRows

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import UserError
-from ...simulator.buffer import Version
+from ...simulator.policy_buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
 from .loading import behind_a_text, end_tokens, load, with_lora

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ...simulator.buffer import Version
+from ...simulator.policy_buffer import Version
 from .weights import Weights
 
 

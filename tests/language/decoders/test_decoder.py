@@ -23,8 +23,8 @@ from staleharness.language.decoders.transformers import TransformersDecoder
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.simulator.buffer import PolicyBuffer
 from staleharness.simulator.loop import simulation_of
+from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.store.study import ask
 
 OURS = ("transformers", "shared_prompts", "packed_weights")

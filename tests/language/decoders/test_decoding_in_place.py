@@ -22,7 +22,7 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.quick_pass import QuickPass
 from staleharness.language.model.recording import Recording
 from staleharness.language.static_rows import StaticRows
-from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.policy_buffer import PolicyBuffer
 
 Policies = Callable[..., CausalLM]
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]

@@ -18,7 +18,7 @@ from staleharness.language.behaviour import behaviour_logp, teacher_forced
 from staleharness.language.decoder import Decoded, make_decoder
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.sampling import choose
-from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.policy_buffer import PolicyBuffer
 
 Policies = Callable[..., CausalLM]
 DECODER = "transformers"

@@ -22,7 +22,7 @@ from staleharness.language.model.quick_pass import QuickPass, suits
 from staleharness.language.model.scoring import Prompts, by_length, distinct
 from staleharness.language.model.shared_prompts import SharedPrompts
 from staleharness.language.prompt_set import pad_left
-from staleharness.simulator.buffer import PolicyBuffer
+from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.tokens.policy import Scored
 
 Policies = Callable[..., CausalLM]

@@ -13,7 +13,7 @@ from staleharness.language.behaviour import behaviour_logp
 from staleharness.language.decoder import make_decoder
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.shelf import Shelf
-from staleharness.simulator.buffer import Version
+from staleharness.simulator.policy_buffer import Version
 
 Policies = Callable[..., CausalLM]
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]

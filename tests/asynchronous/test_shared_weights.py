@@ -11,13 +11,13 @@ import pytest
 import torch
 from toy_actors import version
 
-from staleharness.asynchronous import board as boards
-from staleharness.asynchronous.board import Board
+from staleharness.asynchronous import shared_weights
+from staleharness.asynchronous.shared_weights import SharedWeights
 
 LARGE = 300_000  # numbers: long enough to copy that a writer comes in between
 
 
-def read(board: Board, channel: Connection, seconds: float) -> None:
+def read(weights: SharedWeights, channel: Connection, seconds: float) -> None:
     """Read for some time, on a busy machine until it was a race; (reads, versions seen, reads whose numbers were not
     all of one version, steps back)."""
     torch.set_num_threads(1)
@@ -26,7 +26,7 @@ def read(board: Board, channel: Connection, seconds: float) -> None:
     seen = set()
     until = time.monotonic() + seconds
     while (now := time.monotonic()) < until or (now < until + 60 and (reads <= 20 or len(seen) <= 5)):
-        found = board.newest()
+        found = weights.newest()
         numbers = {*found.tensors["weights"].unique().tolist(), *found.tensors["count"].flatten().tolist()}
         odd = found.tensors["flag"].unique().tolist()
         torn += numbers != {found.phase} or odd != [found.phase % 2 == 1] or found.gradient_step != 10 * found.phase
@@ -39,11 +39,11 @@ def read(board: Board, channel: Connection, seconds: float) -> None:
 
 def test_no_reader_ever_sees_a_torn_version() -> None:
     context = multiprocessing.get_context("forkserver")
-    board = Board(context, version(0, LARGE))
-    board.publish(version(0, LARGE))
+    weights = SharedWeights(context, version(0, LARGE))
+    weights.publish(version(0, LARGE))
     versions = [version(phase, LARGE) for phase in range(64)]
     here, there = context.Pipe()
-    process = context.Process(target=read, args=(board, there, 2.0), daemon=True)
+    process = context.Process(target=read, args=(weights, there, 2.0), daemon=True)
     process.start()
     assert here.recv() == "ready"
     phase = 0
@@ -51,7 +51,7 @@ def test_no_reader_ever_sees_a_torn_version() -> None:
         phase += 1
         content = versions[phase % 64]
         content = type(content)(phase % 64, 10 * (phase % 64), content.tensors)
-        board.publish(content)
+        weights.publish(content)
     reads, seen, torn, _ = here.recv()
     process.join()
     assert torn == 0
@@ -60,15 +60,15 @@ def test_no_reader_ever_sees_a_torn_version() -> None:
 
 def test_a_version_is_read_as_it_was_published() -> None:
     context = multiprocessing.get_context("forkserver")
-    board = Board(context, version(0))
+    weights = SharedWeights(context, version(0))
     for phase in (0, 3, 7):
-        board.publish(version(phase))
-        found, expected = board.newest(), version(phase)
-        assert (found.phase, found.gradient_step, board.newest_phase) == (phase, 10 * phase, phase)
+        weights.publish(version(phase))
+        found, expected = weights.newest(), version(phase)
+        assert (found.phase, found.gradient_step, weights.newest_phase) == (phase, 10 * phase, phase)
         for name, tensor in expected.tensors.items():
             assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
-    kept = board.newest()
-    board.publish(version(9)), board.publish(version(10))
+    kept = weights.newest()
+    weights.publish(version(9)), weights.publish(version(10))
     assert float(kept.tensors["weights"][0]) == 7.0, "a copy does not change under its reader's hands"
 
 
@@ -84,21 +84,21 @@ def test_a_place_that_is_written_anew_while_it_is_copied_is_no_version_whatever_
 ) -> None:
     """A reader begins with the newest version; before it has copied that, the one after it is announced, and the one
     after that is half written into the same place. Checksums here are all alike, so only the count tells."""
-    monkeypatch.setattr(boards, "zlib", SimpleNamespace(crc32=lambda content: 0))
-    board = Board(multiprocessing.get_context("forkserver"), version(0))
-    board.publish(version(0))
-    content, busy = board._content, [False]
+    monkeypatch.setattr(shared_weights, "zlib", SimpleNamespace(crc32=lambda content: 0))
+    weights = SharedWeights(multiprocessing.get_context("forkserver"), version(0))
+    weights.publish(version(0))
+    content, busy = weights._content, [False]
 
     def overtaken(place: int) -> memoryview:
         if not busy[0]:
             busy[0] = True
-            board.publish(version(1))
+            weights.publish(version(1))
             half = version(2)
             half.tensors["flag"] = Halting()  # type: ignore[assignment]
             with pytest.raises(InterruptedError):
-                board.publish(half)
+                weights.publish(half)
         return content(place)
 
-    monkeypatch.setattr(board, "_content", overtaken)
-    found = board.newest()
+    monkeypatch.setattr(weights, "_content", overtaken)
+    found = weights.newest()
     assert found.phase == 1 and set(found.tensors["weights"].tolist()) == {1.0}

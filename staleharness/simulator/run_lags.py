@@ -10,8 +10,8 @@ from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
 from ..schedule import Bools
 from ..spec import RunSpec
-from .ledger import check_pipeline
-from .promise import promise
+from .expected_lag import expected_lag
+from .row_ledger import check_pipeline
 
 
 class Lags:
@@ -26,7 +26,7 @@ class Lags:
         if self.schedule is not None:
             check_pipeline(self.schedule.ledger)
         self.seed, self.capacity = spec.seed, spec.capacity
-        self.promise, self.warm = promise(spec, self.model), spec.warm
+        self.expected, self.warm = expected_lag(spec, self.model), spec.warm
         self._phase = -1  # that was asked about last
         self._ledger: Counter[str] = Counter()  # of that phase
         self._rows: Counter[int] = Counter()  # of that phase, by lag
@@ -96,7 +96,7 @@ class Lags:
     @property
     def cap(self) -> int:
         """The largest lag that can come up, in phases."""
-        return self.promise.cap if self.promise else self.capacity - 1
+        return self.expected.cap if self.expected else self.capacity - 1
 
     def probabilities(self, phase: int) -> dict[int, float]:
         """Version -> probability that a row of `phase` begins with it."""

@@ -1,4 +1,4 @@
-"""Processes that make groups, the queue before the learner, and what is written down of both."""
+"""Processes that make groups, the queue before the learner, and the record of both."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ import pytest
 from places import HELPERS, ROOT
 from toy_actors import LENGTH, Toy, version
 
-from staleharness.asynchronous import fleet as fleets
-from staleharness.asynchronous.actor import Load, Made
-from staleharness.asynchronous.fleet import MOST_DEATHS, Fleet, Order
+from staleharness.asynchronous import actor_pool
+from staleharness.asynchronous.actor import ActorTiming, FinishedGroup
+from staleharness.asynchronous.actor_pool import MOST_DEATHS, ActorPool, PoolConfig
 from staleharness.asynchronous.recorder import Recorder
 from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
-from staleharness.simulator.ledger import Count, Ledger
+from staleharness.simulator.row_ledger import Count, Ledger
 
 PATIENCE = 60.0
-Start = Callable[..., Fleet]
+Start = Callable[..., ActorPool]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    begun: list[Fleet] = []
+    begun: list[ActorPool] = []
 
-    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any) -> Fleet:
+    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any) -> ActorPool:
         asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, "length": LENGTH, **order}
-        loads = [Load(fetch, 0.0)] * actors
-        begun.append(Fleet(Order(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0)))
+        loads = [ActorTiming(fetch, 0.0)] * actors
+        begun.append(
+            ActorPool(PoolConfig(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
+        )
         return begun[-1]
 
     yield start
-    for fleet in begun:
-        fleet.close()
+    for pool in begun:
+        pool.close()
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -52,31 +54,31 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def taken(fleet: Fleet, phase: int) -> list[tuple[int, int, list[float], int]]:
-    return [pickle.loads(content) for content in fleet.take(phase)[0]]
+def taken(pool: ActorPool, phase: int) -> list[tuple[int, int, list[float], int]]:
+    return [pickle.loads(content) for content in pool.take(phase)[0]]
 
 
-def fates(fleet: Fleet) -> list[str]:
-    return [entry.fate for entry in fleet.recorder.entries]
+def fates(pool: ActorPool) -> list[str]:
+    return [entry.fate for entry in pool.recorder.entries]
 
 
 def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finished_first(start: Start) -> None:
-    fleet = start(Toy())
-    pids = set(fleet.pids.values())
+    pool = start(Toy())
+    pids = set(pool.pids.values())
     assert len(pids) == 2 and os.getpid() not in pids
     groups = []
     for phase in range(4):
         if phase:
-            fleet.board.publish(version(phase))
-        batch = taken(fleet, phase)
+            pool.weights.publish(version(phase))
+        batch = taken(pool, phase)
         assert len(batch) == 3 and {pid for *_, pid in batch} <= pids
         assert all(len(set(acted)) == 1 and acted[0] <= phase for _, _, acted, _ in batch)
         for place, (group, nth, acted, _) in enumerate(batch):
-            entry = fleet.recorder.entries[group]
+            entry = pool.recorder.entries[group]
             assert (entry.fate, entry.phase, entry.place, entry.nth) == ("trained", phase, place, nth)
             assert entry.versions == [int(acted[0])] and entry.starts == [0]
         groups += [group for group, *_ in batch]
-    queued = [fleet.recorder.entries[group].queued_at for group in groups]
+    queued = [pool.recorder.entries[group].queued_at for group in groups]
     assert queued == sorted(queued), "first in, first out"
 
 
@@ -90,33 +92,33 @@ def test_the_slowest_actors_are_some_or_the_end_of_a_row_of_them() -> None:
 
 def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
     """Four groups of room and two actors that wait with one each: nobody begins a seventh."""
-    fleet = start(Toy())
-    until(lambda: fates(fleet).count("queued") == 6)
+    pool = start(Toy())
+    until(lambda: fates(pool).count("queued") == 6)
     time.sleep(0.2)
-    assert fates(fleet) == ["queued"] * 6 and len(fleet.queue) == 4 and len(fleet.blocked) == 2
-    assert [e.queued_at is None for e in fleet.recorder.entries].count(True) == 2
-    fleet.take(0)
-    until(lambda: fates(fleet).count("queued") == 6)
-    assert fates(fleet).count("trained") == 3 and len(fleet.recorder.entries) == 9
+    assert fates(pool) == ["queued"] * 6 and len(pool.queue) == 4 and len(pool.blocked) == 2
+    assert [e.queued_at is None for e in pool.recorder.entries].count(True) == 2
+    pool.take(0)
+    until(lambda: fates(pool).count("queued") == 6)
+    assert fates(pool).count("trained") == 3 and len(pool.recorder.entries) == 9
 
 
 def test_what_is_too_old_is_dropped_when_it_could_be_trained_on(start: Start) -> None:
-    fleet = start(Toy(), most_lag=2)
-    until(lambda: fates(fleet).count("queued") == 6)
-    fleet.board.publish(version(3))
-    batch = taken(fleet, 3)
+    pool = start(Toy(), most_lag=2)
+    until(lambda: fates(pool).count("queued") == 6)
+    pool.weights.publish(version(3))
+    batch = taken(pool, 3)
     assert [acted for _, _, acted, _ in batch] == [[3.0] * LENGTH] * 3
-    assert fates(fleet).count("dropped_stale") == 6
+    assert fates(pool).count("dropped_stale") == 6
 
 
 def test_weights_fetched_inside_a_row_are_written_down_where_they_began_to_act(start: Start) -> None:
-    fleet = start(Toy(seconds=0.05), actors=1, fetch=2, groups=1)
+    pool = start(Toy(seconds=0.05), actors=1, fetch=2, groups=1)
     phase, changed = 0, 0
     while changed < 2:
         phase += 1
-        fleet.board.publish(version(phase))
-        ((group, _, acted, _),) = taken(fleet, phase)
-        entry = fleet.recorder.entries[group]
+        pool.weights.publish(version(phase))
+        ((group, _, acted, _),) = taken(pool, phase)
+        entry = pool.recorder.entries[group]
         ends = [*entry.starts[1:], LENGTH]
         expected = np.repeat(entry.versions, np.diff(ends, prepend=0)).tolist()
         assert acted == expected and all(start % 2 == 0 for start in entry.starts)
@@ -125,19 +127,19 @@ def test_weights_fetched_inside_a_row_are_written_down_where_they_began_to_act(s
 
 
 def test_an_actor_that_is_killed_is_replaced_and_the_ledger_says_what_it_took_along(start: Start) -> None:
-    fleet = start(Toy(seconds=0.02))
-    until(lambda: len(fleet.recorder.entries) > 3)
-    number, pid = next(iter(fleet.pids.items()))
+    pool = start(Toy(seconds=0.02))
+    until(lambda: len(pool.recorder.entries) > 3)
+    number, pid = next(iter(pool.pids.items()))
     os.kill(pid, signal.SIGKILL)
-    until(lambda: number not in fleet.pids and len(fleet.pids) == 2)
-    assert max(fleet.pids) == 2, "a number of its own"
+    until(lambda: number not in pool.pids and len(pool.pids) == 2)
+    assert max(pool.pids) == 2, "a number of its own"
     for phase in range(3):
         if phase:
-            fleet.board.publish(version(phase))
-        fleet.take(phase)
-    until(lambda: any(e.actor == 2 and e.fate in ("queued", "trained") for e in fleet.recorder.entries))
-    fleet.close()
-    rows = fleet.recorder.rows()
+            pool.weights.publish(version(phase))
+        pool.take(phase)
+    until(lambda: any(e.actor == 2 and e.fate in ("queued", "trained") for e in pool.recorder.entries))
+    pool.close()
+    rows = pool.recorder.rows()
     mine = rows[rows["actor"] == number]
     assert (mine["fate"] == "lost").sum() in (0, 2), "two rows a group; none where it was waiting for room"
     for _, own in rows.groupby("actor"):
@@ -148,36 +150,36 @@ def test_an_actor_that_is_killed_is_replaced_and_the_ledger_says_what_it_took_al
 
 
 def test_what_goes_wrong_in_an_actor_ends_the_run(start: Start) -> None:
-    fleet = start(Toy(end="raise"), actors=1)
+    pool = start(Toy(end="raise"), actors=1)
     with pytest.raises(RuntimeError, match="actor 0 failed: ValueError: the floor is wet"):
         for phase in range(3):
-            fleet.take(phase)
+            pool.take(phase)
 
 
 def test_an_error_of_the_operating_system_in_an_environment_is_no_learner_that_is_gone(start: Start) -> None:
-    fleet = start(Toy(end="no file"), actors=1)
+    pool = start(Toy(end="no file"), actors=1)
     with pytest.raises(RuntimeError, match="actor 0 failed: FileNotFoundError: no floor"):
-        fleet.take(0)
+        pool.take(0)
 
 
 @pytest.mark.parametrize("end", ["never opens", "exit"])
 def test_actors_that_die_as_fast_as_they_begin_end_the_run_and_others_do_not(start: Start, end: str) -> None:
-    fleet = start(Toy(end=end), actors=1)
+    pool = start(Toy(end=end), actors=1)
     if end == "exit":  # in their third group each: it goes on
         for phase in range(3):
-            fleet.take(phase)
-        assert {entry.actor for entry in fleet.recorder.entries} >= {0, 1, 2, 3}
-        assert fates(fleet).count("lost") >= 3
+            pool.take(phase)
+        assert {entry.actor for entry in pool.recorder.entries} >= {0, 1, 2, 3}
+        assert fates(pool).count("lost") >= 3
         return
     with pytest.raises(RuntimeError, match="4 actors died and handed nothing over, the last by exit code 3"):
-        fleet.take(0)
+        pool.take(0)
 
 
 def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Start) -> None:
-    fleet = start(Toy())
-    fleet.take(0)
-    until(lambda: fates(fleet).count("queued") == 6)
-    state = fleet.state_dict()
+    pool = start(Toy())
+    pool.take(0)
+    until(lambda: fates(pool).count("queued") == 6)
+    state = pool.state_dict()
     resumed = Recorder()
     resumed.load_state_dict(state)
     assert sorted(e.fate for e in resumed.entries) == ["lost"] * 6 + ["trained"] * 3
@@ -190,9 +192,9 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
 GROUP = Count(2, 2 * LENGTH - 2)  # what `Toy` makes at a time
 
 
-def entered(ledger: Ledger, fleet: Fleet, phase: int) -> dict[str, int]:
+def entered(ledger: Ledger, pool: ActorPool, phase: int) -> dict[str, int]:
     """The decisions' accounts after another batch."""
-    contents, flow = fleet.take(phase)
+    contents, flow = pool.take(phase)
     handed = sum([GROUP] * len(contents), Count())
     said = ledger.enter(phase, flow, handed, handed)
     return {name.partition("/")[2]: n for name, n in said.items() if name.startswith("decisions/")}
@@ -200,18 +202,18 @@ def entered(ledger: Ledger, fleet: Fleet, phase: int) -> dict[str, int]:
 
 def test_the_row_of_a_killed_actor_has_every_version_that_it_fetched_and_counts_as_lost(start: Start) -> None:
     """The actor waits before each decision until it has another version, and dies before its fourth."""
-    fleet = start(Toy(end="killed", seconds=0.0), actors=1, fetch=1, groups=1, room=1)
-    (member,) = fleet.members
+    pool = start(Toy(end="killed", seconds=0.0), actors=1, fetch=1, groups=1, room=1)
+    (member,) = pool.members
     for phase in range(1, 4):
-        until(lambda phase=phase: (found := member.tally.read(0)) and len(found.versions) == phase)
-        fleet.board.publish(version(phase))
-    until(lambda: fates(fleet)[0] == "lost")
-    entry = fleet.recorder.entries[0]
+        until(lambda phase=phase: (found := member.counter.read(0)) and len(found.versions) == phase)
+        pool.weights.publish(version(phase))
+    until(lambda: fates(pool)[0] == "lost")
+    entry = pool.recorder.entries[0]
     assert (entry.versions, entry.starts, entry.lengths) == ([0, 1, 2, 3], [0, 1, 2, 3], [3, 3])
     assert entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
     lines = [(line["versions"], line["ends"]) for line in entry.lines]
     assert lines == [([0, 1, 2], [1, 2, 3])] * 2
-    said = entered(Ledger(), fleet, 0)
+    said = entered(Ledger(), pool, 0)
     assert said["lost"] == 6 and said["generated"] == 6 + GROUP.decisions + said["queued"]
 
 
@@ -219,30 +221,30 @@ def test_what_a_fleet_loses_sight_of_is_found_when_the_ledger_is_closed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Actors count for themselves: a message that nobody heard is missing among what became of their groups."""
-    hear = Fleet._heard
+    hear = ActorPool._handle_message
 
-    def mishear(self: Fleet, member: fleets._Member, message: Any) -> None:
-        if isinstance(message, Made) and member.group == 1:
+    def mishear(self: ActorPool, member: actor_pool._ActorProcess, message: Any) -> None:
+        if isinstance(message, FinishedGroup) and member.group == 1:
             self._next(member)
         else:
             hear(self, member, message)
 
-    monkeypatch.setattr(Fleet, "_heard", mishear)
-    fleet = start(Toy(), actors=1)
-    until(lambda: fates(fleet).count("queued") == 5)  # four in the queue, one waits, one is nowhere
+    monkeypatch.setattr(ActorPool, "_handle_message", mishear)
+    pool = start(Toy(), actors=1)
+    until(lambda: fates(pool).count("queued") == 5)  # four in the queue, one waits, one is nowhere
     with pytest.raises(RuntimeError, match="ledger of sequences does not close after phase 0: generated 12"):
-        entered(Ledger(), fleet, 0)
+        entered(Ledger(), pool, 0)
 
 
 def test_what_a_resumed_run_no_longer_has_is_lost_in_the_phase_that_comes_next(start: Start) -> None:
     """Some of it was counted as queued before the stop, the rest was finished since then."""
-    ledger, fleet = Ledger(), start(Toy(), groups=2)
-    until(lambda: fates(fleet).count("queued") == 6)
-    first = entered(ledger, fleet, 0)
+    ledger, pool = Ledger(), start(Toy(), groups=2)
+    until(lambda: fates(pool).count("queued") == 6)
+    first = entered(ledger, pool, 0)
     assert (first["generated"], first["trained"], first["lost"]) == (48, 16, 0) and first["queued"] == 32
-    until(lambda: fates(fleet).count("queued") == 6)  # two more than were counted
+    until(lambda: fates(pool).count("queued") == 6)  # two more than were counted
     resumed = Recorder()
-    resumed.load_state_dict(fleet.state_dict())
+    resumed.load_state_dict(pool.state_dict())
     assert resumed.lost == Count(12, 48) and resumed.generated == Count(4, 16)
     then = entered(ledger, start(Toy(), groups=2, recorder=resumed), 1)
     assert (then["lost"], then["trained"], then["dropped"]) == (48, 32, 0)
@@ -252,24 +254,24 @@ def test_what_a_resumed_run_no_longer_has_is_lost_in_the_phase_that_comes_next(s
 
 
 def test_a_group_under_way_at_a_checkpoint_is_lost_as_far_as_it_had_come(start: Start) -> None:
-    fleet = start(Toy(end="killed"), actors=1, fetch=1)  # waits for a version before its second decision
-    (member,) = fleet.members
-    until(lambda: (found := member.tally.read(0)) is not None and found.lengths == [1, 1])
+    pool = start(Toy(end="killed"), actors=1, fetch=1)  # waits for a version before its second decision
+    (member,) = pool.members
+    until(lambda: (found := member.counter.read(0)) is not None and found.lengths == [1, 1])
     resumed = Recorder()
-    resumed.load_state_dict(fleet.state_dict())
+    resumed.load_state_dict(pool.state_dict())
     assert resumed.generated == resumed.lost == Count(2, 2)
     assert [(e.fate, e.versions, e.lengths) for e in resumed.entries] == [("lost", [0], [1, 1])]
-    assert fates(fleet) == ["in_flight"] and not fleet.recorder.entries[0].versions, "it goes on itself"
+    assert fates(pool) == ["in_flight"] and not pool.recorder.entries[0].versions, "it goes on itself"
 
 
 def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> None:
-    fleet = start(Toy())
-    until(lambda: fates(fleet).count("queued") == 6)
-    here, there = fleet.context.Pipe()
-    late = fleets._Member(9, 0, None, here, fleet.members[0].tally, group=fleet.recorder.begin(9, 0))
-    fleet.board.closed.value = 1
-    with fleet.condition:
-        fleet._heard(late, Made([0], [0], [5, 3], 0.0, 1.0, b"", GROUP))
+    pool = start(Toy())
+    until(lambda: fates(pool).count("queued") == 6)
+    here, there = pool.context.Pipe()
+    late = actor_pool._ActorProcess(9, 0, None, here, pool.members[0].counter, group=pool.recorder.begin(9, 0))
+    pool.weights.closed.value = 1
+    with pool.condition:
+        pool._handle_message(late, FinishedGroup([0], [0], [5, 3], 0.0, 1.0, b"", GROUP))
     assert there.poll(0) and there.recv() is None
 
 
@@ -290,11 +292,11 @@ def test_the_server_of_processes_may_be_killed_while_it_starts_an_actor(
         return number
 
     monkeypatch.setattr(forkserver, "read_signed", broken)
-    monkeypatch.setattr(fleets, "PAUSE", 0.0)
+    monkeypatch.setattr(actor_pool, "PAUSE", 0.0)
     if kills == 1:
-        fleet = start(Toy())
-        assert {number for *_, number in taken(fleet, 0)} <= set(fleet.pids.values())
-        assert len(fleet.pids) == 2
+        pool = start(Toy())
+        assert {number for *_, number in taken(pool, 0)} <= set(pool.pids.values())
+        assert len(pool.pids) == 2
         return
     with pytest.raises(ActorsNotStarted, match="was killed 4 times in a row") as caught:
         start(Toy())
@@ -304,12 +306,13 @@ def test_the_server_of_processes_may_be_killed_while_it_starts_an_actor(
 ORPHANS = """
 import time
 from toy_actors import Toy, version
-from staleharness.asynchronous.actor import Load
-from staleharness.asynchronous.fleet import Fleet, Order
+from staleharness.asynchronous.actor import ActorTiming
+from staleharness.asynchronous.actor_pool import ActorPool, PoolConfig
 from staleharness.asynchronous.recorder import Recorder
-fleet = Fleet(Order(Toy(), [Load(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9, length=5), Recorder(), version(0))
-fleet.take(0)
-print(*fleet.pids.values(), flush=True)
+config = PoolConfig(Toy(), [ActorTiming(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9, length=5)
+pool = ActorPool(config, Recorder(), version(0))
+pool.take(0)
+print(*pool.pids.values(), flush=True)
 time.sleep(600)
 """
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..simulator.buffer import Version
+from ..simulator.policy_buffer import Version
 
 NOTHING = -1
 COUNT, PHASE, STEP, CHECKSUM = range(4)  # of what a place says of its content
 
 
-class Board:
+class SharedWeights:
     """Two places, used in turn: a version is written into the one that nobody is sent to, and announced afterwards.
 
     A reader that is so slow that its place is written anew meanwhile finds another count, or another checksum, behind

@@ -9,10 +9,10 @@ import pytest
 
 from staleharness.control.spec import ControlSpec
 from staleharness.lag import Assignment, Draw, LagModel, keep, read_lag
-from staleharness.simulator.promise import Promise, promise
+from staleharness.simulator.expected_lag import ExpectedLag, expected_lag
 
 
-def promised(lag: str, capacity: int, phases: int, **settings: int) -> Promise | None:
+def promised(lag: str, capacity: int, phases: int, **settings: int) -> ExpectedLag | None:
     spec = ControlSpec(
         env="Hopper-v5",
         algorithm="spo",
@@ -23,13 +23,13 @@ def promised(lag: str, capacity: int, phases: int, **settings: int) -> Promise |
         num_steps=32,
         **settings,
     )
-    return promise(spec, read_lag(lag))
+    return expected_lag(spec, read_lag(lag))
 
 
 def test_a_buffer_that_fills_has_less_lag_than_a_full_one() -> None:
-    assert promised("uniform", 8, 4) == Promise(3.5, 7, (0 + 0.5 + 1.0 + 1.5) / 4)
-    assert promised("oldest", 8, 4) == Promise(7.0, 7, 1.5)
-    assert promised("fixed:2", 8, 4) == Promise(2.0, 2, (0 + 1 + 2 + 2) / 4)
+    assert promised("uniform", 8, 4) == ExpectedLag(3.5, 7, (0 + 0.5 + 1.0 + 1.5) / 4)
+    assert promised("oldest", 8, 4) == ExpectedLag(7.0, 7, 1.5)
+    assert promised("fixed:2", 8, 4) == ExpectedLag(2.0, 2, (0 + 1 + 2 + 2) / 4)
 
 
 @pytest.mark.parametrize("every", [1, 3, 8, 100])
@@ -42,8 +42,8 @@ def test_a_model_with_a_period_is_seen_in_all_of_it(every: int) -> None:
 def test_a_long_run_keeps_what_is_promised_and_a_warm_start_gives_it_from_the_beginning() -> None:
     long, warm = promised("uniform", 16, 3000), promised("oldest", 4, 8, warm_phases=4)
     assert long is not None and long.expected == pytest.approx(long.mean, rel=0.01) == 7.5
-    assert warm == Promise(3.0, 3, 1.5)  # half of the phases, at full lag
-    assert promised("oldest", 1, 8) == Promise(0.0, 0, 0.0)
+    assert warm == ExpectedLag(3.0, 3, 1.5)  # half of the phases, at full lag
+    assert promised("oldest", 1, 8) == ExpectedLag(0.0, 0, 0.0)
 
 
 def test_a_capacity_beyond_reason_takes_no_time_and_is_a_lower_bound() -> None:
@@ -60,4 +60,4 @@ class Silent(LagModel):
 
 
 def test_a_model_without_probabilities_promises_nothing() -> None:
-    assert promise(ControlSpec(env="Hopper-v5", algorithm="spo"), Silent()) is None
+    assert expected_lag(ControlSpec(env="Hopper-v5", algorithm="spo"), Silent()) is None

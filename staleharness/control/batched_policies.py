@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..simulator.buffer import Version
+from ..simulator.policy_buffer import Version
 from .moments import CLIP
 from .networks import MIN_ROWS, views_of
 from .policy import MLPPolicy, scaled
 
 
-class Actors:
+class BatchedPolicies:
     """Several versions acting at once, each on its own environments, in one batched computation.
 
     Environments are sorted by version and padded to equally long groups, so that one `bmm` per layer serves all

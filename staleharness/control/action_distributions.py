@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .networks import HALF_LOG_2PI, gaussian_kl, gaussian_logp
-from .passes import GaussianPass
+from .networks import HALF_LOG_2PI, GaussianPass, gaussian_kl, gaussian_logp
 
 if TYPE_CHECKING:
     import gymnasium

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .ledger import Count
+from .row_ledger import Count
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Ints = NDArray[np.int64]
-Taken = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
+MinibatchLags = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
 
 
-class Rows(NamedTuple):
+class LearnerRows(NamedTuple):
     """What a phase's learner was handed, all [B, T]; the first column of each row is a decision."""
 
     version: Tensor
@@ -27,8 +27,8 @@ class Rows(NamedTuple):
     taught: Tensor | None = None  # 1 where a decision may teach; None: all that are valid
 
 
-class Ages(NamedTuple):
-    """The ages of a phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
+class LagStats(NamedTuple):
+    """Lags of a phase: columns of its metrics, decisions by lag in phases, and how many the learner was handed."""
 
     columns: dict[str, float]
     handed_lags: list[int]
@@ -37,7 +37,7 @@ class Ages(NamedTuple):
     taught: Count
 
 
-def ages(rows: Rows, phase: int, gradient_steps: int) -> Ages:
+def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
     """Means over the sequences that taught, but `trained`: over decisions. A phase in which none taught has none.
 
     gradient_steps: done when the phase began.
@@ -57,10 +57,10 @@ def ages(rows: Rows, phase: int, gradient_steps: int) -> Ages:
     columns: dict[str, float] = {}
     if trained.decisions:
         columns = _columns("lags", lag, taught) | _columns("gradient_lags", back, taught)
-    return Ages(columns, handed_lags, trained_lags, handed, trained)
+    return LagStats(columns, handed_lags, trained_lags, handed, trained)
 
 
-def at_ends(first: Taken | None, last: Taken | None) -> dict[str, float]:
+def first_and_last_lags(first: MinibatchLags | None, last: MinibatchLags | None) -> dict[str, float]:
     """Mean lag of the decisions of a phase's first and last minibatch, when their gradient steps began."""
     out: dict[str, float] = {}
     for name, taken in (("first", first), ("last", last)):
@@ -79,7 +79,7 @@ def mean_lag(histogram: Sequence[int]) -> float | None:
     return sum(lag * n for lag, n in enumerate(histogram)) / count if count else None
 
 
-def added(a: Sequence[int], b: Sequence[int]) -> list[int]:
+def add_histograms(a: Sequence[int], b: Sequence[int]) -> list[int]:
     """The sum of two histograms, of whatever lengths."""
     return [x + y for x, y in zip_longest(a, b, fillvalue=0)]
 
@@ -126,4 +126,25 @@ def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
         f"{prefix}/newest": newest,
         f"{prefix}/in_flight": oldest - newest,
         f"{prefix}/in_queue": newest,
+    }
+
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def external_lag_metrics(gradient_step: Tensor, now: int, updates: int) -> dict[str, float]:
+    """Of a phase's decisions, whose versions were stored after `gradient_step` optimiser steps, where `now` are done
+    before the phase's own `updates`.
+
+    Sample Factory: optimiser steps between the version and the phase's last one, epochs included. RLlib: the same
+    difference, averaged over the phase's steps (PPO with 2 epochs of 2 minibatches and fresh data has 1.5).
+    """
+    lag = (now - gradient_step).double()
+    last = updates - 1
+    return {
+        "sample_factory_lag_min": float(lag.min()) + last,
+        "sample_factory_lag_mean": float(lag.mean()) + last,
+        "sample_factory_lag_max": float(lag.max()) + last,
+        "rllib_lag_mean": float(lag.mean()) + last / 2,
     }

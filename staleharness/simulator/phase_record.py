@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from .ledger import Flow
+from .row_ledger import Flow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Data = TypeVar("Data")  # what the learner of a kind of task takes
 
 
-class Collected(NamedTuple, Generic[Data]):
+class PhaseData(NamedTuple, Generic[Data]):
     """One phase's data, what to report of how they came about, and where the time went, beside the total."""
 
     data: Data

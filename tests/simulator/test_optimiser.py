@@ -6,8 +6,8 @@ import copy
 
 import torch
 
-from staleharness.simulator.adamw import AdamW
 from staleharness.simulator.learning import clip_norm
+from staleharness.simulator.optimiser import AdamW
 
 
 def drawn(generator: torch.Generator) -> list[torch.Tensor]:

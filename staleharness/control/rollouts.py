@@ -1,25 +1,28 @@
-"""Actors that each hold environments of their own, and the crew of them that makes what a schedule asks for."""
+"""Actors with environments of their own: driven by a schedule, or each in a process."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, Schedule
-from ..simulator.buffer import PolicyBuffer
-from ..simulator.flows import flow_of
-from ..simulator.ledger import Count, Flow
+from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.row_ledger import Count, Flow, flow_of
+from ..task import find_env
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .policy import MLPPolicy, policy_for
-from .replay import concatenate
+from .rollout_store import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 
@@ -76,7 +79,7 @@ class Actor:
         self.carry = state["carry"]
 
 
-class Crew:
+class ScheduledRollouts:
     """All actors of a schedule. A group is made in the first phase in which this is possible, and held until it is
     trained on.
 
@@ -162,3 +165,49 @@ def as_plain(group: Group) -> dict[str, Any]:
 def as_group(plain: dict[str, Any]) -> Group:
     """What `as_plain` was given."""
     return Group(Rollout(**plain["rollout"]), plain["returns"], Episodes(**plain["episodes"]))
+
+
+if TYPE_CHECKING:
+    from ..asynchronous.actor import WeightFeed
+
+
+class ControlActor:
+    """An actor that acts with whatever version is the newest."""
+
+    def __init__(self, spec: ControlSpec, number: int) -> None:
+        task: Any = find_env(spec.env)[1]()
+        self.actor = Actor(spec, task, None, number)
+        self.size = spec.envs_per_actor
+        self.lengths = [spec.num_steps] * self.size
+
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
+        def versions(t: int, done: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+            version = feed.step(t)
+            return None if version is None else np.full(self.size, version)
+
+        made = self.actor.make(feed.buffer, nth, versions)
+        stream = io.BytesIO()
+        torch.save(as_plain(made), stream)
+        return stream.getvalue(), self.lengths
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Makes an actor in its own process."""
+
+    spec: ControlSpec
+
+    def __call__(self, number: int) -> ControlActor:
+        return ControlActor(self.spec, number)
+
+
+class ControlProcessRollouts(ProcessRollouts):
+    """Processes as the source of a run's rows."""
+
+    def __init__(self, spec: ControlSpec, pace: ActorSettings, preload: tuple[str, ...]) -> None:
+        super().__init__(Opening(spec), spec, pace, preload)
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed:
+        contents, flow = self.take(buffer, phase)
+        groups = [torch.load(io.BytesIO(content), weights_only=True) for content in contents]
+        return consumed([as_group(plain) for plain in groups], flow)

@@ -27,13 +27,12 @@ from numpy.typing import NDArray
 from ..base.plugins import PATH_VARIABLE
 from ..base.processes import nothing_of_main, short_names
 from ..errors import ActorsNotStarted
-from ..simulator.ages import added
-from ..simulator.buffer import Version
-from ..simulator.ledger import Count, Flow
-from .actor import Load, Made, Making, Post, work
-from .board import Board
+from ..simulator.lag_stats import add_histograms
+from ..simulator.policy_buffer import Version
+from ..simulator.row_ledger import Count, Flow
+from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
 from .recorder import Recorder
-from .tally import Tally
+from .shared_weights import SharedWeights
 
 MOST_DEATHS = 3  # in a row, with no group handed over in between
 PATIENCE = 20.0  # seconds that actors have to end
@@ -41,11 +40,11 @@ PAUSE = 0.5  # seconds until the system knows that the server of processes is go
 
 
 @dataclass(frozen=True)
-class Order:
+class PoolConfig:
     """What a run asks of its actors."""
 
-    open: Callable[[int], Making]  # makes actor `number`, in its own process; can be sent there
-    loads: Sequence[Load]  # of each actor that works at one time
+    open: Callable[[int], GroupMaker]  # makes actor `number`, in its own process; can be sent there
+    loads: Sequence[ActorTiming]  # of each actor that works at one time
     groups: int  # of a batch
     rows: int  # of a group
     room: int  # groups that the queue holds
@@ -55,40 +54,40 @@ class Order:
 
 
 @dataclass
-class _Member:
+class _ActorProcess:
     number: int
     place: int
     process: Any
     channel: Connection
-    tally: Tally
+    counter: ProgressCounter
     total: Count = field(default_factory=Count)  # that it has finished, by its own count
     nth: int = -1
     group: int = -1  # that it is making
 
 
-class Fleet:
+class ActorPool:
     """`take` gives the learner a batch. A second thread listens to the actors while it learns."""
 
-    def __init__(self, order: Order, recorder: Recorder, newest: Version) -> None:
+    def __init__(self, order: PoolConfig, recorder: Recorder, newest: Version) -> None:
         self.order, self.recorder = order, recorder
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *order.preload])
-        self.board = Board(self.context, newest)
-        self.board.publish(newest)
+        self.weights = SharedWeights(self.context, newest)
+        self.weights.publish(newest)
         self.phase = newest.phase  # whose batch is the next
-        self.queue: deque[tuple[int, Made]] = deque()
-        self.blocked: deque[tuple[_Member, int, Made]] = deque()  # finished, and waiting for room
+        self.queue: deque[tuple[int, FinishedGroup]] = deque()
+        self.blocked: deque[tuple[_ActorProcess, int, FinishedGroup]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None
         self.deaths = 0
         self.dropped = Count()  # since the learner took its last batch
         self.dropped_lags: list[int] = []
-        self.members: list[_Member] = []
+        self.members: list[_ActorProcess] = []
         self.condition = threading.Condition()
         begun = [entry.actor for entry in recorder.entries]
         self.next_number = max(begun, default=-1) + 1
         with self.condition:
             for place in range(len(order.loads)):
-                self._hire(place)
+                self._spawn(place)
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
@@ -108,7 +107,7 @@ class Fleet:
             while len(self.queue) < self.order.groups or self._drop_stale(phase):
                 if self.error is not None:
                     raise self.error
-                self._let_in()
+                self._admit()
                 if len(self.queue) < self.order.groups:
                     self.condition.wait()
             taken = [self.queue.popleft() for _ in range(self.order.groups)]
@@ -118,7 +117,7 @@ class Fleet:
                 entry.fate, entry.phase, entry.place, entry.trained_at = "trained", phase, place, now
                 entry.left_in = phase
             self.phase = phase + 1
-            self._let_in()
+            self._admit()
             flow = self._flow()
         return [made.content for _, made in taken], flow
 
@@ -127,7 +126,7 @@ class Fleet:
         waiting = Count()
         for made in (*(made for _, made in self.queue), *(made for _, _, made in self.blocked)):
             waiting += made.count
-        generated, lost = self.recorder.take_counts()
+        generated, lost = self.recorder.pop_counts()
         flow = Flow(generated, self.dropped, waiting, lost=lost, dropped_lags=self.dropped_lags)
         self.dropped, self.dropped_lags = Count(), []
         return flow
@@ -135,15 +134,15 @@ class Fleet:
     def state_dict(self) -> dict[str, Any]:
         """The record as it stands, with what actors are in the middle of."""
         with self.condition:
-            progress = {m.group: m.tally.read(m.group) for m in self.members if m.group >= 0}
+            progress = {m.group: m.counter.read(m.group) for m in self.members if m.group >= 0}
             return self.recorder.state_dict({group: p for group, p in progress.items() if p is not None})
 
     def close(self) -> None:
         """End all actors; what they were making goes down in the record as far as it got."""
-        self.board.closed.value = 1
+        self.weights.closed.value = 1
         with self.condition:
             for member in {id(m): m for m, _, _ in self.blocked}.values():
-                _tell(member, None)
+                _send(member, None)
         self.thread.join(PATIENCE)
         for member in self.members:
             with contextlib.suppress(ProcessLookupError):  # `Process.kill` spares it where its server is gone
@@ -158,52 +157,52 @@ class Fleet:
             entry = self.recorder.entries[item[0]]
             entry.fate, entry.left_in = "dropped_stale", phase
             self.dropped += item[1].count
-            self.dropped_lags = added(self.dropped_lags, np.bincount(phase - _versions(item[1])).tolist())
+            self.dropped_lags = add_histograms(self.dropped_lags, np.bincount(phase - _versions(item[1])).tolist())
         return bool(old)
 
-    def _let_in(self) -> None:
+    def _admit(self) -> None:
         """Take what waits outside into the queue, as far as there is room; its actors go on."""
         while self.blocked and len(self.queue) < self.order.room:
             member, group, made = self.blocked.popleft()
             self._enqueue(group, made)
             self._next(member)
 
-    def _enqueue(self, group: int, made: Made) -> None:
+    def _enqueue(self, group: int, made: FinishedGroup) -> None:
         self.recorder.entries[group].queued_at = self.recorder.now()
         self.queue.append((group, made))
         self.condition.notify()
 
-    def _next(self, member: _Member) -> None:
+    def _next(self, member: _ActorProcess) -> None:
         """Tell an actor to make another group."""
-        if self.board.closed.value:
-            _tell(member, None)
+        if self.weights.closed.value:
+            _send(member, None)
             return
         member.nth += 1
         member.group = self.recorder.begin(member.number, member.nth)
-        _tell(member, member.group)
+        _send(member, member.group)
 
-    def _hire(self, place: int) -> None:
+    def _spawn(self, place: int) -> None:
         """Start a process with a number of its own. Raises `ActorsNotStarted`."""
         member = self._start(self.next_number, place)
         self.next_number += 1
         self.members.append(member)
         self._next(member)
 
-    def _start(self, number: int, place: int) -> _Member:
-        """Processes are started by a server that is itself one: where it is killed meanwhile, another takes its place.
+    def _start(self, number: int, place: int) -> _ActorProcess:
+        """Start a process, by a server that is itself a process and is replaced where it is killed meanwhile.
         An actor that it may have started all the same finds its pipe closed, and ends."""
         order, load = self.order, self.order.loads[place]
         stretches = -(-order.length // (load.fetch or order.length))
         plugins = os.environ.get(PATH_VARIABLE, "")
         for _ in range(MOST_DEATHS + 1):
             here, there = self.context.Pipe()
-            tally = Tally(self.context, order.rows, stretches)
-            post = Post(order.open, number, self.board, load, tally, torch.get_num_threads(), plugins)
-            process = self.context.Process(target=work, args=(post, there), name=f"actor-{number}", daemon=True)
+            counter = ProgressCounter(self.context, order.rows, stretches)
+            config = ActorConfig(order.open, number, self.weights, load, counter, torch.get_num_threads(), plugins)
+            process = self.context.Process(target=work, args=(config, there), name=f"actor-{number}", daemon=True)
             try:
                 with nothing_of_main(), short_names():
                     process.start()
-                return _Member(number, place, process, here, tally)
+                return _ActorProcess(number, place, process, here, counter)
             except (EOFError, ConnectionError):
                 here.close()
                 time.sleep(PAUSE)
@@ -225,61 +224,61 @@ class Fleet:
                     except (EOFError, OSError):
                         message = EOFError
                     with self.condition:
-                        self._heard(member, message)
+                        self._handle_message(member, message)
         except BaseException as error:
             self._fail(error)
 
-    def _heard(self, member: _Member, message: Any) -> None:
+    def _handle_message(self, member: _ActorProcess, message: Any) -> None:
         group, member.group = member.group, -1
-        if isinstance(message, Made):
-            self.recorder.made(group, message, self.phase)
+        if isinstance(message, FinishedGroup):
+            self.recorder.record_finished(group, message, self.phase)
             self.recorder.generated += message.total - member.total
             member.total = message.total
             self.deaths = 0
             self.blocked.append((member, group, message))
-            self._let_in()
-            if self.board.closed.value:  # since `close` told those that waited
-                _tell(member, None)
+            self._admit()
+            if self.weights.closed.value:  # since `close` told those that waited
+                _send(member, None)
         elif message is EOFError:
-            self._gone(member, group)
+            self._handle_exit(member, group)
         else:
             self._fail(RuntimeError(f"actor {member.number} failed: {message}"))
 
-    def _gone(self, member: _Member, group: int) -> None:
+    def _handle_exit(self, member: _ActorProcess, group: int) -> None:
         """A process has ended; where it should not have, another takes its place."""
         self.members.remove(member)
         member.process.join()
         member.channel.close()
-        progress = member.tally.read(group) if group >= 0 else None
+        progress = member.counter.read(group) if group >= 0 else None
         if progress is not None:
-            self.recorder.write_progress(group, progress)
-        if self.board.closed.value or self.error is not None:
+            self.recorder.record_progress(group, progress)
+        if self.weights.closed.value or self.error is not None:
             return
         if progress is not None:
             self.recorder.generated += progress.count
-            self.recorder.lose(group, self.phase)
+            self.recorder.record_loss(group, self.phase)
         self.deaths += 1
         if self.deaths > MOST_DEATHS:
             how = f"the last by exit code {member.process.exitcode}"
             self._fail(RuntimeError(f"{self.deaths} actors died and handed nothing over, {how}"))
             return
-        self._hire(member.place)
+        self._spawn(member.place)
 
     def _fail(self, error: BaseException) -> None:
         """Let the learner know, and the other actors end."""
         with self.condition:
             self.error = self.error or error
-            self.board.closed.value = 1
+            self.weights.closed.value = 1
             self.condition.notify()
 
 
-def _versions(made: Made) -> NDArray[np.int64]:
+def _versions(made: FinishedGroup) -> NDArray[np.int64]:
     """Of all decisions of a group, row by row."""
     times = [np.diff([*np.minimum(made.starts, length), length]) for length in made.lengths]
     return np.concatenate([np.repeat(made.versions, each) for each in times])
 
 
-def _tell(member: _Member, group: int | None) -> None:
+def _send(member: _ActorProcess, group: int | None) -> None:
     """What to make next; None: nothing. A process that is gone is heard of where it is listened to."""
     with contextlib.suppress(OSError):
         member.channel.send(group)

@@ -13,7 +13,7 @@ STRIDE = 101  # phases between two looks: a prime, so that a model with a period
 WIDEST = 1_024  # versions of a buffer that are looked at; a wider one promises more still
 
 
-class Promise(NamedTuple):
+class ExpectedLag(NamedTuple):
     """Lags in phases, of the version that a row begins with."""
 
     mean: float | None  # once the buffer is full; None where that comes of a simulation
@@ -21,7 +21,7 @@ class Promise(NamedTuple):
     expected: float | None  # mean over the run's own phases
 
 
-def promise(spec: RunSpec, model: LagModel) -> Promise | None:
+def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     """None where the model knows neither its probabilities before the run nor a bound."""
     capacity = min(spec.capacity, WIDEST)
     full = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
@@ -31,10 +31,10 @@ def promise(spec: RunSpec, model: LagModel) -> Promise | None:
         own = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
-        return None if bound is None else Promise(None, bound, None)
+        return None if bound is None else ExpectedLag(None, bound, None)
     cap = max(max(lags) for lags in later)
     expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(own)]
-    return Promise(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
+    return ExpectedLag(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
 
 
 def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:
