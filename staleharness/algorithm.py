@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from . import objectives
-from .base.options import Options
+from .base.options import Options, values_before, without_retired
 from .base.parsing import build
 from .base.plugins import Registry
 from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
@@ -146,7 +146,16 @@ class Algorithm(Options):
 
 def make_algorithm(spec: RunSpec) -> Algorithm:
     """The plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
-    return build(ALGORITHMS[spec.algorithm], spec.hyper, f"ALGO={spec.algorithm}")
+    cls, where = ALGORITHMS[spec.algorithm], f"ALGO={spec.algorithm}"
+    return build(cls, without_retired(spec.hyper, cls.retired, where), where)
+
+
+def identity(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the hyper-parameters that are part of a run's id: all but those that were added `later` and stand at
+    `before`, and those that were retired."""
+    before = values_before(algorithm)
+    values = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    return {**algorithm.retired, **{k: v for k, v in values.items() if k not in before or v != before[k]}}
 
 
 def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:

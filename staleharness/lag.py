@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options
+from .base.options import Options, changed, values_before
 from .base.parsing import build, parse_assignments, parse_value, shown
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -86,6 +86,13 @@ class LagModel(Options):
     real: ClassVar[bool] = False  # versions come from processes that really run at once; nobody is asked for any
     within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
     longest: ClassVar[str] = ""  # what is to be known where the buffer is too small for its longest lag, in words
+
+    @classmethod
+    def check_class(cls, where: str) -> None:
+        super().check_class(where)
+        for key, before in values_before(cls).items():
+            if cls.hyper_parameters()[key] != before:
+                raise UserError(f"{where}: the default of {key} must equal before={before!r}, which a lag's text omits")
 
     def assign(self, draw: Draw) -> Assignment:
         """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
@@ -255,7 +262,11 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
 def hashed(text: str) -> list[type[LagModel]]:
     """The models in a lag model whose files are part of a run's id: all but the six whose runs are older than lag
     models in files, for which `MATHS_VERSION` stands."""
-    return [type(model) for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
+    return [type(model) for model in _hashed(text)]
+
+
+def _hashed(text: str) -> list[LagModel]:
+    return [model for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
 
 
 def identity(text: str) -> str:
@@ -267,7 +278,7 @@ def identity(text: str) -> str:
 def file_hash(text: str) -> str:
     """Hash of the files that a lag model is written in, so that editing one expires its runs; empty where none
     counts."""
-    return "+".join(map(source_hash, hashed(text)))
+    return "+".join(source_hash(type(model), changed(model)) for model in _hashed(text))
 
 
 def _last_slash(text: str) -> tuple[str, str]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self
 
+from .base.options import later as later
+from .base.options import values_before, without_retired
 from .base.parsing import build, canonical_json
 from .errors import UserError
 from .schedule import Demand
@@ -19,12 +21,6 @@ MOST_THREADS = 1024
 StepSize = Literal["constant", "ess", "inverse_lag"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
-
-
-def later(default: Any, *, before: Any) -> Any:
-    """A field of a spec that runs exist without: it is part of the id unless its value is `before`, the one that
-    means what those runs did. The default may change, `before` may not."""
-    return field(default=default, metadata={"before": before})
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,7 @@ class RunSpec:
     advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
     scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
     unit: ClassVar[str] = "steps"  # what `steps` counts, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
@@ -134,7 +131,7 @@ class RunSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "run spec") -> Self:
         """Strict: an unknown key or a wrong type is a `UserError` naming the nearest key."""
-        return build(cls, values, where)
+        return build(cls, without_retired(values, cls.retired, where), where)
 
     @classmethod
     def settings(cls) -> list[str]:
@@ -143,16 +140,24 @@ class RunSpec:
 
     @classmethod
     def before(cls) -> dict[str, Any]:
-        """The fields that came `later`, each at the value that means what runs did that are older than it."""
-        return _plain({f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata})
+        """Return the fields that were added `later` or removed, each at the value that stored runs without it mean."""
+        return _plain({**cls.retired, **values_before(cls)})
 
-    def run_id(self, algorithm_hash: str, env_hash: str, lag_hash: str = "", lag: str = "") -> str:
-        """12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others; that of
-        the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not its text
-        (`lag.identity`)."""
-        before = self.before()
+    def run_id(
+        self,
+        algorithm_hash: str,
+        env_hash: str,
+        lag_hash: str = "",
+        lag: str = "",
+        hyper: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others;
+        that of the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not
+        its text (`lag.identity`). `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
+        before = _plain(values_before(self))
+        counted = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity: dict[str, Any] = {
-            "spec": {k: v for k, v in self.to_dict().items() if k not in before or v != before[k]},
+            "spec": {k: v for k, v in counted.items() if k not in before or v != before[k]},
             "maths": MATHS_VERSION,
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,

@@ -5,16 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from edited_plugins import edit_method
 from needs import require_model
 from places import GSM8K
 
+from staleharness.base.files import digest, write_json
 from staleharness.base.plugins import source_hash
 from staleharness.control.spec import ControlSpec
+from staleharness.running import identity
 from staleharness.running.plan import plan
 from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
@@ -51,8 +57,8 @@ def test_all_that_is_published_is_here() -> None:
 def test_every_published_id_is_that_of_its_spec_under_the_plugins_of_today(bundle: Path) -> None:
     assert len(records(bundle)) == manifest(bundle)["runs"]
     for run_id, record, job in records(bundle):
-        spec, family = move_ids.completed(record["spec"])
-        assert move_ids.id_of(spec, family) == record["id"] == run_id, record["label"]
+        spec, family = identity.read_stored(record["spec"])
+        assert identity.run_id(spec, family) == record["id"] == run_id, record["label"]
         assert record["spec"] == job["spec"]
         assert record["spec"].items() <= json.loads(spec.to_json()).items(), "what it says is what is read"
 
@@ -67,12 +73,15 @@ def test_a_setting_added_later_leaves_every_published_id_alone(monkeypatch: pyte
     class Family(find_env("HalfCheetah-v5")[1]):  # type: ignore[misc]  # of the same file
         settings = Grown
 
-    monkeypatch.setattr(move_ids, "find_env", lambda env: (env, Family))
-    monkeypatch.setattr(move_ids, "source_hash", lambda cls: source_hash(cls.__base__ if cls is Family else cls))
+    def hash_of(cls: type, changed: frozenset[str] = frozenset()) -> str:
+        return source_hash(find_env("HalfCheetah-v5")[1] if cls is Family else cls, changed)
+
+    monkeypatch.setattr(identity, "find_env", lambda env: (env, Family))
+    monkeypatch.setattr(identity, "source_hash", hash_of)
     for run_id, record, _ in records(move_ids.REFERENCE / "staleness_halfcheetah"):
-        spec, family = move_ids.completed(record["spec"])
-        assert move_ids.id_of(spec, family) == run_id
-        assert move_ids.id_of(dataclasses.replace(spec, warm=True), family) != run_id
+        spec, family = identity.read_stored(record["spec"])
+        assert identity.run_id(spec, family) == run_id
+        assert identity.run_id(dataclasses.replace(spec, warm=True), family) != run_id
 
 
 @bundles
@@ -124,18 +133,10 @@ def test_a_bundle_whose_runs_were_moved_says_so() -> None:
     for bundle, told in moved.items():
         assert told["by"] == "tests/published/move_ids.py" and told["date"] >= "2026-11-22" and told["why"]
         assert told["ids"] and set(told["ids"].values()) <= {run_id for run_id, *_ in records(bundle)}
-        assert ("expired" in told) == (bundle.name in move_ids.EXPIRED)
 
 
 def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) -> None:
     """A bundle of the earlier make, built from a published one: the ids of that day, a record that says less."""
-    import shutil
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from staleharness.base.files import digest, write_json
-
     source, root = move_ids.REFERENCE / "ppo_hopper_cleanrl", tmp_path / "ppo_hopper_cleanrl"
     shutil.copytree(source, root)
     there = sorted((run.id for run in Store(source).read_all()), reverse=True)  # the other way round
@@ -159,7 +160,7 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) 
     files = {name: digest(root / name) for name in ("runs.parquet", "metrics.parquet", "timing.parquet")}
     write_json(root / "manifest.json", {**manifest(source), "files": files, "renamed": []})
     assert Store(root).read_all() == []
-    assert move_ids.move(root) == {old: new for new, old in earlier.items()}
+    assert move_ids.move(root, "a test") == {old: new for new, old in earlier.items()}
     assert [run.id for run in Store(root).read_all()] == sorted(earlier)
     for (_, now, job, seal), (_, record, asked, sealed) in zip(read_runs(root), read_runs(source), strict=True):
         assert {**now, "spec": record["spec"]} == record and {**job, "spec": asked["spec"]} == asked
@@ -167,4 +168,47 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) 
     for name in ("metrics", "timing"):
         assert pq.read_table(root / f"{name}.parquet").equals(pq.read_table(source / f"{name}.parquet"))
     before = (root / "manifest.json").read_bytes()
-    assert move_ids.move(root) == {} and (root / "manifest.json").read_bytes() == before
+    assert move_ids.move(root, "again") == {} and (root / "manifest.json").read_bytes() == before
+
+
+QUICK = move_ids.REFERENCE / "quick_hopper"
+SAME = ("PolicyLoss(-objective", "PolicyLoss(0.0 - objective")
+OTHER = ("PolicyLoss(-objective", "PolicyLoss(-1.01 * objective")
+
+
+def numbers(root: Path) -> list[list[Any]]:
+    """Everything but names: metrics and scores of each run, in the order of method, seed and phase."""
+    runs = sorted(read_runs(root), key=lambda run: (run[1]["label"], run[1]["spec"]["seed"]))
+    return [[record["scores"], repr(read_table(root, "metrics", run_id).to_dict())] for run_id, record, *_ in runs]
+
+
+def test_an_edit_that_moves_no_trace_renames_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = shutil.copytree(QUICK, tmp_path / "bundle")
+    (plugins := tmp_path / "plugins").mkdir()
+    edit_method("spo", plugins, monkeypatch, SAME)
+    moved = move_ids.move(root, "the product is written the other way round")
+    spo = {run_id for run_id, record, _ in records(QUICK) if record["label"] == "spo"}
+    assert set(moved) == spo and not spo & set(moved.values())
+    assert {run.id for run in Store(root).read_all()} == {run_id for run_id, *_ in records(QUICK)} - spo | set(
+        moved.values()
+    )
+    assert numbers(root) == numbers(QUICK)
+    assert manifest(root)["renamed"][-1]["ids"] == moved
+    assert manifest(root)["renamed"][-1]["why"] == "the product is written the other way round"
+
+
+def test_an_edit_that_moves_a_trace_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = shutil.copytree(QUICK, tmp_path / "bundle")
+    (plugins := tmp_path / "plugins").mkdir()
+    edit_method("spo", plugins, monkeypatch, OTHER)
+    before = {path: path.read_bytes() for path in root.iterdir()}
+    with pytest.raises(move_ids.Refused, match=r"the golden traces of .*control/spo.* have moved"):
+        move_ids.move(root, "no reason")
+    assert {path: path.read_bytes() for path in root.iterdir()} == before
+
+
+def test_runs_of_other_maths_are_not_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = shutil.copytree(QUICK, tmp_path / "bundle")
+    monkeypatch.setattr(move_ids, "MATHS_VERSION", 2)
+    with pytest.raises(move_ids.Refused, match="was made under MATHS_VERSION 1; make it anew"):
+        move_ids.move(root, "no reason")

@@ -6,8 +6,9 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -381,3 +382,21 @@ def test_versions_kept_for_an_episode_go_with_neither_replay_nor_the_mixtures_de
     dataclasses.replace(SPEC, **other)
     with pytest.raises(UserError, match=r"use .*assignment=phase"):
         dataclasses.replace(SPEC, assignment="episode", **other)
+
+
+class Shrunk(ControlSpec):
+    """A spec from which a field was removed."""
+
+    retired: ClassVar[Mapping[str, Any]] = {"cache": "recompute"}
+
+
+def test_a_removed_field_stays_in_the_id_as_its_constant() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Full(ControlSpec):
+        cache: str = "recompute"
+
+    written = Full.from_dict(SPEC.to_dict())
+    assert Shrunk.from_dict(written.to_dict()).run_id("a", "b") == written.run_id("a", "b") != SPEC.run_id("a", "b")
+    assert Shrunk.before()["cache"] == "recompute", "newer records say what the field was"
+    with pytest.raises(UserError, match=r"cache='keep' is no longer supported; cache is always 'recompute'"):
+        Shrunk.from_dict({**written.to_dict(), "cache": "keep"})

@@ -4,11 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from ..errors import UserError, nearest
 from .parsing import type_hints
+
+
+def later(default: Any, *, before: Any) -> Any:
+    """Declare a field of a spec or a plugin that was added after runs were stored: `name: type = later(...)`.
+
+    `before` is the value that means what those runs did. A run whose field has this value has the id that it had
+    without the field. The default may change, `before` may not.
+    """
+    return field(default=default, metadata={"before": before})
+
+
+def values_before(cls: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that were added `later`, each with its value `before`."""
+    return {f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata}
+
+
+def changed(instance: Any) -> frozenset[str]:
+    """Return the names of the fields that were added `later` and do not stand at `before`."""
+    return frozenset(name for name, before in values_before(instance).items() if getattr(instance, name) != before)
+
+
+def without_retired(values: Mapping[str, Any], retired: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return stored values without the fields that exist no more. Raises `UserError` where one of them does not have
+    its constant in `retired`, the only value that the code still means."""
+    for key in values.keys() & retired:
+        if values[key] != retired[key]:
+            raise UserError(f"{where}: {key}={values[key]!r} is no longer supported; {key} is always {retired[key]!r}")
+    return {key: value for key, value in values.items() if key not in retired}
+
 
 TYPES = (bool, int, float, str)  # of an option; or a `Literal`
 
@@ -19,6 +48,8 @@ class Options:
     `Literal`. Making an instance checks them: `UserError` names the field and what would be right."""
 
     name: ClassVar[str] = ""  # set by registration
+    retired: ClassVar[Mapping[str, Any]] = {}
+    """Options that were removed, and the value that each had: it stays in the ids of runs."""
 
     def __post_init__(self) -> None:
         for key, hint in type(self).hyper_parameter_types().items():

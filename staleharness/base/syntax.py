@@ -1,4 +1,4 @@
-"""What a Python file says, in one canonical text: names, values and structure, and nothing that only a reader sees."""
+"""Canonical text of a Python file: names, values and structure, without layout, comments, docstrings and imports."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import ast
 import functools
 import hashlib
 import warnings
+from typing import Any
 
-SAYS_NOTHING = (ast.Import, ast.ImportFrom, ast.Pass)
+IGNORED = (ast.Import, ast.ImportFrom, ast.Pass)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-HOLLOW = (ast.If, ast.With, ast.Try)  # they say nothing where nothing is said in them
+WRAPPERS = (ast.If, ast.With, ast.Try)  # ignored where all that they hold is ignored
+CONSTANT = (ast.Constant, ast.Tuple, ast.List, ast.Compare, ast.UnaryOp, ast.cmpop, ast.unaryop, ast.expr_context)
+
+RENAMED = {"staleharness.trace.read_replay": "read_trace"}
+"""Names of the package that plugin files import, as `module.name`, and the earlier name that published ids hash."""
 
 
 @functools.lru_cache(maxsize=256)
-def meaning_hash(source: bytes) -> str:
-    """16 hex digits of what a file says: layout, comments, docstrings and import statements do not count, and the
-    Python that reads it does not matter. What is no Python counts byte by byte."""
+def meaning_hash(source: bytes, changed: frozenset[str] = frozenset()) -> str:
+    """Return 16 hex digits of what a file says, the same under every version of Python.
+
+    Layout, comments, docstrings and import statements do not count. Options that were added `later` count where their
+    names are in `changed`; the others are replaced by the value that they stand at, and what follows from it is left
+    out (`_Published`). A file that is not Python counts byte by byte.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a stray backslash was said when the file was imported
-            content = canonical(ast.parse(source)).encode()
+            warnings.simplefilter("ignore")  # Python has warned of a stray backslash when the file was imported
+            content = canonical(_Published(changed).visit(ast.parse(source))).encode()
     except (SyntaxError, ValueError):
         content = source
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def canonical(part: object) -> str:
-    """A part of a syntax tree as text. `ast.dump` would do, but its text differs between versions of Python: what is
-    empty is left out, and so is the `kind` of a text, which says whether it was written u""."""
+    """Return a part of a syntax tree as text. Unlike `ast.dump`, whose text differs between versions of Python, it
+    leaves out what is empty and the `kind` of a text, which says whether it was written u""."""
     if isinstance(part, ast.Constant):
         return f"{type(part.value).__name__} {part.value!a}"
     if isinstance(part, ast.AST):
@@ -40,18 +49,145 @@ def canonical(part: object) -> str:
 
 
 def _counted(node: ast.AST, value: object) -> object:
-    """A field of a node without what does not count: docstrings, statements that say nothing, empty texts of an
-    f-string (which Python 3.12 alone writes down)."""
+    """Return a field of a node without docstrings, ignored statements, and the empty texts of an f-string (which only
+    Python 3.12 and later write down)."""
     if not isinstance(value, list):
         return value
     if isinstance(node, DOCUMENTED) and value is node.body and ast.get_docstring(node, clean=False) is not None:
         value = value[1:]
     if isinstance(node, ast.JoinedStr):
         return [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]
-    return [item for item in value if not (isinstance(item, ast.stmt) and _says_nothing(item))]
+    return [item for item in value if not (isinstance(item, ast.stmt) and _is_ignored(item))]
 
 
-def _says_nothing(statement: ast.stmt) -> bool:
-    """Whether it and all that is inside it are imports, or `if`, `with` and `try` around them."""
+def _is_ignored(statement: ast.stmt) -> bool:
+    """Return whether a statement and all that it holds are imports, or `if`, `with` and `try` around them."""
     inside = (node for node in ast.walk(statement) if isinstance(node, ast.stmt))
-    return all(isinstance(node, SAYS_NOTHING + HOLLOW) for node in inside)
+    return all(isinstance(node, IGNORED + WRAPPERS) for node in inside)
+
+
+class _Published(ast.NodeTransformer):
+    """Rewrites a file as published ids know it: earlier names of imports, and no option added since.
+
+    In a class that declares or inherits `x: float = later(0.0, before=0.0)`, `self.x` becomes 0.0 unless `x` is in
+    `changed`. Comparisons, `not`, `and`, `or`, `if` and `... if ... else ...` that read it are evaluated as far as its
+    value decides them, and `self.require("x", ...)` is left out. The declaration counts without its default, and only
+    where `x` is in `changed`.
+    """
+
+    def __init__(self, changed: frozenset[str]) -> None:
+        self.changed = changed
+        self.names: dict[str, str] = {}  # a name in the file -> the name that counts
+        self.modules: dict[str, str] = {}  # a name in the file -> the module that it stands for
+        self.later: dict[str, dict[str, Any]] = {}  # by class: option -> value before it was added
+        self.values: dict[str, Any] = {}  # of the class being visited
+
+    def visit_Import(self, node: ast.Import) -> ast.Import:
+        self.modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        for alias in node.names:
+            name, path = alias.asname or alias.name, f"{node.module}.{alias.name}"
+            self.modules[name] = path
+            if path in RENAMED and not alias.asname:
+                self.names[name] = RENAMED[path]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        outer = self.values
+        own: dict[str, Any] = {}
+        for base in node.bases:
+            own |= self.later.get(base.id, {}) if isinstance(base, ast.Name) else {}
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                own.pop(statement.target.id, None)
+                own |= _declared(statement, statement.target.id)
+        self.later[node.name] = own
+        self.values = {name: value for name, value in own.items() if name not in self.changed}
+        self.generic_visit(node)
+        self.values = outer
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if isinstance(node.target, ast.Name) and _declared(node, node.target.id):
+            if node.target.id in self.values:
+                return None
+            node.value = None
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self.names.get(node.id, node.id)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name):
+            if node.value.id == "self" and node.attr in self.values:
+                return ast.Constant(self.values[node.attr])
+            if node.value.id in self.modules:
+                node.attr = RENAMED.get(f"{self.modules[node.value.id]}.{node.attr}", node.attr)
+        self.generic_visit(node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        match node.value:
+            case ast.Call(func=ast.Attribute(attr="require"), args=[ast.Constant(value=str(name)), *_]) if (
+                name in self.values
+            ):
+                return None
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return self._evaluated(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        return self._evaluated(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        reads = self._reads(node)
+        self.generic_visit(node)
+        if not reads:
+            return node
+        decided, values = isinstance(node.op, ast.Or), []
+        for value in node.values:
+            values.append(value)
+            if isinstance(value, ast.Constant):
+                if bool(value.value) is decided:
+                    break
+                if value is not node.values[-1]:
+                    values.pop()
+        return values[0] if len(values) == 1 else ast.BoolOp(node.op, values)
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        reads = self._reads(node.test)
+        self.generic_visit(node)
+        if reads and isinstance(node.test, ast.Constant):
+            return node.body if node.test.value else node.orelse
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        reads = self._reads(node.test)
+        self.generic_visit(node)
+        if reads and isinstance(node.test, ast.Constant):
+            return node.body if node.test.value else node.orelse
+        return node
+
+    def _reads(self, node: ast.AST) -> bool:
+        """Return whether an expression reads an option that is replaced by its value."""
+        attributes = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
+        return any(isinstance(a.value, ast.Name) and a.value.id == "self" and a.attr in self.values for a in attributes)
+
+    def _evaluated(self, node: ast.expr) -> ast.AST:
+        reads = self._reads(node)
+        self.generic_visit(node)
+        if not reads or not all(isinstance(part, CONSTANT) for part in ast.walk(node)):
+            return node
+        return ast.Constant(eval(compile(ast.fix_missing_locations(ast.Expression(node)), "option", "eval"), {}))
+
+
+def _declared(node: ast.AnnAssign, name: str) -> dict[str, Any]:
+    """Return {name: before} of `name: type = later(default, before=...)`, and nothing of another declaration."""
+    match node.value:
+        case ast.Call(func=ast.Name(id="later"), keywords=[ast.keyword(arg="before", value=before)]):
+            return {name: ast.literal_eval(before)}
+    return {}

@@ -13,7 +13,7 @@ from staleharness.base.published import name_of, published
 from staleharness.errors import UserError, shortened
 from staleharness.lag import LAGS, LagModel
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.trace import read_replay as read_trace  # the name that it has below is part of run ids
+from staleharness.trace import read_replay
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ class Trace(LagModel):
         return f"trace:{digest(self.path)[:16]}"
 
     def schedule(self, demand: Demand) -> Schedule:
-        header, rows = read_trace(str(self.path))
+        header, rows = read_replay(str(self.path))
         self._check_shape(header.get("decisions"), demand, rows)
         rows = rows.sort_values(["group", "row"], kind="stable")
         rows = rows[[versions[0] < demand.phases for versions in rows["versions"]]]

@@ -10,15 +10,16 @@ from typing import Any
 
 from ..algorithm import Algorithm
 from ..base.files import name_of_folder
+from ..base.options import values_before
 from ..base.parsing import AlgorithmChoice
 from ..errors import UserError
 from ..store.study import Question
 
 
 def label(algorithm: Algorithm, own: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """What a method is called in tables: its name and whatever differs from its defaults, and settings of its `own`.
-    One method has one label, however it was typed."""
-    default = hyper(type(algorithm)())
+    """Return what a method is called in tables: its name, the options that differ from their defaults (one that was
+    added `later`: from `before`), and settings of its `own`. One method has one label, however it was typed."""
+    default = {**hyper(type(algorithm)()), **values_before(algorithm)}
     changed = {key: value for key, value in hyper(algorithm).items() if value != default[key]}
     return AlgorithmChoice(algorithm.name, {**changed, **own}).label
 

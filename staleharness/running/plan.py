@@ -11,14 +11,14 @@ from itertools import product
 from typing import Any
 
 from ..algorithm import Algorithm, check, unmet
-from ..base.plugins import source_hash
 from ..errors import UserError
-from ..lag import file_hash, identity, read_lag
+from ..lag import read_lag
 from ..spec import RunSpec
 from ..store.record_schema import MOST_VERSIONS
 from ..store.study import Question
 from .choices import Environment, Method, environments, methods
 from .devices import check_device
+from .identity import RunIds
 from .names import folder_name, hyper, label, no_duplicates, title
 
 MOST_RUNS = 100_000  # of one grid
@@ -82,7 +82,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
     seeds = range(question.seeds) if seeds is None else seeds
     no_duplicates([str(n) for n in forward], "N")
     _check_count(len(found) * cells * len(chosen))
-    hashes = Hashes()
+    ids = RunIds()
     runs: list[PlannedRun] = []
     skipped: dict[str, None] = {}
     for seed, env, capacity, n, method in product(seeds, found, capacities, forward, chosen):
@@ -93,7 +93,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
         cell = {"capacity": capacity, "lag": question.lag or env.lag, "seed": seed, **env.settings}
         cell |= {} if n is None else {env.family.axes["N"]: n}
         suffix = f" N={n}" if len(forward) > 1 else ""
-        runs.append(_planned(env, method, algorithm, cell, suffix, hashes))
+        runs.append(_planned(env, method, algorithm, cell, suffix, ids))
     places = Counter(run.run_id for run in runs)
     first = [run.label for run in runs if places[run.run_id] > 1 and run.spec.seed == seeds[0]]
     no_duplicates(first, "ALGO")
@@ -120,20 +120,6 @@ def as_stored(question: Question) -> Question:
     return replace(question, algorithm=tuple(labels), lag=read_lag(question.lag).text if question.lag else usual)
 
 
-class Hashes:
-    """What plugin files say, read once for all runs of a plan."""
-
-    def __init__(self) -> None:
-        self._read: dict[type | str, tuple[str, ...]] = {}
-
-    def of(self, plugin: type | str) -> tuple[str, ...]:
-        """Of a plugin's file; of those of a lag model, by its text, with what stands for it in run ids."""
-        if plugin not in self._read:
-            said = (source_hash(plugin),) if isinstance(plugin, type) else (file_hash(plugin), identity(plugin))
-            self._read[plugin] = said
-        return self._read[plugin]
-
-
 def _one_kind(found: Sequence[Environment]) -> None:
     """Raise `UserError` where environments have other settings and scores than each other."""
     kinds = {env.family.kind: env for env in reversed(found)}
@@ -143,7 +129,7 @@ def _one_kind(found: Sequence[Environment]) -> None:
 
 
 def _planned(
-    env: Environment, method: Method, algorithm: Algorithm, cell: dict[str, Any], suffix: str, hashes: Hashes
+    env: Environment, method: Method, algorithm: Algorithm, cell: dict[str, Any], suffix: str, ids: RunIds
 ) -> PlannedRun:
     """One run of the grid, checked by its method and its family. Raises `UserError`."""
     family = env.family
@@ -153,9 +139,8 @@ def _planned(
     check(algorithm, spec, family.provides)
     family.check(spec)
     spec = family.identified(spec)
-    run_id = spec.run_id(*hashes.of(type(algorithm)), *hashes.of(family), *hashes.of(spec.lag))
     differs = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(plain, key)}
-    return PlannedRun(run_id, label(algorithm, differs) + suffix, spec)
+    return PlannedRun(ids.of(spec, family), label(algorithm, differs) + suffix, spec)
 
 
 def dump(plan: Plan) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@ another."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -11,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..algorithm import ALGORITHMS
-from ..base.plugins import source_hash
-from ..lag import file_hash, identity, read_lag
+from ..lag import read_lag
 from ..store.stored_run import StoredRun
-from ..task import find_env
 from .fingerprint import same_bits
+from .identity import read_stored, run_id
 from .plan import PlannedRun
 
 if TYPE_CHECKING:
@@ -82,12 +79,8 @@ def raced(run: StoredRun) -> bool:
 def again(run: StoredRun) -> PlannedRun:
     """The run as it would be planned today; its id is another where its plugins' files have changed since. Raises
     `UserError` where it could not be planned at all."""
-    _, family = find_env(str(run.spec["env"]))
-    before = {f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata}
-    spec = family.settings.from_dict({**before, **run.spec}, f"run {run.id}")
-    algorithm = ALGORITHMS[spec.algorithm]
-    hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
-    return PlannedRun(spec.run_id(*hashes, identity(spec.lag)), run.label, spec)
+    spec, family = read_stored(run.spec, f"run {run.id}")
+    return PlannedRun(run_id(spec, family), run.label, spec)
 
 
 def copied(stored: StoredRun, there: StoredRun) -> bool:

@@ -20,14 +20,15 @@ import torch
 from ..algorithm import ALGORITHMS
 from ..base.files import write_json
 from ..base.notes import show_notes
-from ..base.plugins import PATH_VARIABLE, installed, source_file, source_hash
+from ..base.plugins import PATH_VARIABLE, installed, source_file
 from ..base.stopping import listen
 from ..errors import Changed, Interrupted, lacks_memory
-from ..lag import file_hash, hashed, identity
+from ..lag import hashed
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
 from .devices import check_device_here
+from .identity import run_id
 from .job import Job
 from .runner import PREPARING
 
@@ -90,10 +91,8 @@ def check_plugins(job: Job) -> None:
     """Raise `Changed` when a plugin file was edited since the sweep was planned: the id names what it was then."""
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
-    algorithm = ALGORITHMS[spec.algorithm]
-    hashes = source_hash(algorithm), source_hash(family), file_hash(spec.lag)
-    if spec.run_id(*hashes, identity(spec.lag)) != job.run_id:
-        files = [source_file(cls) for cls in (algorithm, family, *hashed(spec.lag))]
+    if run_id(spec, family) != job.run_id:
+        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *hashed(spec.lag))]
         raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
 
 

@@ -1,121 +1,149 @@
-"""Give the published runs the ids that their specs have under today's rules; names move, numbers do not.
+"""Rename published runs whose plugin files were edited without a change of meaning; ids move, numbers do not.
 
-    python tests/published/move_ids.py [bundle ...]     all of results/reference/ unless some are named
+    python tests/published/move_ids.py --why TEXT [bundle ...]     all of results/reference/ unless some are named
 
-Why it exists: until 2026-11-22 a run's id hashed the bytes of its plugin files, so that a comment or an import line
-expired runs whose meaning had not moved. When the rule for ids changes (as it did that day) and the meaning of the
-runs does not, this moves them once, and writes into each bundle's manifest, under `renamed`, that it did. It is never
-the way to keep runs whose meaning has changed: those are made anew.
+Run it after an edit of a plugin that test_published.py finds and whose golden traces do not move. It refuses where
+they do, where `traces.json` itself was edited, and where a run was made under another `MATHS_VERSION`: such runs are
+made anew. A line that no golden trace covers gets a case in tests/golden/cases.py first, its trace recorded before
+the edit. Each manifest names the ids under `renamed`, with the reason.
 
-A record is completed as it is moved: settings and options that were added since it was written get their defaults,
-and it says its kind of task. The digest of a run's own manifest (its seal) stays, for published pictures refer to it.
+Records are completed as they are moved: settings and options that were added `later` stand at `before`. The digest of
+a run's own manifest (its seal) stays, for published pictures refer to it.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import argparse
 import datetime
 import json
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from staleharness.algorithm import ALGORITHMS
 from staleharness.base.files import digest, whole, write_json
-from staleharness.base.plugins import source_hash
-from staleharness.lag import file_hash, identity
-from staleharness.spec import RunSpec
-from staleharness.store.bundle_reader import FILES, RUNS, TABLES, check_bundle
+from staleharness.running.identity import read_stored, run_id
+from staleharness.spec import MATHS_VERSION
+from staleharness.store.bundle_reader import FILES, RUNS, TABLES, check_bundle, trace_path
 from staleharness.store.store import FORMAT, MARKER
-from staleharness.task import Task, find_env
 
-REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
-WHY = (
-    "an id is now a hash of what the plugin files say, without layout, comments, docstrings and import lines, and no "
-    "longer of their bytes"
-)
-# Runs whose ids had expired before: what was compared, to see that their meaning has not moved.
-SHOWN_AGAIN = (
-    "the ids of these runs had expired already, by edits of plugin files and by fields added to the spec: before they "
-    "were moved, the code of the commit that made them and that of this day were run on small versions of the same "
-    "specs, every method of the bundle, and gave the same parameters, metrics and scores, bit for bit"
-)
-EXPIRED = {"ppo_hopper_cleanrl": SHOWN_AGAIN, "staleness_halfcheetah": SHOWN_AGAIN}
+TESTS = Path(__file__).resolve().parents[1]
+REFERENCE = TESTS.parent / "results" / "reference"
+
+sys.path.insert(0, str(TESTS / "golden"))
+
+from cases import cases, spec_of  # noqa: E402
+from traces import FILE, TOLERANCE, apart, made_with, trace, write_inputs  # noqa: E402
 
 
-def completed(spec: dict[str, Any]) -> tuple[RunSpec, type[Task]]:
-    """A recorded spec with what was added since at the value that means as before, and the family that it is of."""
-    _, family = find_env(spec["env"])
-    added = {f.name: f.metadata["before"] for f in dataclasses.fields(family.settings) if "before" in f.metadata}
-    read = family.settings.from_dict({**added, **spec})
-    algorithm = ALGORITHMS[read.algorithm](**read.hyper)
-    hyper = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
-    return dataclasses.replace(read, hyper=hyper), family
+class Refused(Exception):
+    """The runs cannot be renamed: their numbers may have changed."""
 
 
-def id_of(spec: RunSpec, family: type[Task]) -> str:
-    hashes = source_hash(ALGORITHMS[spec.algorithm]), source_hash(family)
-    return spec.run_id(*hashes, file_hash(spec.lag), identity(spec.lag))
+def moved_cases(algorithms: Iterable[str]) -> list[str]:
+    """Return the golden cases of some algorithms whose traces differ from the recorded ones: in bits where the record
+    holds those of such a machine, and otherwise by more than the tolerance."""
+    recorded = json.loads(FILE.read_text())
+    hashes = [maker["hashes"] for maker in recorded["makers"] if maker["made_with"] == made_with()]
+    moved = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_inputs(Path(folder))
+        for case in cases():
+            if spec_of(case, Path(folder)).algorithm not in set(algorithms):
+                continue
+            now = trace(case, Path(folder))
+            bits = all(maker.get(case, now["hashes"]) == now["hashes"] for maker in hashes)
+            if not bits or apart(now["sketch"], recorded["sketches"][case]) > TOLERANCE:
+                moved.append(case)
+    return moved
 
 
-def moved_run(row: dict[str, str]) -> dict[str, str]:
-    """A row of runs.parquet under its id of today."""
+def renamed_row(row: dict[str, str]) -> dict[str, str]:
+    """Return a row of runs.parquet under the id that it has today. Raises `Refused`."""
     record, job = json.loads(row["record"]), json.loads(row["job"])
-    spec, family = completed(record["spec"])
-    run_id, plain = id_of(spec, family), json.loads(spec.to_json())
-    record.pop("unit", None)  # it is among the facts
-    record |= {"id": run_id, "format": FORMAT, "spec": plain, "task": family.facts(record["scores"])}
-    job |= {"spec": plain}
-    texts = {name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))}
-    return {**row, "id": run_id, **texts}
+    if record["fingerprint"]["maths"] != MATHS_VERSION:
+        raise Refused(f"{row['id']} was made under MATHS_VERSION {record['fingerprint']['maths']}; make it anew")
+    spec, family = read_stored(record["spec"])
+    new, plain = run_id(spec, family), json.loads(spec.to_json())
+    record.pop("unit", None)  # part of `task` since format 2
+    record |= {"id": new, "format": FORMAT, "spec": plain, "task": family.facts(record["scores"])}
+    texts = {"record": record, "job": job | {"spec": plain}}
+    return {**row, "id": new, **{name: json.dumps(content, sort_keys=True) for name, content in texts.items()}}
 
 
 def by_run(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each run, in their order, without its name."""
+    """Return the rows of each run, in their order, without the column `run`."""
     places: dict[str, list[int]] = {}
     for place, run in enumerate(table["run"].to_pylist()):
         places.setdefault(run, []).append(place)
     return {run: table.take(rows).drop_columns("run") for run, rows in places.items()}
 
 
-def moved_table(table: pa.Table, ids: dict[str, str]) -> pa.Table:
-    """The same rows under the ids of today, runs sorted by them."""
+def renamed_table(table: pa.Table, ids: dict[str, str]) -> pa.Table:
+    """Return the same rows under new ids, runs sorted by them."""
     parts = {ids[run]: rows for run, rows in by_run(table).items()}
     named = [parts[run].append_column("run", pa.array([run] * len(parts[run]))) for run in sorted(parts)]
     return pa.concat_tables(named).select(table.column_names).cast(table.schema)
 
 
-def move(root: Path) -> dict[str, str]:
-    """Move one bundle; returns its ids, earlier -> today's, none where all hold. Raises `AssertionError` where a
-    number would change."""
+def move(root: Path, why: str) -> dict[str, str]:
+    """Rename the runs of one bundle; returns the ids that changed, earlier -> today's.
+
+    A bundle whose ids all hold is not written. Raises `Refused` where a golden trace of a method whose runs would be
+    renamed has moved, and `AssertionError` where a number would change.
+    """
     check_bundle(root)
     rows = pq.read_table(root / RUNS).to_pylist()
-    moved = [moved_run(row) for row in rows]
-    ids = {row["id"]: new["id"] for row, new in zip(rows, moved, strict=True)}
-    assert len(set(ids.values())) == len(rows), "two runs would have one id"
-    if moved == rows:
+    new_rows = [renamed_row(row) for row in rows]
+    ids = {row["id"]: new["id"] for row, new in zip(rows, new_rows, strict=True)}
+    changed = {earlier: now for earlier, now in ids.items() if earlier != now}
+    if not changed:
         return {}
-    contents = {RUNS: pa.Table.from_pylist(sorted(moved, key=lambda row: row["id"]))}
+    assert len(set(ids.values())) == len(rows), "two runs would have one id"
+    if cases := moved_cases({json.loads(row["record"])["spec"]["algorithm"] for row in rows if row["id"] in changed}):
+        raise Refused(f"the golden traces of {', '.join(cases)} have moved; the runs of {root.name} are made anew")
+    contents = {RUNS: pa.Table.from_pylist(sorted(new_rows, key=lambda row: row["id"]))}
     for name in TABLES:
-        before = pq.read_table(root / f"{name}.parquet")
-        contents[f"{name}.parquet"] = after = moved_table(before, ids)
-        was, now = by_run(before), by_run(after)
-        assert all(repr(was[run].to_pylist()) == repr(now[ids[run]].to_pylist()) for run in ids), name
+        earlier = pq.read_table(root / f"{name}.parquet")
+        contents[f"{name}.parquet"] = now = renamed_table(earlier, ids)
+        before, after = by_run(earlier), by_run(now)
+        assert all(repr(before[run].to_pylist()) == repr(after[ids[run]].to_pylist()) for run in ids), name
     manifest = json.loads((root / "manifest.json").read_text())
-    told = {"by": "tests/published/move_ids.py", "date": datetime.date.today().isoformat(), "why": WHY, "ids": ids}
-    told |= {"expired": EXPIRED[root.name]} if root.name in EXPIRED else {}
     for name, table in contents.items():
         with whole(root / name) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)
+    files = dict(manifest["files"])
+    for run in changed:
+        if trace_path(run) in files:
+            files[trace_path(ids[run])] = files.pop(trace_path(run))
+            (root / trace_path(run)).rename(root / trace_path(ids[run]))
     write_json(root / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
-    files = {**manifest["files"], **{name: digest(root / name) for name in FILES}}
-    write_json(root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), told]})
-    return ids
+    note = {"by": "tests/published/move_ids.py", "date": f"{datetime.date.today()}", "why": why, "ids": changed}
+    files |= {name: digest(root / name) for name in FILES}
+    write_json(root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), note]})
+    return changed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--why", required=True, help="what was edited, and why no number moves; kept in the manifests")
+    parser.add_argument("bundles", nargs="*", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if subprocess.run(["git", "diff", "--quiet", "HEAD", "--", FILE], cwd=TESTS, check=False).returncode:
+        sys.exit(f"{FILE.name} differs from the last commit: traces written anew prove nothing")
+    try:
+        for root in given.bundles or sorted(path for path in REFERENCE.iterdir() if path.is_dir()):
+            print(f"{root.name}: {len(move(root, given.why))} runs renamed")
+    except Refused as error:
+        sys.exit(f"refused: {error}")
+    return 0
 
 
 if __name__ == "__main__":
-    for place in map(Path, sys.argv[1:]) if sys.argv[1:] else sorted(p for p in REFERENCE.iterdir() if p.is_dir()):
-        print(f"{place.name}: {len(move(place))} runs moved")
+    sys.exit(main())

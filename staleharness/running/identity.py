@@ -1,0 +1,47 @@
+"""Ids of runs under the plugins as they are now, and stored specs read as their runs meant them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .. import algorithm, lag
+from ..algorithm import ALGORITHMS, make_algorithm
+from ..base.options import changed, values_before
+from ..base.plugins import source_hash
+from ..spec import RunSpec
+from ..task import Task, find_env
+from .names import hyper
+
+
+class RunIds:
+    """Computes run ids; reads each plugin file once."""
+
+    def __init__(self) -> None:
+        self._source_hash: Callable[..., str] = functools.cache(source_hash)
+        self._lag = functools.cache(lambda text: (lag.file_hash(text), lag.identity(text)))
+
+    def of(self, spec: RunSpec, family: type[Task]) -> str:
+        """Return the id of a run."""
+        method = make_algorithm(spec)
+        hashes = self._source_hash(type(method), changed(method)), self._source_hash(family)
+        return spec.run_id(*hashes, *self._lag(spec.lag), algorithm.identity(method))
+
+
+def run_id(spec: RunSpec, family: type[Task]) -> str:
+    """Return the id of one run."""
+    return RunIds().of(spec, family)
+
+
+def read_stored(values: Mapping[str, Any], where: str = "run spec") -> tuple[RunSpec, type[Task]]:
+    """Return the complete spec of a stored run and its family of environments.
+
+    Settings and options that were added after the run was stored have the value that means what it did.
+    """
+    _, family = find_env(str(values["env"]))
+    method = ALGORITHMS[str(values["algorithm"])]
+    added = {**values_before(method), **values.get("hyper", {})}
+    spec = family.settings.from_dict({**values_before(family.settings), **values, "hyper": added}, where)
+    return replace(spec, hyper=hyper(make_algorithm(spec))), family
