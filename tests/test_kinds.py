@@ -92,10 +92,10 @@ def test_runs_are_read_as_their_kind_says_and_mixtures_as_returns(
     tmp_path: Path, kinds: list[str], usual: tuple[str, str], unit: str, words: tuple[str, str]
 ) -> None:
     runs = runs_of(tmp_path, *kinds)
-    assert scores.usual(runs, "auto", "auto") == usual
-    assert scores.usual(runs, "deterministic", "frozen") == ("deterministic", "frozen")
+    assert scores.resolve_auto(runs, "auto", "auto") == usual
+    assert scores.resolve_auto(runs, "deterministic", "frozen") == ("deterministic", "frozen")
     assert scores.unit(runs) == unit
-    assert tuple(scores.measure(runs, score) for score in scores.SCORES) == words
+    assert tuple(scores.score_in_words(runs, score) for score in scores.SCORES) == words
 
 
 def test_runs_of_a_kind_may_be_scored_in_more_ways_than_others(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_runs_of_a_kind_may_be_scored_in_more_ways_than_others(tmp_path: Path) -
         for seed, ways in enumerate((["deterministic"], ["sampled", "deterministic"]))
     ]
     for some in (runs, runs[::-1]):
-        assert scores.usual(some, "auto", "auto") == ("deterministic", "raw")
-        words = [scores.measure(some, score) for score in scores.SCORES]
+        assert scores.resolve_auto(some, "auto", "auto") == ("deterministic", "raw")
+        words = [scores.score_in_words(some, score) for score in scores.SCORES]
         assert words == ["sampled accuracy", "greedy accuracy"]
-    assert scores.measure(runs[:1], "sampled") == "sampled returns"
+    assert scores.score_in_words(runs[:1], "sampled") == "sampled returns"
 
 
 def test_a_kind_that_nobody_has_heard_of_is_read_as_it_says(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from staleharness.figures.canvas import COLUMN, FAINT, PAGE, drawing, to_bytes
-from staleharness.statistics.display import display
+from staleharness.statistics.labels import display_label
 
 STYLES = {  # colours of Okabe and Ito
     ON_POLICY: ("#888888", "v", "without lag"),
@@ -63,7 +63,7 @@ def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
                 if scores:
                     _one(ax, place + (i - (len(ways) - 1) / 2) * 0.14, scores, way)
             ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
-            ax.set_xticks(range(len(methods)), list(map(display, methods)))
+            ax.set_xticks(range(len(methods)), list(map(display_label, methods)))
             ax.set_xlim(-0.5, len(methods) - 0.5)
         said = (
             f"mean over n = {_span(frame, ['task', 'load', 'way', 'method'])} seeds, dots: the runs, bars: Student's "

@@ -10,7 +10,7 @@ from compare import MARGIN, PAIRS, Difference, comparisons, gain, lags
 from design import METHODS, ON_POLICY, WAYS, Task
 
 from staleharness.pages.gallery_texts import picture
-from staleharness.statistics.display import display
+from staleharness.statistics.labels import display_label
 
 SAID = {
     "recorded": "recorded",
@@ -59,7 +59,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
 
 def _design(frame: pd.DataFrame, tasks: Sequence[Task], wanted: int) -> str:
     lines = [
-        f"{len(frame)} of {wanted} runs: {', '.join(map(display, METHODS))} under three loads on each task"
+        f"{len(frame)} of {wanted} runs: {', '.join(map(display_label, METHODS))} under three loads on each task"
         + (", the rest still to be made." if len(frame) < wanted else ".")
         + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "

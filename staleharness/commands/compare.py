@@ -15,8 +15,8 @@ from ..errors import UserError
 from .shared.arguments import Chosen, Shown, place, value
 
 if TYPE_CHECKING:
+    from ..statistics.comparison import Comparison
     from ..statistics.results import Results
-    from ..statistics.side_by_side import Comparison
 
 WIDTH = 120
 
@@ -35,7 +35,7 @@ class Command(Shown, Chosen):
 
 def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
-    from ..statistics.side_by_side import compare_runs
+    from ..statistics.comparison import compare_runs
     from .shared.present import check_shown
 
     check_shown(command)
@@ -76,7 +76,7 @@ def as_text(found: Comparison, head: str, width: int = WIDTH) -> str:
 
 def to_csv(found: Comparison) -> str:
     """Cells, then rows over environments; the column `scale` tells them apart. Full precision."""
-    from ..statistics.side_by_side import COLUMNS
+    from ..statistics.comparison import COLUMNS
 
     return rows_to_csv([*found.cells, *found.rows], COLUMNS)
 

@@ -53,7 +53,7 @@ def settings(what: str, out: str) -> dict[str, Any]:
     else:
         from ..api import load
 
-        found = [run for run in load(out).stored if run.id.startswith(what)]
+        found = [run for run in load(out).stored_runs if run.id.startswith(what)]
         if not found:
             raise UserError(
                 f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"

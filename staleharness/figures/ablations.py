@@ -7,8 +7,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.display import display
-from ..statistics.options import option_values, without_option
+from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, columns_for, gid, label_edges, panels
@@ -26,7 +25,7 @@ def score_against_option(results: Results, table: Table, width: float = PAGE, *,
     method_of = {label: without_option(label, option) for label in values}
     methods = sorted(set(method_of.values()))
     names = table.settings.get("names", {})
-    looks = {m: replace(look, name=display(m, names)) for m, look in styles(methods).items()}
+    looks = {m: replace(look, name=display_label(m, names)) for m, look in styles(methods).items()}
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     columns = columns_for(width, min(4, len(ks)))
     with panels(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..statistics.advice import Advice
-from ..statistics.display import display
+from ..statistics.labels import display_label
 from ..statistics.table import Table
 from .canvas import FAINT, PAGE, columns_for, gid, legend, panels
 from .palette import Style, styles
@@ -26,7 +26,7 @@ def draw_advice(found: Advice, source: str, width: float = PAGE) -> Figure:
     """
     envs, s = found.envs, found.settings
     looks = {
-        label: replace(look, name=display(label))
+        label: replace(look, name=display_label(label))
         for label, look in styles(m.curve.algorithm for m in found.methods).items()
     }
     both = bool(found.caps)

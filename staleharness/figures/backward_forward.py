@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base.text import number
-from ..statistics.options import without_option
+from ..statistics.labels import without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..statistics.bootstrap import LEVEL
 from ..statistics.diagnostics import BINS, in_bins
 from ..statistics.scores import Array
+from ..statistics.t_intervals import t_reach
 from ..store.stored_run import StoredRun
 from .canvas import gid
 from .palette import Style
@@ -51,8 +51,6 @@ def draw_spread(
 
     `shown` takes the ends of the band to the axis: `np.exp` for those of a column `in_logarithms`.
     """
-    from scipy.special import stdtrit
-
     tasks: dict[str, list[tuple[Array, Array]]] = {}
     for run in runs:
         x, y = binned([run], column)
@@ -69,12 +67,8 @@ def draw_spread(
         low, high = stacked[0].min(axis=0), stacked[0].max(axis=0)
     else:
         middle = np.mean([s.mean(axis=0) for s in stacked], axis=0)
-        parts = np.array([s.var(axis=0, ddof=1) / len(s) for s in stacked]) / len(stacked) ** 2
-        each = np.array([len(s) - 1 for s in stacked])[:, None]
-        whole = parts.sum(axis=0)
-        # Welch's and Satterthwaite's degrees of freedom, as in `contrast`; where nothing varies any will do
-        freedom = np.where(whole > 0, whole, 1) ** 2 / np.where(whole > 0, (parts**2 / each).sum(axis=0), 1)
-        reach = stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(whole)
+        variances = np.array([s.var(axis=0, ddof=1) / len(s) for s in stacked]) / len(stacked) ** 2
+        reach = t_reach(variances, [len(s) for s in stacked])
         low, high = middle - reach, middle + reach
     low, high = shown(low), shown(high)
     ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

@@ -11,15 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
+from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.contrast import Contrast
-from ..statistics.claims.measured import Evidence
-from ..statistics.claims.part import Part
-from ..statistics.claims.tested import Term, compare
-from ..statistics.display import display
-from ..statistics.few import FEWEST
+from ..statistics.claims.evidence import Evidence
+from ..statistics.claims.part_tests import Term, compare_terms
+from ..statistics.labels import display_label
 from ..statistics.results import Results
-from ..statistics.retained import LEARNED
+from ..statistics.retention import MIN_GAIN
 from ..statistics.scores import Array, final_score
+from ..statistics.small_samples import MIN_RUNS
 from ..statistics.table import Table, extent
 from .canvas import FAINT, PAGE, columns_for, panels, shown
 from .marks import dots, highest_first, named_rows
@@ -61,7 +61,7 @@ def budgets(
     names = sorted({label for shares in found.values() for label in shares})
     means = {n: float(np.mean([s[n].mean() for s in found.values() if n in s])) for n in names}
     looks = {
-        label: Style(s.index, s.colour, s.marker, s.dashes, display(label))
+        label: Style(s.index, s.colour, s.marker, s.dashes, display_label(label))
         for label, s in highest_first(styles(names), means).items()
     }
     ns = sorted({len(values) for shares in found.values() for values in shares.values()})
@@ -69,8 +69,8 @@ def budgets(
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
         f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
-        f"(Student's, of {FEWEST} seeds or more, with both means uncertain); in the headings: phases × gradient steps "
-        f"of a phase, and mean lag in gradient steps{_left_out(studies, table, found, k)}"
+        f"(Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × gradient "
+        f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, found, k)}"
     )
     table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
@@ -103,7 +103,7 @@ def _left_out(studies: Sequence[Results], table: Table, found: Mapping[tuple[str
         evidence = Evidence(studies[study], table)
         for label in evidence.results.grid.labels:
             if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
-                return f"; no row: it gained less than {LEARNED:.0%} of the best one's at K = 1, or has no runs"
+                return f"; no row: it gained less than {MIN_GAIN:.0%} of the best one's at K = 1, or has no runs"
     return ""
 
 
@@ -114,7 +114,7 @@ def kept(evidence: Evidence, env: str, k: int) -> Shares:
     out = {}
     for label in evidence.results.grid.labels:
         at_k, at_1 = (list(evidence.runs(label, at, env).values()) for at in (k, 1))
-        if at_k and at_1 and evidence.learned(label, env):
+        if at_k and at_1 and evidence.has_learned(label, env):
             zero = evidence.zero(env)
             base = float(np.mean([final_score(run, score) for run in at_1])) - zero
             out[label] = np.array([(final_score(run, score) - zero) / base for run in at_k])
@@ -124,12 +124,12 @@ def kept(evidence: Evidence, env: str, k: int) -> Shares:
 def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
     """The share kept with its interval, in which the mean at K = 1 is as uncertain as that at k: what a verdict on it
     takes. None where fewer than `FEWEST` seeds have both runs."""
-    part = Part(label, (label,), what="kept", than=0.0, env=env)
+    part = ClaimPart(label, (label,), what="kept", than=0.0, env=env)
     try:
-        made = compare(evidence, [Term(label, k, 1.0, share=True)], part)
+        made = compare_terms(evidence, [Term(label, k, 1.0, share=True)], part)
     except UserError:
         return None
-    return made if made.n >= FEWEST else None
+    return made if made.n >= MIN_RUNS else None
 
 
 def _panel(

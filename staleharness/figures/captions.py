@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..base.text import plural
-from ..statistics.display import display
-from ..statistics.few import has_enough, has_few
+from ..statistics.labels import display_label
+from ..statistics.small_samples import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun
@@ -29,7 +29,7 @@ def looks_of(table: Table) -> dict[str, Style]:
     else:
         whole = styles([*table.settings.get("series", ()), *there])
         looks = {label: whole[label] for label in there}
-    return {label: replace(look, name=display(label, names)) for label, look in looks.items()}
+    return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
 
 
 def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
@@ -38,7 +38,7 @@ def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
     looks, names = looks_of(table), sorted(set(names))
     if not set(names) <= set(looks):
         own = table.settings.get("names", {})
-        looks = {name: replace(look, name=display(name, own)) for name, look in styles(names).items()}
+        looks = {name: replace(look, name=display_label(name, own)) for name, look in styles(names).items()}
     return {name: look for name, look in looks.items() if name in names}
 
 
@@ -109,9 +109,11 @@ def interval(table: Table) -> str:
 
 def _shown(table: Table, interval: str, runs: str) -> str:
     """What is shown of rows with runs enough for an interval, and of those without."""
-    if not has_few(table):
+    if not has_small_samples(table):
         return interval
-    return f"{interval}, or {runs} where too few for one" if has_enough(table) else f"{runs} (too few for an interval)"
+    return (
+        f"{interval}, or {runs} where too few for one" if has_intervals(table) else f"{runs} (too few for an interval)"
+    )
 
 
 def iqm_axis(table: Table) -> str:

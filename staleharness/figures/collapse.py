@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..statistics.falls import SHARE, WINDOW, falls, largest_lag
-from ..statistics.options import option_values
+from ..statistics.claims.early_warning import SHARE, WINDOW, falls, largest_lag
+from ..statistics.labels import option_values
 from ..statistics.results import Results
 from ..statistics.scores import final_score
 from ..statistics.table import Table

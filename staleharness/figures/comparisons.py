@@ -11,11 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import fast_interval, mean_of_tasks, percentiles, resample, stable_seed
-from ..statistics.display import display
-from ..statistics.few import has_enough, has_few
+from ..statistics.labels import display_label
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
+from ..statistics.small_samples import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
@@ -36,16 +36,16 @@ def probability_of_improvement(
     few = {(r["algorithm"], r["capacity"]) for r in table.rows if "dots" in r}
     bar = f"bars: {interval(table)}{', none where the runs are too few' if few else ''}"
     subtitle = (
-        f"chance that a run scores higher than a run of {display(baseline)} at the same K, averaged over environments; "
-        f"0.5 is a draw; {seeds(results.grid)} seeds, {bar if has_enough(table) else 'too few for an interval'}; "
-        f"{table.settings['measure']}, not normalised"
+        f"chance that a run scores higher than a run of {display_label(baseline)} at the same K, averaged over "
+        f"environments; 0.5 is a draw; {seeds(results.grid)} seeds, "
+        f"{bar if has_intervals(table) else 'too few for an interval'}; {table.settings['measure']}, not normalised"
     )
     ks = table.settings["capacities"]
     last = {r["algorithm"]: r["probability"] for r in rows if r["capacity"] == ks[-1]}
     looks = highest_first({label: look for label, look in looks_of(table).items() if label != baseline}, last)
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Probability of improvement over {display(baseline)}",
+        f"Probability of improvement over {display_label(baseline)}",
         subtitle,
         [0] * len(ks),
         table=table,
@@ -72,8 +72,8 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
     found, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
     fewest = max(2, table.settings.get("fewest", 0))
     band = f"band: {table.settings['level']:.0%} pointwise stratified bootstrap interval"
-    if has_few(table):
-        band = f"{band}, none where the runs are too few" if has_enough(table) else "too few for an interval"
+    if has_small_samples(table):
+        band = f"{band}, none where the runs are too few" if has_intervals(table) else "too few for an interval"
     subtitle = (
         f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), {band}; {scale(table)}"
     )
@@ -115,12 +115,12 @@ def paired_differences(results: Results, table: Table, width: float = PAGE, *, b
     apart = {label: pairs(found, table, label, baseline, ks[-1]) for label in looks}
     looks = highest_first(looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks})
     subtitle = (
-        f"{axis(table)} minus that of {display(baseline)} with the same seed, environment and K: dots; black: "
+        f"{axis(table)} minus that of {display_label(baseline)} with the same seed, environment and K: dots; black: "
         f"mean over environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
     columns = columns_for(width, min(4, len(ks)))
     with panels(
-        f"Differences from {display(baseline)}, seed by seed",
+        f"Differences from {display_label(baseline)}, seed by seed",
         subtitle,
         [0] * len(ks),
         table=table,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from ..statistics.display import display
+from ..statistics.labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import axis
 from ..statistics.table import Table
@@ -36,7 +36,7 @@ def metric_by_forward(
     """A column of the metrics over training: one panel per N, one line per method, mean over runs."""
     names = table.settings.get("names", {})
     plain = styles({without_forward(r.label) for r in results})
-    looks = {label: replace(look, name=display(label, names)) for label, look in plain.items()}
+    looks = {label: replace(look, name=display_label(label, names)) for label, look in plain.items()}
     fewest = table.settings.get("fewest", 0)
     ns = sorted({_forward(r) for r in results})
     over = f"mean over environments and seeds ({seeds(results.grid)}), {spread(table)}"

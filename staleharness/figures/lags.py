@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.account_notes import Lags, lags_of, mean_of
+from ..statistics.diagnostics import LagCounts, lags_of, mean_lag
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
@@ -41,8 +41,8 @@ def _shares(ax: Axes, results: Results, k: int) -> None:
         taught = apart["trained"]
         shares = [n / max(1, sum(taught.values())) for n in taught.values()]
         ax.bar(list(taught), shares, width=0.8, fill=False, edgecolor=INK, linewidth=1.0)
-        ax.axvline(mean_of(taught), color=INK, linewidth=1, linestyle=(0, (3, 2)))
-        title += f", trained {mean_of(taught):.2f}"
+        ax.axvline(mean_lag(taught), color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        title += f", trained {mean_lag(taught):.2f}"
     ax.set_title(title, loc="left")
     ax.set_xlim(-0.6, max(*total, 3) + 0.6)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -50,7 +50,7 @@ def _shares(ax: Axes, results: Results, k: int) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def _apart(runs: Sequence[StoredRun]) -> dict[str, Lags]:
+def _apart(runs: Sequence[StoredRun]) -> dict[str, LagCounts]:
     """Decisions by lag, `realised` and `trained`, where not all that were made were trained on alike."""
     found = {kind: lags_of(runs, kind) for kind in ("realised", "trained")}
     return found if found["realised"] != found["trained"] and found["trained"] else {}

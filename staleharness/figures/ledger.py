@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from ..statistics.account_notes import ledger_of
+from ..statistics.diagnostics import ledger_of
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun

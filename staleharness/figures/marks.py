@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ..statistics.account_notes import untrained
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
+from ..statistics.scores import score_before_training
 from ..statistics.table import Table
 from .canvas import FAINT, INK, gid, shown
 from .palette import Style
@@ -33,7 +33,7 @@ def level(ax: Axes, height: float) -> None:
 
 def untrained_return(results: Results, table: Table, env: str) -> float:
     """What the untrained policy scores on an environment, NaN where its runs do not say."""
-    known = untrained(results.grid, env, table.settings["score"])
+    known = score_before_training(results.grid, env, table.settings["score"])
     return math.nan if known is None else known[0]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..statistics.display import display
-from ..statistics.options import option_values, without_option
+from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import below, made, scale, size
@@ -31,7 +30,7 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
             if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
         }
         lines = [(f"{v:g}", [_entry(rows, k, v, order) for k in ks]) for v in order]
-        blocks.append(Block(display(method), name or option, [f"K = {k}" for k in ks], lines))
+        blocks.append(Block(display_label(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
         f"IQM over {size(table)}, below it {below(table)}; bold: the best value at its K, where its interval, or each "
         f"of its runs, is above the next best's estimate; {scale(table)}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..statistics.lag_curve import method_of
 from ..statistics.results import Results
-from ..statistics.retained import Kept, random_returns, retained
+from ..statistics.retention import Retention, random_returns, retention
 from ..statistics.table import Table
 from .captions import looks_of, made, seeds
 from .registry import SHEETS
@@ -71,7 +71,7 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
                 NOT_MEASURED
                 if setting is None or label is None
                 else _entry(
-                    retained(
+                    retention(
                         found, label, setting.k, score, base=(base, setting.k) if base else None, accuracy=accuracy
                     ),
                     _fewest(results, (label, setting.k), (base, setting.k) if base else (label, 1))
@@ -119,7 +119,7 @@ def _name(name: str) -> str:
     return name.partition(", lag ")[0]
 
 
-def _entry(kept: Kept | None, interval: bool) -> Entry:
+def _entry(kept: Retention | None, interval: bool) -> Entry:
     if kept is None:
         return Entry("–")
     ends = ""

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..statistics.advice import Advice, advise
-from ..statistics.advised import Method
 from ..statistics.budget import KEEP
+from ..statistics.method_advice import MethodAdvice
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
@@ -61,10 +61,10 @@ def caption(found: Advice) -> str:
         f"rising with lag, straight between points; points: as measured; bars: {s['level']:.0%} bootstrap interval of "
         f"the line; dashed: {s['keep']:.0%}"
     )
-    if any((m.kept.raw > TOP).any() for m in found.methods):
+    if any((m.retention.raw > TOP).any() for m in found.methods):
         text += f"; points with a number: above {TOP:.0%}"
-    if found.refused:
-        names = sorted({f"{r.algorithm} on {r.env}" for r in found.refused})
+    if found.refusals:
+        names = sorted({f"{r.algorithm} on {r.env}" for r in found.refusals})
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         text += f"; no answer for {', '.join(names[:4])}{more}"
     return text
@@ -79,9 +79,9 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
     step = min(0.012 * end, GAP * nearest)  # so that intervals do not hide each other
     ax.axhline(keep, color=INK, linewidth=0.7, dashes=(4, 2))
     for at, method in enumerate(methods):
-        look, share = looks[method.curve.algorithm], method.kept
+        look, share = looks[method.curve.algorithm], method.retention
         shift = step * (at - (len(methods) - 1) / 2)
-        ax.plot(share.lags, share.fitted, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
+        ax.plot(share.lags, share.fit, color=look.colour, dashes=look.dashes, linewidth=1.1, gid=gid(look))
         for point in method.row["points"][1:]:
             x = [point["lag"] + shift] * 2
             bar = [point["kept_low"], point["kept_high"]]
@@ -121,21 +121,21 @@ def against_lag(ax: Axes, found: Advice, env: str, looks: Mapping[str, Style]) -
     ax.set_xlabel("mean lag, phases")
 
 
-def _span(methods: list[Method]) -> tuple[float, float]:
+def _span(methods: list[MethodAdvice]) -> tuple[float, float]:
     """Ends of the axis of shares: from 0, but where nothing comes near it."""
-    low = min(min(float(m.kept.raw.min()), *(p["kept_low"] for p in m.row["points"])) for m in methods)
-    high = min(TOP, max(1.0, *(float(m.kept.raw.max()) for m in methods)))
+    low = min(min(float(m.retention.raw.min()), *(p["kept_low"] for p in m.row["points"])) for m in methods)
+    high = min(TOP, max(1.0, *(float(m.retention.raw.max()) for m in methods)))
     margin = 0.04 * (high - min(low, 1.0)) + 0.01
     return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
 
 
-def _scale(found: Advice, methods: list[Method]) -> float:
+def _scale(found: Advice, methods: list[MethodAdvice]) -> float:
     """Phases of one unit of the log."""
     assert found.log is not None
     return float(methods[0].row["log"]["lag"]) / found.log.mean if found.log.mean > 0 else 1.0
 
 
-def _log(ax: Axes, found: Advice, methods: list[Method], end: float) -> None:
+def _log(ax: Axes, found: Advice, methods: list[MethodAdvice], end: float) -> None:
     """The lags of the log at the foot of the panel as far as it reaches, and a line at their mean, in phases."""
     assert found.log is not None
     scale = _scale(found, methods)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.diagnostics import BINS, NOTHING, STALENESS
+from ..statistics.diagnostics import BINS, EMPTY, STALENESS
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
@@ -32,7 +32,7 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     with panels(title, subtitle, groups, table=table, columns=columns, height=1.45, width=width) as (figure, axes):
         for ax, (name, k) in zip(axes, places, strict=True):
             for label, look in looks.items():
-                x, y = results.diagnostics.get((label, k), NOTHING).staleness[name]
+                x, y = results.diagnostics.get((label, k), EMPTY).staleness[name]
                 ax.plot(x, y, color=look.colour, dashes=look.dashes, linewidth=1, gid=gid(look))
             ax.set_title(STALENESS[name] + (f", K = {k}" if len(ks) > 1 else ""), loc="left")
             if name == "clipped":

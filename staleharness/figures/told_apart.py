@@ -12,8 +12,8 @@ from ..errors import UserError, nearest
 from ..statistics.bootstrap import LEVEL
 from ..statistics.power import ALPHA
 from ..statistics.results import Results
+from ..statistics.significance import Scores, compare_all_pairs, compare_with_baseline, f_ratio, scores_by_seed
 from ..statistics.table import Table
-from ..statistics.told_apart import Scores, against, every_pair, f_ratio, scores_at
 from ..store.run_grid import RunGrid
 from .canvas import FAINT, INK, PAGE, columns_for, gid, panels, shown
 from .captions import axis, looks_of, seeds
@@ -44,7 +44,7 @@ def told_apart(
     if baseline not in found.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
     k = max(found.capacities) if k is None else k
-    scores = {env: held for env in found.envs if baseline in (held := scores_at(found, k, env, score))}
+    scores = {env: held for env in found.envs if baseline in (held := scores_by_seed(found, k, env, score))}
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
     base = _name(baseline, looks, width)
@@ -76,9 +76,9 @@ def told_apart(
 def spread_of(scores: Scores, beside: str, env: str) -> str:
     """How far methods lie apart against seeds, in words."""
     methods = {label: runs for label, runs in scores.items() if label != beside}
-    made = every_pair(methods)
+    made = compare_all_pairs(methods)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
-    told = sum(d.told for d in made)
+    told = sum(d.significant for d in made)
     spread = "all runs score the same" if np.isnan(ratio) else f"F = {ratio:.1f} between methods"
     text = f"{spread}; {told} of {len(made)} pairs told apart after Holm's correction for all"
     if not made:
@@ -90,13 +90,13 @@ def spread_of(scores: Scores, beside: str, env: str) -> str:
 def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], width: float) -> None:
     means = {label: float(np.mean(list(runs.values()))) for label, runs in scores.items()}
     order = sorted(means, key=lambda label: (-means[label], label))
-    compared = {d.a: d for d in against(scores, baseline)}
+    compared = {d.a: d for d in compare_with_baseline(scores, baseline)}
     ax.axvline(means[baseline], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
     for at, label in enumerate(order):
         look = looks[label]
         if (d := compared.get(label)) is not None and d.low is not None and d.high is not None:
             ends = [means[label] + d.low - d.mean, means[label] + d.high - d.mean]
-            alpha = 0.75 if d.told else 0.25
+            alpha = 0.75 if d.significant else 0.25
             ax.barh(at, ends[1] - ends[0], left=ends[0], height=0.6, color=look.colour, alpha=alpha, gid=gid(look))
         runs = list(scores[label].values())
         pen: dict[str, Any] = {"color": look.colour, "markersize": 2.8, "markeredgewidth": 0.4}
@@ -112,7 +112,7 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
     ax.set_yticks(range(len(order)), labels=[_name(label, looks, width) for label in order])
     for text, label in zip(ax.get_yticklabels(), order, strict=True):
         text.set_gid(gid(looks[label]))
-        text.set_fontweight("bold" if label in compared and compared[label].told else "normal")
+        text.set_fontweight("bold" if label in compared and compared[label].significant else "normal")
     ax.xaxis.set_major_locator(MaxNLocator(6))
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.display import display
-from ..statistics.options import option_values, without_option
+from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, columns_for, gid, label_edges, legend, panels
@@ -37,7 +36,7 @@ def score_against_two_options(
     method_of = {label: without_option(without_option(label, option), across) for label in along}
     methods = sorted(set(method_of.values()))
     names = table.settings.get("names", {})
-    looks = {m: replace(look, name=display(m, names)) for m, look in styles(methods).items()}
+    looks = {m: replace(look, name=display_label(m, names)) for m, look in styles(methods).items()}
     places = [(k, value) for k in table.settings["capacities"] for value in columns_of]
     columns = columns_for(width, len(columns_of))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"

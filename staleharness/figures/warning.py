@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.falls import falls
+from ..statistics.claims.early_warning import falls
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .bins import binned

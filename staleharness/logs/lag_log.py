@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shortened
-from .files import columns, find, numbers
-from .systems import UNITS, lag_column
-from .tally import Tally
+from .lag_columns import UNITS, lag_column
+from .log_files import find_log, log_columns, log_rows
 
 KEYS = ("lag", "count")  # that COLUMNS may name
 
@@ -57,14 +56,14 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
     """The lags in a file. `asked`: which columns hold what, `lag=NAME` or `lag=NAME,count=NAME`; without it they are
     known by the names that systems give them. `unit` of what is asked for, versions where it is not said. Raises
     `UserError`."""
-    path = find(text)
+    path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
     if path.suffix == ".parquet":
         if asked is not None or unit not in (None, "versions"):
             raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
         return _trace(str(path), path.name)
-    names = columns(path)
+    names = log_columns(path)
     if asked is None:
         name, system = lag_column(names, f"LOG={path.name}")
         counts = "count" if name == "lag" and "count" in names else None
@@ -75,15 +74,15 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
         mapping = _mapping(asked, names, path.name)
         name, counts, found = mapping["lag"], mapping.get("count"), unit or UNITS[0]
         note = f"taken as the lag because COLUMNS says so, in {found.replace('_', ' ')}"
-    tally = Tally()
-    for rows in numbers(path, list(dict.fromkeys((name, counts or name)))):
+    tally = LagHistogram()
+    for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
         tally.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
     if not len(tally.lags):
         raise UserError(f"LOG={path.name}: column {shortened(name)!r} holds no lag")
     return _lag_log(path.name, name, found, tally, note)
 
 
-def _lag_log(file: str, column: str, unit: str, tally: Tally, note: str) -> LagLog:
+def _lag_log(file: str, column: str, unit: str, tally: LagHistogram, note: str) -> LagLog:
     if tally.error:
         note += f"; of its many distinct lags, quantiles are within {100 * tally.error:.2g}% of their value"
     return LagLog(file, column, unit, tally.lags, tally.weights, note, tally.rows)
@@ -113,7 +112,7 @@ def _trace(path: str, file: str) -> LagLog:
     from ..trace import stream_trace
 
     header, pieces = stream_trace(path)
-    tally, count = Tally(), 0
+    tally, count = LagHistogram(), 0
     for rows in pieces:
         trained = rows[rows["phase"] >= 0]
         if len(trained):
@@ -126,3 +125,54 @@ def _trace(path: str, file: str) -> LagLog:
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
     note += "lags of their decisions, in versions"
     return _lag_log(file, "versions", UNITS[0], tally, note)
+
+
+Numbers = NDArray[np.float64]
+MAX_BINS = 2**20  # distinct lags
+EXACT = 52  # bits of a double's mantissa
+
+
+class LagHistogram:
+    """A weighted histogram of lags, one bin per distinct lag.
+
+    Where there would be more than `LIMIT` bins, lags whose leading `bits` bits are equal share one, at their weighted
+    mean: the mean of all stays, and a quantile is within a share `error` of its value.
+    """
+
+    def __init__(self) -> None:
+        self.lags: Numbers = np.empty(0)  # [n], ascending
+        self.weights: Numbers = np.empty(0)  # [n], above 0
+        self.rows = 0
+        self.bits = EXACT
+
+    @property
+    def error(self) -> float:
+        return 0.0 if self.bits == EXACT else 2.0**-self.bits
+
+    def add(self, lags: Numbers, weights: Numbers) -> None:
+        """Count rows: lags [m] from 0 upwards and their weights [m]; NaN: missing, and its row does not count."""
+        there = ~np.isnan(lags) & ~np.isnan(weights)
+        self.rows += int(there.sum())
+        there &= weights > 0
+        # adding zero makes 0 of -0, whose bits are another number's
+        lags, weights = np.append(self.lags, lags[there] + 0.0), np.append(self.weights, weights[there])
+        if not len(lags):
+            return
+        order = np.argsort(lags, kind="stable")
+        self._merge(lags[order], weights[order])
+
+    def _merge(self, lags: Numbers, weights: Numbers) -> None:
+        begins = _begins(lags, self.bits)
+        while len(begins) > MAX_BINS:
+            self.bits -= 1
+            begins = _begins(lags, self.bits)
+        least, most = lags[begins], lags[np.append(begins[1:], len(lags)) - 1]
+        self.weights = np.add.reduceat(weights, begins)
+        means = np.add.reduceat(lags * weights, begins) / self.weights
+        self.lags = np.where(least == most, least, np.clip(means, least, most))
+
+
+def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
+    """Where sorted lags differ in their leading bits from the one before: [number of bins]."""
+    leading = lags.view(np.int64) >> (EXACT - bits)
+    return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))

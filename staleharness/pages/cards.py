@@ -8,8 +8,8 @@ from typing import Any
 from ..base.text import plural
 from ..figures.palette import Style
 from ..statistics.diagnostics import MECHANISMS, Share
-from ..statistics.notes import on_warnings
 from ..statistics.results import Results
+from ..statistics.table_notes import on_warnings
 from ..store.stored_run import StoredRun
 
 FACTS = (  # key of what the run says of its method, and heading
@@ -47,7 +47,9 @@ def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
         "warnings": on_warnings(runs),
         "capacities": ks,
         "runs": plural(len(runs), "run"),
-        "mechanisms": _mechanisms([results.diagnostics[label, k].touched for k in ks], dict(method.get("touches", {}))),
+        "mechanisms": _mechanisms(
+            [results.diagnostics[label, k].mechanisms for k in ks], dict(method.get("touches", {}))
+        ),
     }
 
 

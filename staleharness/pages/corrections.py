@@ -10,11 +10,17 @@ import numpy as np
 
 from ..base.parsing import parse_algorithm
 from ..base.text import markdown_table
-from ..statistics.claims.measured import Evidence
-from ..statistics.claims.quoted import filled
-from ..statistics.display import display
+from ..statistics.claims.claim_results import fill_numbers
+from ..statistics.claims.evidence import Evidence
+from ..statistics.labels import display_label
 from ..statistics.results import Results, load
-from ..statistics.told_apart import Difference, against, every_pair, f_ratio, scores_at
+from ..statistics.significance import (
+    PairedDifference,
+    compare_all_pairs,
+    compare_with_baseline,
+    f_ratio,
+    scores_by_seed,
+)
 from ..store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
@@ -103,8 +109,8 @@ def corrections(folder: Path) -> str:
         evidence = Evidence(results, results.table(reps=50, engine="quick"))
         text = after.replace("{told}", _told(results, evidence)).replace("{lists}", _lists(results, evidence))
         of = {"": evidence}.__getitem__
-        parts += [filled(before, of), _table(results, evidence)]
-        parts += [f"{_wrapped(paragraph)}\n" for paragraph in filled(text, of).split("\n\n")]
+        parts += [fill_numbers(before, of), _table(results, evidence)]
+        parts += [f"{_wrapped(paragraph)}\n" for paragraph in fill_numbers(text, of).split("\n\n")]
     return "\n".join(parts)
 
 
@@ -114,32 +120,32 @@ def _wrapped(text: str) -> str:
 
 def _scores(results: Results, evidence: Evidence) -> dict[str, dict[int, float]]:
     (env,), (k,) = results.grid.envs, results.grid.capacities
-    return scores_at(results.grid, k, env, evidence.table.settings["score"])
+    return scores_by_seed(results.grid, k, env, evidence.table.settings["score"])
 
 
 def _told(results: Results, evidence: Evidence) -> str:
     """How many methods and pairs are distinguishable."""
     scores = _scores(results, evidence)
-    made = [d for d in against(scores, BASELINE) if d.a != FRESH]
+    made = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
-    pairs, alone = every_pair(methods), sum(d.alone for d in made)
+    pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in made)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
     return (
-        f"{sum(d.told for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's "
-        f"correction for so many comparisons), as do {sum(d.told for d in pairs)} of {len(pairs)} pairs of methods; "
-        f"the mean square between methods is {ratio:.1f} times that between seeds (F)"
+        f"{sum(d.significant for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before "
+        f"Holm's correction for so many comparisons), as do {sum(d.significant for d in pairs)} of {len(pairs)} "
+        f"pairs of methods; the mean square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 
 def _lists(results: Results, evidence: Evidence) -> str:
     """Which methods differ from the baseline beyond chance, and which do not."""
-    made = sorted(against(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
+    made = sorted(compare_with_baseline(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
     told = {
-        "Above PPO-clip": [d for d in made if d.told and d.mean > 0],
-        "below it": [d for d in made if d.told and d.mean < 0],
-        "indistinguishable from it": [d for d in made if not d.told],
+        "Above PPO-clip": [d for d in made if d.significant and d.mean > 0],
+        "below it": [d for d in made if d.significant and d.mean < 0],
+        "indistinguishable from it": [d for d in made if not d.significant],
     }
-    lists = (f"{where}: {' · '.join(display(d.a) for d in ds) or 'none'}" for where, ds in told.items())
+    lists = (f"{where}: {' · '.join(display_label(d.a) for d in ds) or 'none'}" for where, ds in told.items())
     return f"{'; '.join(lists)}."
 
 
@@ -150,8 +156,8 @@ def _table(results: Results, evidence: Evidence) -> str:
     raw = settings["normalise"] == "raw"
     digits = 2 if raw else 0
     scores = _scores(results, evidence)
-    apart = {d.a: d for d in against(scores, BASELINE)}
-    ess = ESS[0] if "ess_sequence" in results.stored[0].record["summary"] else ESS[1]
+    apart = {d.a: d for d in compare_with_baseline(scores, BASELINE)}
+    ess = ESS[0] if "ess_sequence" in results.stored_runs[0].record["summary"] else ESS[1]
     head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
     head += ["training reward"] if raw else []
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
@@ -163,7 +169,7 @@ def _table(results: Results, evidence: Evidence) -> str:
         gap, name = _gap(apart.get(label), digits), parse_algorithm(label).name
         rows.append(
             [
-                f"[{display(label)}](methods/{name}.md)",
+                f"[{display_label(label)}](methods/{name}.md)",
                 f"{_mean(scores[label].values()):.{digits}f} ({span})",
                 gap,
                 *([f"{_summary(runs, 'reward'):.2f}"] if raw else []),
@@ -175,11 +181,11 @@ def _table(results: Results, evidence: Evidence) -> str:
     return markdown_table(head, rows) + "\n"
 
 
-def _gap(d: Difference | None, digits: int) -> str:
+def _gap(d: PairedDifference | None, digits: int) -> str:
     """A difference with its interval, bold where it tells the two apart; empty for the baseline's own."""
     if d is None:
         return ""
-    bold = "**" if d.told else ""
+    bold = "**" if d.significant else ""
     ends = "–" if d.low is None or d.high is None else f"{d.low:.{digits}f}, {d.high:.{digits}f}"
     return f"{bold}{d.mean:+.{digits}f} [{ends}]{bold}"
 

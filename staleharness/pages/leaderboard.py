@@ -9,9 +9,9 @@ from pathlib import Path
 from ..base.text import markdown_table
 from ..errors import UserError
 from ..statistics.advice import Advice, advise
-from ..statistics.advised import Method
 from ..statistics.budget import KEEP, Limit
-from ..statistics.display import display
+from ..statistics.labels import display_label
+from ..statistics.method_advice import MethodAdvice
 from ..statistics.results import Results, load
 from ..statistics.scores import learning_curve
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
@@ -100,7 +100,7 @@ def _section(board: Board, env: str) -> str:
         row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
         rows.append(
             [
-                display(method.curve.algorithm),
+                display_label(method.curve.algorithm),
                 f"`{method.curve.algorithm}`",
                 str(row["n"]),
                 f"{row['synchronous']:.{digits}f}",
@@ -111,9 +111,9 @@ def _section(board: Board, env: str) -> str:
             ]
         )
     whys: dict[str, list[str]] = {}
-    for r in board.advice.refused:
+    for r in board.advice.refusals:
         if r.env == env:
-            whys.setdefault(r.why, []).append(display(r.algorithm))
+            whys.setdefault(r.why, []).append(display_label(r.algorithm))
     refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
     return "\n".join(
         [f"## {env}, {board.name}", "", _about(board, level), "", markdown_table(head, rows), "", *refused]
@@ -135,7 +135,7 @@ def _about(board: Board, level: float) -> str:
     )
 
 
-def _slowdowns(found: Advice, methods: Sequence[Method]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
+def _slowdowns(found: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
     """The level, one for all methods, and the slowdowns of each by K; none where its curves do not allow one."""
     score = found.settings["score"]
 
@@ -160,7 +160,7 @@ def _at(k: int, lag: float) -> Place:
     return k, float(f"{lag:.2g}")
 
 
-def _place(method: Method) -> tuple[int, float, float]:
+def _place(method: MethodAdvice) -> tuple[int, float, float]:
     budget, points = method.row["budget"], method.row["points"]
     # a bound is a lag that was measured, and drawn a little differently for each method
     lag = budget["lag"] if budget["kind"] == "=" else _at(0, budget["lag"])[1]
@@ -173,7 +173,7 @@ def _kept(point: dict[str, float] | None) -> str:
     return f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
 
 
-def _budget(method: Method, scale: float | None, digits: int) -> str:
+def _budget(method: MethodAdvice, scale: float | None, digits: int) -> str:
     if scale is None:
         return "–"
     limits = [method.row[name] for name in ("budget", "budget_low", "budget_high")]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from ..base.parsing import build, read_toml
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
-from ..statistics.claims.part import CANNOT_TELL, Part
+from ..statistics.claims.claim import CANNOT_TELL, ClaimPart
 from ..store.study import Question, read_study
 
 Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.VOCABULARY`
@@ -41,7 +41,7 @@ class Entry:
     claim: str  # what the paper shows and says, in our words; empty where the figure is ours
     asked: str = ""  # who asked for it, where no paper shows it
     saw: str = ""  # what we saw, its numbers in braces (`claims/quoted.py`); empty: not looked at yet
-    part: tuple[Part, ...] = ()  # the claim, part by part; the verdict follows from their tests
+    part: tuple[ClaimPart, ...] = ()  # the claim, part by part; the verdict follows from their tests
     verdict: Verdict = ""  # stated only where runs cannot test the claim at all
     beside: tuple[str, ...] = ()  # other studies whose runs the drawing shows, too
     only: tuple[str, ...] = ()  # algorithms shown, as the study names them; empty: all

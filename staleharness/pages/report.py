@@ -21,9 +21,9 @@ from ..base.files import digest, forget_torn, read_json, tree_digest, whole, wri
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
 from ..figures.palette import styles
-from ..statistics.pairs import pairs
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
+from ..statistics.significance import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
@@ -67,7 +67,7 @@ def write(
     from ..figures.registry import Tabulation
     from .inline import inline_svg
 
-    against = pairs(results.grid, table.settings["score"])
+    against = method_pairs(results.grid, table.settings["score"])
     lists: dict[str, Iterable[str]] = {
         "table.csv": [to_csv(table)],
         "pairs.csv": [pairs_csv(against)],

@@ -13,13 +13,11 @@ from typing import Any
 from ..base.invocation import invocation
 from ..base.text import plural
 from ..errors import UserError
-from ..statistics.claims.measured import Evidence
-from ..statistics.claims.reading import Reading
-from ..statistics.claims.reading import read as read_claim
-from ..statistics.display import display
-from ..statistics.few import COVERAGE, FEWEST, thinned
-from ..statistics.options import option_values, without_option
+from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
+from ..statistics.claims.evidence import Evidence
+from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
+from ..statistics.small_samples import COVERAGE, MIN_RUNS, show_single_runs
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun
@@ -46,14 +44,14 @@ class Shown:
     scale: str = "small"  # of the runs
 
     @functools.cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> ClaimResult:
         """The claim held against the runs. While runs are missing nothing is said. Raises `UserError` where its file
         asks for what the runs do not have."""
         e = self.figure.entry
         if self.state != "drawn":
-            return Reading("", "", ())
+            return ClaimResult("", "", ())
         try:
-            return read_claim(e.part, e.saw, e.verdict, self.evidence_of, self._names)
+            return evaluate_claim(e.part, e.saw, e.verdict, self.evidence_of, self._names)
         except UserError as error:
             raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
 
@@ -128,7 +126,7 @@ class Shown:
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
-        if asked.seeds < FEWEST:
+        if asked.seeds < MIN_RUNS:
             text += f" {COVERAGE}"
         for name, results in self.beside.items():
             size = made(Table([], [], extent(results)))
@@ -170,7 +168,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _who(runs: Sequence[StoredRun]) -> str:
     """Their algorithms, where they are few, and seeds."""
-    labels, seeds = sorted({display(run.label) for run in runs}), sorted({run.seed for run in runs})
+    labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
     who = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
     return f"{who}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
@@ -224,7 +222,7 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
         bundle, results, table = whole(e.study), runs_of(e.study), table_of(e.study, e.score, e.normalise)
         if table:
             own = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
-            table = thinned(table, results)
+            table = show_single_runs(table, results)
             table = replace(table, settings=table.settings | own)
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle, results = bundle.restrict(e.only), results.only(e.only)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
+from ..statistics.claims.claim_results import ClaimResult
 from ..statistics.claims.contrast import Contrast
-from ..statistics.claims.reading import Reading
-from ..statistics.claims.tested import PERCENT, Row, Tested
+from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from .shown import Shown
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
@@ -41,17 +41,17 @@ def said_lines(s: Shown) -> list[str]:
     return lines
 
 
-def test_rows(reading: Reading) -> list[list[str]]:
+def test_rows(reading: ClaimResult) -> list[list[str]]:
     """A row for each comparison, headings first; empty where nothing was tested. Columns that no row fills are left
     out."""
-    rows = [row for tested in reading.tested for row in _part(tested)]
+    rows = [row for tested in reading.parts for row in _part(tested)]
     if not rows:
         return []
     used = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
     return [[row[i] for i in used] for row in (list(HEADS), *rows)]
 
 
-def _part(tested: Tested) -> list[list[str]]:
+def _part(tested: PartResult) -> list[list[str]]:
     rows = []
     for i, row in enumerate(tested.rows):
         several = len(tested.rows) > 1
@@ -60,11 +60,11 @@ def _part(tested: Tested) -> list[list[str]]:
     return rows
 
 
-def _cells(tested: Tested, row: Row) -> list[str]:
+def _cells(tested: PartResult, row: PartComparison) -> list[str]:
     """What is compared, the difference with its interval, p, n, and the same by environment."""
-    made = row.made
+    made = row.contrast
     if made is None:
-        return [row.text, row.why or "–", "", "", ""]
+        return [row.text, row.problem or "–", "", "", ""]
     part = tested.part
     margin = f" (margin {_number(tested, part.margin)})" if part.margin else ""
     envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in made.envs.items()]
@@ -77,14 +77,14 @@ def _cells(tested: Tested, row: Row) -> list[str]:
     ]
 
 
-def _interval(tested: Tested, made: Contrast) -> str:
+def _interval(tested: PartResult, made: Contrast) -> str:
     value = _number(tested, made.value)
     if made.low is None or made.high is None:
         return f"{value} [{'one seed' if made.p is None else 'the same in every seed'}]"
     return f"{value} [{_number(tested, made.low)}, {_number(tested, made.high)}]"
 
 
-def _number(tested: Tested, value: float) -> str:
+def _number(tested: PartResult, value: float) -> str:
     """With two digits that count, of shares in per cent; a ratio near one with two decimals."""
     if tested.part.ratio:
         return f"× {math.exp(value):.2f}" if abs(value) < math.log(2) else f"× {math.exp(value):.2g}"

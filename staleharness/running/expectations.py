@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..base.text import number
 from ..lag import read_lag
 from ..simulator.expected_lag import WIDEST, expected_lag
-from ..statistics.account_notes import SHORT
+from ..statistics.table_notes import SHORT_LAG
 from .plan import Plan
 
 
@@ -22,7 +22,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         said = expected_lag(spec, read_lag(lag))
         if said is None or said.mean is None or said.expected is None:
             continue
-        if said.expected < SHORT * said.mean:
+        if said.expected < SHORT_LAG * said.mean:
             least = "over " if k > WIDEST else ""
             yield (
                 f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {least}{number(said.mean)} phases once "

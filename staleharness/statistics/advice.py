@@ -18,20 +18,19 @@ from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.caps import Cap
 from ..store.stored_run import StoredRun
-from .advised import Method, Question, ask
 from .bootstrap import LEVEL
-from .budget import KEEP, REPS
-from .frontier import frontier
+from .budget import KEEP, REPS, TAILS
 from .lag_curve import Refusal, lag_curves
-from .power import ALPHA, POWER
-from .scores import AUTO, measure, usual
+from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
+from .power import ALPHA, POWER, seeds_needed, spread
+from .scores import AUTO, resolve_auto, score_in_words
 from .table import extent
 
 
 @dataclass(frozen=True)
 class Advice:
-    methods: list[Method]
-    refused: list[Refusal]
+    methods: list[MethodAdvice]
+    refusals: list[Refusal]
     caps: list[Cap]
     log: LagLog | None
     frontier: list[dict[str, Any]]  # per environment and speed, where there is a pipeline
@@ -42,13 +41,13 @@ class Advice:
     def envs(self) -> list[str]:
         return sorted({m.curve.env for m in self.methods})
 
-    def on(self, env: str) -> list[Method]:
+    def on(self, env: str) -> list[MethodAdvice]:
         return [m for m in self.methods if m.curve.env == env]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "methods": [m.row for m in self.methods],
-            "refused": [r._asdict() for r in self.refused],
+            "refused": [r._asdict() for r in self.refusals],
             "pipeline": [c.to_json() for c in self.caps],
             "log": None if self.log is None else self.log.to_json(),
             "frontier": self.frontier,
@@ -79,13 +78,13 @@ def advise(
     if updates is not None and not 0 < updates < np.inf:
         raise UserError(f"UPDATES={updates:g} must be above 0")
     runs = list(runs)
-    found, _ = usual(runs, score, AUTO)
-    question = Question(tuple(caps), log, keep, updates, found, reps)
+    found, _ = resolve_auto(runs, score, AUTO)
+    question = AdviceQuestion(tuple(caps), log, keep, updates, found, reps)
     curves, refused = lag_curves(runs, score=found, zero=zero)
     methods = []
     for curve in curves:
         try:
-            methods.append(ask(curve, question))
+            methods.append(advise_on_method(curve, question))
         except UserError as error:
             refused.append(Refusal(curve.algorithm, curve.env, str(error)))
     if not methods:
@@ -94,7 +93,7 @@ def advise(
         "keep": keep,
         "updates": updates,
         "score": found,
-        "measure": measure(runs, found),
+        "measure": score_in_words(runs, found),
         "level": LEVEL,
         "reps": reps,
         "power": POWER,
@@ -118,7 +117,7 @@ def _reasons(refused: Sequence[Refusal]) -> str:
     )
 
 
-def _on_absent(methods: Sequence[Method]) -> list[str]:
+def _on_absent(methods: Sequence[MethodAdvice]) -> list[str]:
     """Where a setting has fewer seeds than another of its curve: who diverges most has the fewest to be judged by."""
     absent = []
     for m in methods:
@@ -137,7 +136,9 @@ def _on_absent(methods: Sequence[Method]) -> list[str]:
     ]
 
 
-def _notes(methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, updates: float | None) -> list[str]:
+def _notes(
+    methods: Sequence[MethodAdvice], caps: Sequence[Cap], log: LagLog | None, updates: float | None
+) -> list[str]:
     notes = []
     small = sorted({m.curve.n for m in methods if m.curve.n < 10})
     if small:
@@ -166,3 +167,54 @@ def _notes(methods: Sequence[Method], caps: Sequence[Cap], log: LagLog | None, u
             )
         )
     return notes
+
+
+def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[Cap]) -> list[dict[str, Any]]:
+    """The highest score at each speed, fastest first: the best method under each cap, without caps under which nothing
+    scores higher than under a faster one."""
+    found: list[dict[str, Any]] = []
+    for i in sorted(range(len(caps)), key=lambda i: (caps[i].step_seconds, caps[i].lag)):
+        cap = caps[i]
+        held = [m for m in methods if cap.name in m.scores]
+        if not held:
+            continue
+        best = max(held, key=lambda m: float(m.row["caps"][i]["score"]))
+        point = best.row["caps"][i]
+        if found and point["score"] <= found[-1]["score"]:
+            continue
+        low, high = np.percentile(best.scores[cap.name], TAILS)
+        found.append(
+            {
+                "env": env,
+                "algorithm": best.curve.algorithm,
+                "cap": cap.cap,
+                "lag": point["lag"],
+                "step_seconds": cap.step_seconds,
+                "speed_up": caps[0].step_seconds / cap.step_seconds,
+                "score": point["score"],
+                "score_low": float(low),
+                "score_high": float(high),
+                "cannot_be_told_from": [
+                    {"algorithm": m.curve.algorithm, "seeds_to_tell": _seeds(m, best, i)}
+                    for m in held
+                    if m is not best and _alike(m, best, cap)
+                ],
+                "binds": cap.binds,
+                "why": cap.why,
+            }
+        )
+    return found
+
+
+def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
+    """Seeds of each with which a t-test would tell this difference of scores, by the spread of the settings near."""
+    gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
+    variances = [spread(m.curve.around(m.row["caps"][i]["lag"])) ** 2 for m in (a, b)]
+    deviation = (sum(variances) / 2) ** 0.5
+    return seeds_needed(gap / deviation) if deviation > 0 else None
+
+
+def _alike(a: MethodAdvice, b: MethodAdvice, cap: Cap) -> bool:
+    """Whether the interval of the difference of their scores holds 0."""
+    low, high = np.percentile(a.scores[cap.name] - b.scores[cap.name], TAILS)
+    return bool(low <= 0 <= high)

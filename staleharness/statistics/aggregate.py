@@ -18,13 +18,12 @@ from ..base.version import __version__
 from ..errors import UserError, nearest
 from ..store.run_grid import Cell, RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
-from .account_notes import on_lag, on_ledger, on_untrained
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
 from .normalise import Normaliser, normaliser
-from .notes import missing_runs, on_counts, on_missing, on_mixtures, on_warnings
-from .scores import AUTO, Array, final_score, learning_curve, measure, unit, usual
+from .scores import AUTO, Array, final_score, learning_curve, resolve_auto, score_in_words, unit
 from .table import COLUMNS, Table, extent, plain, render, to_csv
+from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
 
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
@@ -57,7 +56,7 @@ def table(
         raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
     found = grid(runs)
     runs = found.runs
-    score, normalise = usual(runs, score, normalise)
+    score, normalise = resolve_auto(runs, score, normalise)
     scale = normaliser(normalise, found, score)
     missing = missing_runs(found, expected)
     keys = sorted({(k, label) for label, k in found.rows} | {(c.capacity, c.label) for c, _, _ in missing})
@@ -67,7 +66,7 @@ def table(
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
-        "measure": measure(runs, score),
+        "measure": score_in_words(runs, score),
         "unit": unit(runs),
         **scale.settings,
         "reps": reps,

@@ -50,35 +50,35 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetentionCurve:
     """The share of the synchronous IQM that a curve keeps at each of its lags: fitted, and the same of resamples."""
 
     lags: Array  # [m]
     raw: Array  # [m], as measured
-    fitted: Array  # [m]
-    resampled: Array  # [reps, m], fitted
+    fit: Array  # [m]
+    replicates: Array  # [reps, m], fitted
     reference: Array  # [reps], resampled synchronous IQM
-    seeds_resampled: str  # "paired" or "independent"
+    resampling: str  # "paired" or "independent"
 
     def at(self, lag: float) -> tuple[float, float, float] | None:
         """(share, low, high) at a mean lag; None beyond the largest that was measured."""
         if not 0 <= lag <= self.lags[-1]:
             return None
-        low, high = np.percentile(self.resampled_at(lag), TAILS)
-        return float(np.interp(lag, self.lags, self.fitted)), float(low), float(high)
+        low, high = np.percentile(self.replicates_at(lag), TAILS)
+        return float(np.interp(lag, self.lags, self.fit)), float(low), float(high)
 
-    def resampled_at(self, lag: float) -> Array:
+    def replicates_at(self, lag: float) -> Array:
         """Shares kept at a mean lag [reps]."""
         i = int(np.clip(np.searchsorted(self.lags, lag), 1, len(self.lags) - 1))
         left, right = self.lags[i - 1 : i + 1]
         part = (lag - left) / (right - left)
-        return np.asarray((1 - part) * self.resampled[:, i - 1] + part * self.resampled[:, i])
+        return np.asarray((1 - part) * self.replicates[:, i - 1] + part * self.replicates[:, i])
 
     def budget(self, keep: float = KEEP) -> tuple[Limit, Limit, Limit]:
         """The budget and the ends of its interval."""
-        many = crossings(self.resampled, self.lags, keep)
+        many = crossings(self.replicates, self.lags, keep)
         low, high = np.percentile(many, TAILS, method="inverted_cdf")
-        mine = crossings(self.fitted[None], self.lags, keep)[0]
+        mine = crossings(self.fit[None], self.lags, keep)[0]
         return self._limit(mine), self._limit(low), self._limit(high)
 
     def _limit(self, lag: float) -> Limit:
@@ -90,7 +90,7 @@ class Kept:
 TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
 
 
-def kept(curve: LagCurve, reps: int = REPS) -> Kept:
+def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
     """Shares kept by a curve, and by `reps` bootstrap resamples of its seeds.
 
     Where all settings have the same seeds, whole seeds are drawn, so that what a seed does at every lag cancels.
@@ -105,9 +105,9 @@ def kept(curve: LagCurve, reps: int = REPS) -> Kept:
     mine = np.array([iqm(s) for s in curve.scores])
     weights = np.array(sizes, dtype=np.float64)
     raw = mine / mine[0] if mine[0] else np.ones_like(mine)
-    fitted, resampled = shares(mine[None], weights)[0], shares(drawn, weights)
+    fit, replicates = shares(mine[None], weights)[0], shares(drawn, weights)
     how = "paired" if curve.paired else "independent"
-    return Kept(curve.lags, raw, fitted, resampled, drawn[:, 0], how)
+    return RetentionCurve(curve.lags, raw, fit, replicates, drawn[:, 0], how)
 
 
 def shares(iqms: Array, weights: Array) -> Array:

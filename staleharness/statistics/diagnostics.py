@@ -14,6 +14,7 @@ import numpy as np
 from ..store.stored_run import StoredRun
 from .scores import Array
 
+LagCounts = dict[int, int]  # lag in phases -> how many
 BINS = 100  # of a diagnostic over training
 STALENESS = {
     "tv_data": "TV of the data",
@@ -46,7 +47,7 @@ class Diagnostics(NamedTuple):
     """Of the runs of a row."""
 
     staleness: dict[str, tuple[Array, Array]]  # by column: see `in_bins`
-    touched: dict[str, Share]  # by column of the mechanisms that any run measured
+    mechanisms: dict[str, Share]  # by column of the mechanisms that any run measured
 
 
 def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
@@ -83,4 +84,25 @@ def _share(columns: Sequence[Array]) -> Share:
     return Share(float(np.mean([x.mean() for x in there])), float(np.mean([x[-1] for x in there])))
 
 
-NOTHING = diagnostics([])
+EMPTY = diagnostics([])
+
+
+def lags_of(runs: Sequence[StoredRun], kind: str) -> LagCounts:
+    """Decisions (rows, where `assigned`) by lag, of the runs that have accounts; lags that did not come up left out."""
+    total: Counter[int] = Counter()
+    for run in runs:
+        for lag, count in run.record.get("lags", {}).get(kind, {}).items():
+            total[int(lag)] += int(count)
+    return {lag: count for lag, count in sorted(total.items()) if count}
+
+
+def ledger_of(runs: Sequence[StoredRun], unit: str) -> Counter[str]:
+    """The ledgers of the runs that have one, added up; `unit`: sequences or decisions."""
+    total: Counter[str] = Counter()
+    for run in runs:
+        total.update(run.record.get("ledger", {}).get(unit, {}))
+    return total
+
+
+def mean_lag(lags: LagCounts) -> float:
+    return sum(lag * count for lag, count in lags.items()) / max(1, sum(lags.values()))

@@ -18,7 +18,7 @@ from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
 from .normalise import constants
-from .scores import AUTO, SCORES, Array, final_score, usual
+from .scores import AUTO, SCORES, Array, final_score, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve
 OPEN = ("capacity", "lag", "seed")  # settings that may differ along a curve
@@ -83,7 +83,7 @@ def lag_curves(
     that is not finite.
     """
     runs = list(runs)
-    score, scale = usual(runs, score, AUTO)
+    score, scale = resolve_auto(runs, score, AUTO)
     if score not in SCORES:
         raise UserError(f"score={score!r} is not known; {nearest(score, SCORES)}")
     if not isinstance(zero, str) and not np.isfinite(zero):

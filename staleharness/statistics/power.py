@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .scores import Array, deviations
+from .t_intervals import t_p_value
 
 POWER, ALPHA = 0.80, 0.05
 MOST = 1000  # seeds, beyond which the answer is "more"
@@ -44,16 +45,12 @@ def spread(columns: Sequence[Array]) -> float:
 
 
 def p_value(a: Array, b: Array) -> float:
-    """Of Welch's two-sided t-test. Where neither side has any spread, which it would take for certain: of the exact
-    rank test, 2 of all ways to deal out the runs."""
-    from scipy.special import stdtr
-
+    """Two-sided p of Welch's t-test of runs a against b. Where neither side has any spread, which the t-test would take
+    for certain: of the exact rank test, 2 of all ways to deal out the runs."""
     errors = np.array([(deviations(c) ** 2).sum() / (len(c) - 1) / len(c) for c in (a, b)])
-    gap, error = abs(float(a.mean() - b.mean())), float(np.sqrt(errors.sum()))
-    if error == 0:
+    if not errors.any():
         return 1.0 if a[0] == b[0] else min(1.0, 2 / math.comb(len(a) + len(b), len(a)))
-    freedom = errors.sum() ** 2 / sum(e**2 / (len(c) - 1) for e, c in zip(errors, (a, b), strict=True))
-    return float(2 * stdtr(freedom, -gap / error))
+    return t_p_value(float(a.mean() - b.mean()), errors, (len(a), len(b)))
 
 
 def simulated_power(

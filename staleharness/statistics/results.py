@@ -20,7 +20,7 @@ from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate
 from .diagnostics import Diagnostics, diagnostics
 from .normalise import normaliser
-from .scores import AUTO, axis, final_score, learning_curve, usual
+from .scores import AUTO, axis, final_score, learning_curve, resolve_auto
 from .table import Table
 
 if TYPE_CHECKING:
@@ -47,37 +47,37 @@ class Results:
     where the kind of task has a forward lag.
     """
 
-    stored: tuple[StoredRun, ...]
+    stored_runs: tuple[StoredRun, ...]
     _tables: dict[str, Table] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, runs: Iterable[StoredRun]) -> Results:
-        """These runs, with the settings that some are older than filled in (`up_to_date`); results stay as they are."""
+        """Wrap runs, with settings that some are older than filled in (`with_newer_settings`)."""
         return runs if isinstance(runs, Results) else cls(tuple(with_newer_settings(list(runs))))
 
     def __repr__(self) -> str:
         return f"<Results: {plural(len(self), 'run')}>"
 
     def __iter__(self) -> Iterator[StoredRun]:
-        return iter(self.stored)
+        return iter(self.stored_runs)
 
     def __len__(self) -> int:
-        return len(self.stored)
+        return len(self.stored_runs)
 
     def only(self, labels: Iterable[str]) -> Results:
         """Those of some algorithms, as tables name them."""
         wanted = set(labels)
-        return Results(tuple(run for run in self.stored if run.label in wanted))
+        return Results(tuple(run for run in self.stored_runs if run.label in wanted))
 
     def select(self, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None) -> Results:
         """Those of some environments, capacities and algorithms, and with some settings: `env="Hopper", k=[1, 8],
         where={"lag": "oldest"}`. What is not given takes all. Raises `UserError` for a setting that no run has."""
-        return Results(tuple(select_runs(self.stored, env, k, algo, where)))
+        return Results(tuple(select_runs(self.stored_runs, env, k, algo, where)))
 
     @functools.cached_property
     def grid(self) -> RunGrid:
         """The runs by cell. Raises `UserError` where two runs claim the same seed of the same cell."""
-        return run_grid.grid(self.stored)
+        return run_grid.grid(self.stored_runs)
 
     @functools.cached_property
     def diagnostics(self) -> dict[tuple[str, int], Diagnostics]:
@@ -88,7 +88,7 @@ class Results:
     def runs(self) -> pd.DataFrame:
         """One row per run: final scores, steps, seconds, and means over its phases (`lag_mean`, `tv_data`, ...)."""
         rows = []
-        for run in self.stored:
+        for run in self.stored_runs:
             r = run.record
             rows.append(
                 {
@@ -111,7 +111,7 @@ class Results:
     def _curves(self) -> pd.DataFrame:
         import pandas as pd
 
-        held = [(run, score, *learning_curve(run, score)) for run in self.stored for score in run.record["scores"]]
+        held = [(run, score, *learning_curve(run, score)) for run in self.stored_runs for score in run.record["scores"]]
         held = [curve for curve in held if len(curve[2])]
         if not held:
             return _frame([], (*PLACE, "score", "steps", "value"))
@@ -128,15 +128,15 @@ class Results:
     def _metrics(self) -> pd.DataFrame:
         import pandas as pd
 
-        frames = [run.frame.dropna(axis=1, how="all") for run in self.stored]
-        places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored, frames, strict=True)]
+        frames = [run.frame.dropna(axis=1, how="all") for run in self.stored_runs]
+        places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored_runs, frames, strict=True)]
         whole = [pd.concat([place, f.reset_index(drop=True)], axis=1) for place, f in zip(places, frames, strict=True)]
         return pd.concat(whole, ignore_index=True) if whole else _frame([], (*PLACE, "phase", "steps"))
 
     def scores(self, *, score: str = AUTO, normalise: str = AUTO) -> pd.DataFrame:
         """One row per run: its final score as it is (`value`) and on the common scale (`normalised`). The options are
         those of `table`. Raises `UserError`."""
-        score, normalise = usual(self.stored, score, normalise)
+        score, normalise = resolve_auto(self.stored_runs, score, normalise)
         scale = normaliser(normalise, self.grid, score)
         rows = []
         for run in self.grid.runs:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError, nearest
-from ..store.run_grid import cell_of, describe_cell
+from ..store.run_grid import RunGrid, cell_of, describe_cell
 from ..store.stored_run import StoredRun
 
 Array = NDArray[np.float64]
@@ -19,14 +19,14 @@ AUTO = "auto"  # the kind of task decides: see `usual`
 MIXED: dict[str, Any] = {"measures": {}, "score": "sampled", "normalise": "minmax"}
 
 
-def usual(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
+def resolve_auto(runs: Iterable[StoredRun], score: str, normalise: str) -> tuple[str, str]:
     """`auto` replaced by what the kind of task is reported by; where kinds are mixed, by sampled returns between the
     worst and the best run of the table."""
     facts = _read_as(runs)
     return facts["score"] if score == AUTO else score, facts["normalise"] if normalise == AUTO else normalise
 
 
-def measure(runs: Iterable[StoredRun], score: str) -> str:
+def score_in_words(runs: Iterable[StoredRun], score: str) -> str:
     """What a score is, in words."""
     return str(_read_as(runs)["measures"].get(score, f"{score} returns"))
 
@@ -70,3 +70,18 @@ def deviations(column: Array) -> Array:
 def learning_curve(run: StoredRun, score: str) -> tuple[Array, Array]:
     """(steps [points], mean return of the newest policy [points])."""
     return run.curves.get(score, (np.empty(0), np.empty(0)))
+
+
+def score_before_training(found: RunGrid, env: str, score: str) -> tuple[float, float] | None:
+    """(score, standard error) of the policy before training: mean over the runs of an environment that know it."""
+    said = [
+        (summary[f"untrained/{score}"], summary[f"untrained/{score}_error"])
+        for cell, runs in found.cells.items()
+        if cell.env == env
+        for summary in (run.record["summary"] for run in runs)
+        if f"untrained/{score}" in summary
+    ]
+    if not said:
+        return None
+    means, errors = np.array(said).T
+    return float(means.mean()), float(errors.mean())

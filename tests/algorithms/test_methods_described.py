@@ -27,7 +27,7 @@ from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.methods import OTHER, MethodEntry, describe, entry_of, extra_passes, families, warnings_of
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.diagnostics import MECHANISMS
-from staleharness.statistics.notes import on_warnings
+from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.store import Store
 from staleharness.testing import example_decisions
 

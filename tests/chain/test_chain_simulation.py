@@ -160,8 +160,8 @@ def test_a_stored_run_is_reported_by_its_success_probability(tmp_path: Path) -> 
     record = json.loads((folder / "run.json").read_text())
     runs = store.read_all()
     assert record["task"]["unit"] == scores.unit(runs) == "optimiser steps"
-    assert scores.usual(runs, "auto", "auto") == ("sampled", "raw")
-    assert scores.measure(runs, "sampled") == "success probability"
+    assert scores.resolve_auto(runs, "auto", "auto") == ("sampled", "raw")
+    assert scores.score_in_words(runs, "sampled") == "success probability"
     simulation = simulation_of(spec)
     *_, last = simulation
     p = torch.sigmoid(simulation.policy.logits.detach().double()).numpy()

@@ -23,7 +23,7 @@ from scipy import stats as scipy_stats
 
 from staleharness.commands import compare
 from staleharness.errors import UserError
-from staleharness.statistics import bootstrap, matching, side_by_side
+from staleharness.statistics import bootstrap, comparison, matching
 from staleharness.store.run_grid import Cell
 from staleharness.store.store import StoredRun
 
@@ -147,7 +147,7 @@ def exact_interval(values: list[float]) -> tuple[float, float]:
 
 def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path):
     x, y = [1.0, 50.0, 7.0], [2.0, 55.0, 4.0]
-    (cell,) = side_by_side.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    (cell,) = comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
     differences = np.subtract(y, x)
     every = [float(np.mean(d)) for d in itertools.product(differences, repeat=3)]  # 27, slowly on purpose
     assert cell["seeds"] == "paired" and cell["difference"] == pytest.approx(np.mean(differences))
@@ -156,7 +156,7 @@ def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path)
 
 def test_an_independent_interval_is_that_of_all_resamples_of_both_sides(tmp_path: Path):
     x, y = [1.0, 9.0, 7.0, 3.0], [12.0, 5.0, 8.0]
-    (cell,) = side_by_side.compare_runs(
+    (cell,) = comparison.compare_runs(
         side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000, engine="quick"
     ).cells
     means = [[float(np.mean(d)) for d in itertools.product(v, repeat=len(v))] for v in (x, y)]
@@ -168,15 +168,15 @@ def test_an_independent_interval_is_that_of_all_resamples_of_both_sides(tmp_path
 def test_a_constant_gain_per_seed_is_certain_when_paired_and_uncertain_when_not(tmp_path: Path):
     x = [10.0, 20.0, 30.0, 40.0, 50.0]
     a = side(tmp_path / "a", x)
-    (paired,) = side_by_side.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
-    (free,) = side_by_side.compare_runs(a, side(tmp_path / "c", [v + 1 for v in x], first_seed=5)).cells
+    (paired,) = comparison.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
+    (free,) = comparison.compare_runs(a, side(tmp_path / "c", [v + 1 for v in x], first_seed=5)).cells
     assert paired["difference_low"] == paired["difference_high"] == pytest.approx(1.0)
     assert free["difference"] == pytest.approx(1.0) and free["difference_low"] < 0 < free["difference_high"]
 
 
 def test_the_probability_is_that_of_mann_and_whitney_and_is_of_b_over_a(tmp_path: Path):
     x, y = [1.0, 4.0, 4.0, 9.0], [4.0, 8.0, 9.0]
-    (cell,) = side_by_side.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    (cell,) = comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
     u = scipy_stats.mannwhitneyu(y, x).statistic
     assert cell["probability"] == pytest.approx(u / (len(x) * len(y)))
     assert cell["probability"] > 0.5 and cell["difference"] > 0
@@ -186,7 +186,7 @@ def test_rows_are_iqms_over_environments_on_one_scale_for_both_sides(tmp_path: P
     # On E the two sides span 0 to 100, on F 10 to 30.
     a = side(tmp_path / "a", [0.0, 50.0], env="E") + side(tmp_path / "a", [10.0, 20.0], env="F")
     b = side(tmp_path / "b", [100.0, 75.0], env="E") + side(tmp_path / "b", [30.0, 15.0], env="F")
-    found = side_by_side.compare_runs(a, b)
+    found = comparison.compare_runs(a, b)
     (row,) = found.rows
     assert found.settings["constants"] == {"E": [0.0, 100.0], "F": [10.0, 30.0]}
     assert (row["env"], row["n_envs"], row["n_a"], row["scale"]) == ("2 envs", 2, 2, "IQM, minmax")
@@ -205,7 +205,7 @@ def test_the_interval_over_environments_agrees_with_a_slow_bootstrap_by_hand(tmp
         [r for env, v in s.items() for r in side(root, v.tolist(), env=env)]
         for s, root in ((x, tmp_path / "a"), (y, tmp_path / "b"))
     )
-    (row,) = side_by_side.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
+    (row,) = comparison.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
     draws = []
     for _ in range(4000):
         e = rng.integers(5, size=5)
@@ -219,7 +219,7 @@ def test_the_interval_over_environments_agrees_with_a_slow_bootstrap_by_hand(tmp
 def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
     rng = np.random.default_rng(0)
     a, b = (side(tmp_path / n, rng.normal(m, 1, 8).tolist()) for n, m in (("a", 0.0), ("b", 1.0)))
-    full, quick = (side_by_side.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
+    full, quick = (comparison.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
     for key in ("difference", "probability"):
         assert full[key] == quick[key]
         for end in ("low", "high"):
@@ -236,7 +236,7 @@ def test_places_are_drawn_once_for_a_pair_and_within_each_environment():
 
     engine = bootstrap.Engine(bootstrap.aggregates, interval)
     a, b = [np.array([1.0, 2.0]), np.array([3.0])], [np.array([5.0, 5.0]), np.array([3.0, 4.0])]
-    low, _ = side_by_side.difference_interval(
+    low, _ = comparison.difference_interval(
         a, b, [True, False], bootstrap.pooled_iqm, engine=engine, name=("x",), reps=1
     )
     assert seen == [[2, 1, 2]]
@@ -244,7 +244,7 @@ def test_places_are_drawn_once_for_a_pair_and_within_each_environment():
 
 
 def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
-    found = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0]), side(tmp_path / "b", [3.0]))
+    found = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0]), side(tmp_path / "b", [3.0]))
     (cell,) = found.cells
     assert cell["difference"] == 1.5 and cell["difference_low"] is None and cell["probability_high"] is None
     assert (cell["n_a"], cell["n_b"]) == (2, 1)
@@ -253,11 +253,11 @@ def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
 
 
 def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
-    found = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0]))
+    found = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0]))
     assert found.cells[0]["identical"] == 2
     assert "2 of 3 pairs of runs are identical bit for bit" in found.notes
     assert "paired" in compare.as_text(found, "")
-    same = side_by_side.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
+    same = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
     assert compare.as_text(same, "").count(" identical\n") == 2 and same.cells[0]["difference_high"] == 0.0
 
 
@@ -266,7 +266,7 @@ def test_accuracies_are_compared_as_they_are(tmp_path: Path):
         [write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, **ACCURACY) for s in (0, 1)]
         for n, base in (("a", 0.30), ("b", 0.41))
     )
-    found = side_by_side.compare_runs(a, b)
+    found = comparison.compare_runs(a, b)
     assert found.settings["normalise"] == "raw" and found.settings["score"] == "deterministic"
     assert found.rows[0]["a"] == found.cells[0]["a"] == pytest.approx(0.305)
     text = compare.as_text(found, compare.headline(found))
@@ -275,7 +275,7 @@ def test_accuracies_are_compared_as_they_are(tmp_path: Path):
 
 def test_the_result_does_not_depend_on_the_order_of_the_runs(tmp_path: Path):
     a, b = side(tmp_path / "a", [1.0, 2.0, 5.0]), side(tmp_path / "b", [2.0, 2.5, 3.0])
-    assert side_by_side.compare_runs(a, b, reps=50) == side_by_side.compare_runs(a[::-1], b[::-1], reps=50)
+    assert comparison.compare_runs(a, b, reps=50) == comparison.compare_runs(a[::-1], b[::-1], reps=50)
 
 
 # --- what is shown
@@ -292,7 +292,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
     command = compare.Command(a=two[0], b=two[1])
-    found = side_by_side.compare_runs(*(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1]))))
+    found = comparison.compare_runs(*(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1]))))
     wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
     assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
     assert max(map(len, narrow.splitlines())) <= 80
@@ -313,7 +313,7 @@ def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_number
     rows = list(csv.DictReader(io.StringIO(target.read_text())))
     assert [r["scale"] for r in rows] == ["mean", "mean", "IQM, minmax", "IQM, minmax"]
     for row, held in zip(rows, [*content["cells"], *content["rows"]], strict=True):
-        assert tuple(row) == side_by_side.COLUMNS == tuple(sorted(held, key=side_by_side.COLUMNS.index))
+        assert tuple(row) == comparison.COLUMNS == tuple(sorted(held, key=comparison.COLUMNS.index))
         assert all(row[k] == str(held[k]) for k in held)
 
 
@@ -323,7 +323,7 @@ def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path:
     a, b = (
         [replace(run, record={**run.record, "label": evil}) for run in side(tmp_path / n, [1.0, 2.0])] for n in "ab"
     )
-    found = side_by_side.compare_runs(a, b)
+    found = comparison.compare_runs(a, b)
     compare._show(found, "head\x1b[2J")
     shown = capsys.readouterr().out
     assert "\x1b" not in compare.as_text(found, "head\x1b[2J") and "\x1b[2J" not in shown

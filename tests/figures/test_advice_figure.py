@@ -38,9 +38,9 @@ def test_lines_are_the_fits_and_points_what_was_measured(runs: Results) -> None:
     for ax, env in zip(figure.axes, found.envs, strict=True):
         drawn = [line.get_xydata() for line in ax.lines]
         for method in found.on(env):
-            line = np.column_stack([method.kept.lags, method.kept.fitted])
+            line = np.column_stack([method.retention.lags, method.retention.fit])
             assert any(d.shape == line.shape and np.allclose(d, line) for d in drawn)
-            assert any(len(d) == 1 and np.isclose(d[0, 1], method.kept.raw[1]) for d in drawn)
+            assert any(len(d) == 1 and np.isclose(d[0, 1], method.retention.raw[1]) for d in drawn)
         low, high = ax.get_ylim()
         assert low < 0.3 and high > 1
     words = "\n".join(text.get_text() for text in figure.texts) + str(figure._suptitle)
@@ -84,7 +84,7 @@ def test_a_share_far_above_the_synchronous_score_stands_at_the_top_with_its_numb
     impala = next(m for m in advise(found).methods if m.curve.algorithm == "impala")
     figure = draw("share_kept", found)
     (ax,) = figure.axes
-    assert [text.get_text() for text in ax.texts] == [f"{impala.kept.raw[1]:.0%}"]
+    assert [text.get_text() for text in ax.texts] == [f"{impala.retention.raw[1]:.0%}"]
     assert ax.texts[0].xy[1] == TOP and ax.get_ylim()[1] < TOP + 0.1
     assert f"points with a number: above {TOP:.0%}" in figure._suptitle.get_text().replace("\n", " ")
 

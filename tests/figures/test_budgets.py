@@ -12,7 +12,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.figures.budgets import budgets, interval, kept
 from staleharness.figures.collapse import collapse
-from staleharness.statistics.claims.measured import Evidence
+from staleharness.statistics.claims.evidence import Evidence
 from staleharness.statistics.results import Results
 
 ZERO = 15.23  # what a random policy returns on Hopper-v5

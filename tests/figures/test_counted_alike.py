@@ -14,11 +14,11 @@ from staleharness.figures.canvas import drawing
 from staleharness.figures.drawings import draw
 from staleharness.figures.palette import styles
 from staleharness.statistics.claims.contrast import contrast
+from staleharness.statistics.claims.early_warning import falls
+from staleharness.statistics.comparison import compare_runs
 from staleharness.statistics.diagnostics import diagnostics, in_bins
-from staleharness.statistics.display import display
-from staleharness.statistics.falls import falls
+from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results, load
-from staleharness.statistics.side_by_side import compare_runs
 
 
 def unequal(root: Path) -> Results:
@@ -108,5 +108,5 @@ def test_curves_that_join_labels_are_drawn_under_their_own_names(figure: str, tm
 
 
 def test_a_curve_with_its_lag_model_has_a_name() -> None:
-    assert display("vaco (oldest)") == "VACO (oldest)"
-    assert display("vaco[delta=0.8] N=4 (oldest)") == "VACO, δ = 0.8, N = 4 (oldest)"
+    assert display_label("vaco (oldest)") == "VACO (oldest)"
+    assert display_label("vaco[delta=0.8] N=4 (oldest)") == "VACO, δ = 0.8, N = 4 (oldest)"

@@ -14,8 +14,8 @@ from staleharness.figures.phase_diagram import phase_diagram
 from staleharness.figures.risk_table import risk_table
 from staleharness.figures.score_and_time import score_and_time
 from staleharness.figures.told_apart import told_apart
-from staleharness.statistics.few import thinned
 from staleharness.statistics.results import Results, load
+from staleharness.statistics.small_samples import show_single_runs
 from staleharness.statistics.table import Table
 
 SEEDS = {"ppo_clip": 6, "spo": 6, "vaco": 3}
@@ -29,7 +29,7 @@ def written(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = Non
                 height = 900.0 / k + 30 * float(np.random.default_rng([len(label), k, seed]).standard_normal())
                 write_run(root, label, seed, capacity=k, sampled=height, phases=4)
     results = load(root)
-    return results, thinned(results.table(reps=50, engine="quick"), results)
+    return results, show_single_runs(results.table(reps=50, engine="quick"), results)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from staleharness.figures import phase_diagram, risk_table, score_and_time
 from staleharness.figures.drawings import draw, sheet
 from staleharness.figures.sheet import Block, Entry, Sheet, colour
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import retained
+from staleharness.statistics import retention
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 from staleharness.store.run_grid import grid
@@ -27,7 +27,7 @@ from staleharness.store.stored_run import StoredRun
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retained, "REPS", 200)
+    monkeypatch.setattr(retention, "REPS", 200)
 
 
 def quick(runs: list[StoredRun]) -> Table:
@@ -174,21 +174,21 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
 
 
 def test_the_share_kept_is_measured_from_a_random_policy() -> None:
-    assert retained.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+    assert retention.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
 
 
 def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
-    zero = retained.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    zero = retention.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
     for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
         for seed, share in enumerate(shares):
             write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
             write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
     found = grid(read(tmp_path))
-    kept = retained.retained(found, "vaco", 4, "sampled")
+    kept = retention.retention(found, "vaco", 4, "sampled")
     assert kept is not None and kept.share == pytest.approx(0.4)
     assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
-    assert retained.retained(found, "vaco", 1, "sampled") == retained.Kept(pytest.approx(1.0), None, None)
-    assert retained.retained(found, "vaco", 16, "sampled") is None
+    assert retention.retention(found, "vaco", 1, "sampled") == retention.Retention(pytest.approx(1.0), None, None)
+    assert retention.retention(found, "vaco", 16, "sampled") is None
 
 
 def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
-    assert retained.retained(grid(runs), "spo", 4, "sampled") is None
+    assert retention.retention(grid(runs), "spo", 4, "sampled") is None
     (block,) = risk_table.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
     unmeasured = ["not measured"] * 3

@@ -15,9 +15,8 @@ from test_lag_log import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import event_file, files, json_text, tally
-from staleharness.logs.lag_log import read_log
-from staleharness.logs.tally import Tally
+from staleharness.logs import event_file, lag_log, log_files
+from staleharness.logs.lag_log import LagHistogram, read_log
 
 TAG = "off_policy_level/all/mean"
 
@@ -94,9 +93,9 @@ def peak(path: Path) -> int:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "PIECE", 200)
-    monkeypatch.setattr(json_text, "PIECE", 2000)
-    monkeypatch.setattr(tally, "LIMIT", 400)
+    monkeypatch.setattr(log_files, "PIECE", 200)
+    monkeypatch.setattr(log_files, "CHARACTERS", 2000)
+    monkeypatch.setattr(lag_log, "MAX_BINS", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
 
@@ -114,10 +113,10 @@ def test_pieces_change_nothing(
 ) -> None:
     path = form(tmp_path, 3000)
     whole = read_log(str(path))
-    monkeypatch.setattr(files, "PIECE", 7)
+    monkeypatch.setattr(log_files, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))
     for piece in (1, 11, 64):
-        monkeypatch.setattr(json_text, "PIECE", piece)
+        monkeypatch.setattr(log_files, "CHARACTERS", piece)
         pieces = read_log(str(path))
         assert pieces.to_json() == whole.to_json()
         assert pieces.lags.tolist() == whole.lags.tolist()
@@ -134,8 +133,8 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
 def test_of_too_many_distinct_lags_the_mean_is_exact_and_quantiles_are_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally, "LIMIT", 100)
-    monkeypatch.setattr(files, "PIECE", 64)
+    monkeypatch.setattr(lag_log, "MAX_BINS", 100)
+    monkeypatch.setattr(log_files, "PIECE", 64)
     lags = np.sort(draw(3000))
     found = read_log(str(csv_text(tmp_path, 3000)))
     assert len(found.lags) <= 100 and found.rows == 3000 == found.weights.sum()
@@ -146,7 +145,7 @@ def test_of_too_many_distinct_lags_the_mean_is_exact_and_quantiles_are_near(
 
 
 def test_weights_are_added_per_lag_and_what_never_occurred_is_no_largest_lag() -> None:
-    found = Tally()
+    found = LagHistogram()
     found.add(np.array([3.0, -0.0, 9.0]), np.array([1.0, 2.0, 0.0]))
     found.add(np.array([0.0, 3.0, np.nan]), np.array([5.0, np.nan, 4.0]))
     assert (found.lags.tolist(), found.weights.tolist(), found.rows) == ([0.0, 3.0], [7.0, 1.0], 4)
@@ -168,7 +167,7 @@ def test_weights_are_added_per_lag_and_what_never_occurred_is_no_largest_lag() -
 def test_json_that_is_none_is_named_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str, piece: int
 ) -> None:
-    monkeypatch.setattr(json_text, "PIECE", piece)
+    monkeypatch.setattr(log_files, "CHARACTERS", piece)
     (tmp_path / "run.jsonl").write_text(text)
     with pytest.raises(UserError, match="cannot be read") as caught:
         read_log(str(tmp_path / "run.jsonl"))
@@ -188,11 +187,10 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
 
 
 def test_what_has_no_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LONGEST", 100)
-    monkeypatch.setattr(json_text, "LONGEST", 100)
-    monkeypatch.setattr(json_text, "PIECE", 50)
+    monkeypatch.setattr(log_files, "LONGEST", 100)
+    monkeypatch.setattr(log_files, "CHARACTERS", 50)
     monkeypatch.setattr(event_file, "LONGEST", 100)
-    monkeypatch.setattr(files, "MOST_COLUMNS", 5)
+    monkeypatch.setattr(log_files, "MOST_COLUMNS", 5)
     (tmp_path / "a.csv").write_text("lag,b\n1," + "x" * 100 + "\n")
     (tmp_path / "a.jsonl").write_text('{"lag": 1}\n{"lag": 2, "b": "' + "x" * 1000 + '"}\n')
     (tmp_path / "b.jsonl").write_text("".join(json.dumps({f"n{i}": 1}) for i in range(6)))

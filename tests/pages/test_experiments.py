@@ -16,8 +16,8 @@ from staleharness.pages import gallery
 from staleharness.pages.papers import read_paper
 from staleharness.pages.verdict_texts import said_lines
 from staleharness.running.plan import plan
-from staleharness.statistics.claims.part import CANNOT_TELL, VOCABULARY
-from staleharness.statistics.options import without_option
+from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
+from staleharness.statistics.labels import without_option
 from staleharness.store.study import SCALES, plain_env, read_study
 from staleharness.store.study_runs import read_study_runs
 from staleharness.task import ENVS

@@ -9,7 +9,7 @@ from paper_studies import FIGURES, write_study
 
 from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training
 from staleharness.pages import gallery
-from staleharness.statistics import retained
+from staleharness.statistics import retention
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for room in (comparisons, retained, over_training):
+        for room in (comparisons, retention, over_training):
             patch.setattr(room, "REPS", 50)
         patch.setattr(curves, "CURVE_REPS", 50)
         shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")

@@ -32,7 +32,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
         )
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.show(figures, tmp_path, reps=50)
-    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.tested] == ["yes", "no"]
+    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "no"]
     assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [40, 40] more; 4 of 4."
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.md").read_text()

@@ -13,7 +13,7 @@ from places import HELPERS
 from sweeping import sweep_here
 
 from staleharness.running.growth import in_megabytes, steady_growth, warnings_of
-from staleharness.statistics.notes import on_warnings
+from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.store import Store
 
 T = np.arange(100)

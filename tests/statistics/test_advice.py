@@ -52,7 +52,7 @@ def test_budgets_are_numbers_or_bounds(runs: Results) -> None:
     assert row(found, "impala")["budget"] == {"lag": 2.0, "kind": "below"}
     budget = row(found, "spo")["budget"]
     assert budget == {"lag": pytest.approx(2.5), "kind": "="}
-    assert found.frontier == [] and found.refused == [] and found.envs == ["word-problems"]
+    assert found.frontier == [] and found.refusals == [] and found.envs == ["word-problems"]
     assert row(found, "spo")["gradient_steps_per_phase"] == pytest.approx(10)
 
 
@@ -141,7 +141,7 @@ def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are
     write(tmp_path, "spo", (0.001, 0.0, 0.0))
     found = advise(load(tmp_path))
     assert [m.curve.algorithm for m in found.methods] == ["vaco"]
-    (refusal,) = found.refused
+    (refusal,) = found.refusals
     assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.why
 
 

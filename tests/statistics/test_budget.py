@@ -8,7 +8,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import trim_mean
 
 from staleharness.statistics.bootstrap import iqm, stable_seed
-from staleharness.statistics.budget import Limit, antitonic, crossings, kept, shares
+from staleharness.statistics.budget import Limit, antitonic, crossings, retention_curve, shares
 from staleharness.statistics.lag_curve import LagCurve
 from staleharness.statistics.scores import Array
 
@@ -60,11 +60,11 @@ def test_the_budget_is_where_the_line_falls_below(fitted: list[float], budget: f
 
 
 def test_a_budget_at_an_end_of_the_data_is_a_bound() -> None:
-    flat = kept(curve([10.0] * 5, [10.0] * 5, [9.9] * 5)).budget()
+    flat = retention_curve(curve([10.0] * 5, [10.0] * 5, [9.9] * 5)).budget()
     assert {limit.words for limit in flat} == {"at least 7.0 (largest measured)"}
-    steep = kept(curve([10.0] * 5, [5.0] * 5, [1.0] * 5)).budget()
+    steep = retention_curve(curve([10.0] * 5, [5.0] * 5, [1.0] * 5)).budget()
     assert {limit.words for limit in steep} == {"below 1.5 (smallest measured)"}
-    between = kept(curve([10.0] * 5, [10.0] * 5, [8.0] * 5)).budget()
+    between = retention_curve(curve([10.0] * 5, [10.0] * 5, [8.0] * 5)).budget()
     assert {limit.words for limit in between} == {"2.9"}
     assert [limit.sign() for limit in (flat[0], steep[0], between[0])] == ["≥ 7.0", "< 1.5", "2.9"]
 
@@ -87,10 +87,10 @@ def test_what_a_limit_allows_and_forbids(limit: Limit, allowed: list[float], for
 def test_the_interval_is_the_one_a_slow_reading_gives() -> None:
     rng = np.random.default_rng(3)
     held = curve(*(list(level + rng.standard_normal(5)) for level in (10, 9.8, 8)))
-    found = kept(held, reps=200)
+    found = retention_curve(held, reps=200)
     places = np.random.default_rng(stable_seed("budget", "vaco", "Hopper-v5")).integers(5, size=(200, 5))
     budgets = []
-    for place, fitted in zip(places, found.resampled, strict=True):
+    for place, fitted in zip(places, found.replicates, strict=True):
         iqms = [trim_mean(scores[place], 0.25) for scores in held.scores]
         ratio = np.array(iqms[1:]) / iqms[0]
         slow = np.minimum(isotonic_regression(ratio, increasing=False).x, 1)
@@ -113,14 +113,14 @@ def test_the_interval_is_the_one_a_slow_reading_gives() -> None:
 def test_whole_seeds_are_drawn_where_all_settings_have_the_same() -> None:
     scores = [8.0, 9.0, 10.0, 11.0, 30.0]
     half = [s / 2 for s in scores]
-    together = kept(curve(scores, half, half))
-    assert together.seeds_resampled == "paired" and np.ptp(together.resampled[:, 1]) == pytest.approx(0)
-    apart = kept(curve(scores, half, half, seeds=[tuple(range(5)), tuple(range(5, 10)), tuple(range(5))]))
-    assert apart.seeds_resampled == "independent" and np.ptp(apart.resampled[:, 1]) > 0.1
+    together = retention_curve(curve(scores, half, half))
+    assert together.resampling == "paired" and np.ptp(together.replicates[:, 1]) == pytest.approx(0)
+    apart = retention_curve(curve(scores, half, half, seeds=[tuple(range(5)), tuple(range(5, 10)), tuple(range(5))]))
+    assert apart.resampling == "independent" and np.ptp(apart.replicates[:, 1]) > 0.1
 
 
 def test_a_share_at_a_lag_is_on_the_line_and_there_is_none_beyond_the_data() -> None:
-    found = kept(curve([10.0] * 3, [8.0] * 3, [2.0] * 3))
+    found = retention_curve(curve([10.0] * 3, [8.0] * 3, [2.0] * 3))
     assert found.at(0.0) == pytest.approx((1, 1, 1))
     assert found.at(0.75) == pytest.approx((0.9, 0.9, 0.9))
     assert found.at(4.25) == pytest.approx((0.5, 0.5, 0.5))

@@ -12,12 +12,11 @@ from results_helper import write_run
 from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
-from staleharness.statistics.claims import warned as warning
-from staleharness.statistics.claims.measured import Evidence, measure
-from staleharness.statistics.claims.part import Part
-from staleharness.statistics.claims.quoted import filled
-from staleharness.statistics.claims.reading import read
-from staleharness.statistics.claims.tested import hold
+from staleharness.statistics.claims import early_warning as warning
+from staleharness.statistics.claims.claim import ClaimPart
+from staleharness.statistics.claims.claim_results import evaluate_claim, fill_numbers
+from staleharness.statistics.claims.evidence import Evidence, measure
+from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.results import Results
 
 RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4
@@ -50,30 +49,32 @@ def _read(root: Path) -> Any:
 
 
 def held(evidence: Evidence, **part: Any) -> Any:
-    return hold(Part("x", **part), evidence)
+    return evaluate_part(ClaimPart("x", **part), evidence)
 
 
 def test_a_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
     (row,) = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="return").rows
     assert row.text == "return, VACO − PPO-clip, K = 4" and row.outcome == "yes"
-    assert row.made.value == pytest.approx(30.0) and row.made.n == 5
+    assert row.contrast.value == pytest.approx(30.0) and row.contrast.n == 5
     reach = float(student_t.ppf(0.975, 4)) * 0.1 / math.sqrt(5)  # the gaps are 30 ± 0.1, or 30
-    assert row.made.low == pytest.approx(30.0 - reach) and row.made.high == pytest.approx(30.0 + reach)
+    assert row.contrast.low == pytest.approx(30.0 - reach) and row.contrast.high == pytest.approx(30.0 + reach)
 
 
 def test_a_capacity_is_compared_with_another_one(evidence: Evidence) -> None:
     (row,) = held(evidence, of=("vaco",), k=(4,), over_k=1, what="return", be="less").rows
-    assert row.text == "return, VACO, K = 4 − K = 1" and row.made.value == pytest.approx(-50.0)
+    assert row.text == "return, VACO, K = 4 − K = 1" and row.contrast.value == pytest.approx(-50.0)
     both: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "over_k": 1, "what": "return"}
-    assert held(evidence, **both).rows[0].made.value == pytest.approx(65.23 - 215.23)
-    assert held(evidence, **both, beyond=True).rows[0].made.value == pytest.approx(30.0 + 100.0)
+    assert held(evidence, **both).rows[0].contrast.value == pytest.approx(65.23 - 215.23)
+    assert held(evidence, **both, beyond=True).rows[0].contrast.value == pytest.approx(30.0 + 100.0)
 
 
 def test_shares_are_counted_from_a_random_policy(evidence: Evidence) -> None:
-    made = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].made
+    made = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].contrast
     assert made.value == pytest.approx(52 / 102 - 22 / 202)
     spo = held(evidence, of=("spo",), over=("ppo_clip",), k=(4,), what="kept").rows[0]
-    assert spo.made is None and spo.outcome == "open" and spo.why == "spo did not learn on Hopper-v5 without lag"
+    assert (
+        spo.contrast is None and spo.outcome == "open" and spo.problem == "spo did not learn on Hopper-v5 without lag"
+    )
 
 
 def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
@@ -98,17 +99,17 @@ def test_a_column_is_read_over_the_phases_asked_for(evidence: Evidence) -> None:
 
 def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
     part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "what": "return", "ratio": True}
-    made = held(evidence, **part).rows[0].made
+    made = held(evidence, **part).rows[0].contrast
     expected = np.mean(
         [math.log((65.23 + a) / (35.23 + b)) for a, b in zip(SEEDS["vaco"], SEEDS["ppo_clip"], strict=True)]
     )
     assert made.value == pytest.approx(expected) and held(evidence, **part).outcome == "yes"
-    assert held(evidence, **part, than=10.0).rows[0].made.value == pytest.approx(expected - math.log(10))
+    assert held(evidence, **part, than=10.0).rows[0].contrast.value == pytest.approx(expected - math.log(10))
 
 
 def test_what_no_run_can_test_is_open_and_says_why(evidence: Evidence) -> None:
     tested = held(evidence, untested="no such runs")
-    assert tested.outcome == "open" and tested.rows[0].why == "no such runs"
+    assert tested.outcome == "open" and tested.rows[0].problem == "no such runs"
 
 
 def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
@@ -132,8 +133,8 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
         ("{told spo over=vaco K=4}", "indistinguishable from"),
         ("{chance vaco K=4 plain}", "1.00"),
     ):
-        assert filled(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
-    assert filled("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
+        assert fill_numbers(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
+    assert fill_numbers("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
 
 
 def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
             write_run(tmp_path, "tis", seed, deterministic=height, **own)
     results = Results.of([*_read(tmp_path)])
     evidence = Evidence(results, results.table(reps=50, engine="quick"))
-    assert filled("{kept tis K=4 plain}", lambda study: evidence) == "75%"
+    assert fill_numbers("{kept tis K=4 plain}", lambda study: evidence) == "75%"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_quoted_is_one_line_that_names_it(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
-        filled(asked, lambda study: evidence)
+        fill_numbers(asked, lambda study: evidence)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -174,8 +175,8 @@ def test_a_reading_asks_each_study_for_its_own_runs(evidence: Evidence) -> None:
         asked.append(study)
         return evidence
 
-    part = Part("VACO keeps more", ("vaco",), over=("ppo_clip",), k=(4,), what="kept", study="other")
-    reading = read([part], "{runs vaco study=third}", "", of, {})
+    part = ClaimPart("VACO keeps more", ("vaco",), over=("ppo_clip",), k=(4,), what="kept", study="other")
+    reading = evaluate_claim([part], "{runs vaco study=third}", "", of, {})
     assert reading.verdict == "agrees" and reading.saw == "10 runs" and asked == ["other", "third"]
 
 
@@ -194,10 +195,10 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     fresh = {"ess_sequence": early, "reward": falling}
     run = write_run(tmp_path, "tis", 9, env="word-problems", kind="language", capacity=1, phases=30, columns=fresh)
     assert run.record["summary"]["lag_max"] == 0
-    counts = warning.warned(_read(tmp_path))
-    assert counts == warning.Warned((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
+    counts = warning.count_warnings(_read(tmp_path))
+    assert counts == warning.WarningCounts((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
     assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
-    assert counts.contrast.value == pytest.approx(2 / 3 - 1 / 2) and counts.contrast.n == 5
+    assert counts.hits_over_alarms.value == pytest.approx(2 / 3 - 1 / 2) and counts.hits_over_alarms.n == 5
 
 
 @pytest.mark.parametrize("each", [1, 3])
@@ -210,28 +211,38 @@ def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_w
         columns = {"steps": list(range(each, 40 * each + 1, each)), "ess_sequence": ess, "reward": reward}
         run = write_run(tmp_path, "tis", seed, kind="language", phases=40, columns=columns)
         assert warning.largest_lag(run) == 7
-    counts = warning.warned(_read(tmp_path))
-    assert counts == warning.Warned((0, 1, 1), (0, 0, 0), (1, 0, 0), (0, 0, 0))
+    counts = warning.count_warnings(_read(tmp_path))
+    assert counts == warning.WarningCounts((0, 1, 1), (0, 0, 0), (1, 0, 0), (0, 0, 0))
 
 
 def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
     """Hits of 3 of 4, 1 of 2 and 4 of 4 runs, worked out by hand: 8/10, and without each seed 5/6, 7/8 and 4/6."""
-    counts = warning.Warned((4, 2, 4), (3, 1, 4), (2, 2, 2), (1, 2, 0))
+    counts = warning.WarningCounts((4, 2, 4), (3, 1, 4), (2, 2, 2), (1, 2, 0))
     pseudo = [3 * 0.8 - 2 * share for share in (5 / 6, 7 / 8, 4 / 6)]
     reach = 4.30265 * np.std(pseudo, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
-    assert counts.first.value == pytest.approx(0.3) and counts.first.n == 3
-    assert (counts.first.low, counts.first.high) == pytest.approx((0.3 - reach, 0.3 + reach), abs=1e-5)
-    assert counts.contrast.value == pytest.approx(8 / 10 - 3 / 6) and counts.contrast.outcome("more") == "open"
-    many = warning.Warned(*(row * 8 for row in (counts.fell, counts.before, counts.stood, counts.alarms)))
-    assert many.first.value == pytest.approx(0.3) and many.first.outcome("more") == "yes"
-    (mine, others) = (warning.Warned((8,), (6,), (2,), (1,)), warning.Warned((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8))
-    assert mine.first.low is None and mine.first.n == 1  # one seed, however many runs
-    assert others.first.outcome("more") == "yes" and others.first.p == pytest.approx(2 / 2**8)  # the sign test
+    assert counts.hits_over_half.value == pytest.approx(0.3) and counts.hits_over_half.n == 3
+    assert (counts.hits_over_half.low, counts.hits_over_half.high) == pytest.approx(
+        (0.3 - reach, 0.3 + reach), abs=1e-5
+    )
+    assert (
+        counts.hits_over_alarms.value == pytest.approx(8 / 10 - 3 / 6)
+        and counts.hits_over_alarms.outcome("more") == "open"
+    )
+    many = warning.WarningCounts(*(row * 8 for row in (counts.fell, counts.before, counts.stood, counts.alarms)))
+    assert many.hits_over_half.value == pytest.approx(0.3) and many.hits_over_half.outcome("more") == "yes"
+    (mine, others) = (
+        warning.WarningCounts((8,), (6,), (2,), (1,)),
+        warning.WarningCounts((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8),
+    )
+    assert mine.hits_over_half.low is None and mine.hits_over_half.n == 1  # one seed, however many runs
+    assert others.hits_over_half.outcome("more") == "yes" and others.hits_over_half.p == pytest.approx(
+        2 / 2**8
+    )  # the sign test
     with pytest.raises(UserError, match="the reward fell in no stale run"):
-        _ = warning.Warned((0, 0), (0, 0), (5, 5), (1, 1)).first
+        _ = warning.WarningCounts((0, 0), (0, 0), (5, 5), (1, 1)).hits_over_half
     with pytest.raises(UserError, match="fell in all stale runs, or in none"):
-        _ = warning.Warned((3, 3), (3, 3), (0, 0), (0, 0)).contrast
+        _ = warning.WarningCounts((3, 3), (3, 3), (0, 0), (0, 0)).hits_over_alarms
     with pytest.raises(UserError, match="the reward fell in stale runs of one seed only"):
-        _ = warning.Warned((3, 0), (3, 0), (1, 1), (0, 0)).contrast
+        _ = warning.WarningCounts((3, 0), (3, 0), (1, 1), (0, 0)).hits_over_alarms
     with pytest.raises(UserError, match="the reward stood in stale runs of one seed only"):
-        _ = warning.Warned((3, 3), (3, 3), (1, 0), (0, 0)).contrast
+        _ = warning.WarningCounts((3, 3), (3, 3), (1, 0), (0, 0)).hits_over_alarms

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from staleharness.errors import UserError
+from staleharness.statistics.claims.claim import ClaimPart, Outcome, combine_outcomes, verdict
 from staleharness.statistics.claims.contrast import Contrast, contrast
-from staleharness.statistics.claims.part import Outcome, Part, all_of, verdict
 from staleharness.statistics.scores import Array
 
 
@@ -92,8 +92,8 @@ def test_what_an_interval_says_of_a_claim(low: float, high: float, be: str, marg
 
 
 def test_a_part_holds_where_each_comparison_does_and_fails_where_one_does() -> None:
-    assert all_of(["yes", "yes"]) == "yes" and all_of(["yes", "open"]) == "open"
-    assert all_of(["yes", "open", "no"]) == "no" and all_of([]) == "open"
+    assert combine_outcomes(["yes", "yes"]) == "yes" and combine_outcomes(["yes", "open"]) == "open"
+    assert combine_outcomes(["yes", "open", "no"]) == "no" and combine_outcomes([]) == "open"
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_a_part_says_what_it_compares() -> None:
         ({"of": ("a",), "than": 1.0, "phases": (1,)}, "phases are the first"),
     ):
         with pytest.raises(UserError, match=words):
-            Part("x", **wrong)  # type: ignore[arg-type]
+            ClaimPart("x", **wrong)  # type: ignore[arg-type]

@@ -8,13 +8,12 @@ import pytest
 from staleharness.figures.told_apart import spread_of
 from staleharness.pages.corrections import _gap
 from staleharness.pages.verdict_texts import _cells
-from staleharness.statistics.claims import tested
+from staleharness.statistics.claims import part_tests
+from staleharness.statistics.claims.claim import ClaimPart
 from staleharness.statistics.claims.contrast import contrast
-from staleharness.statistics.claims.part import Part
-from staleharness.statistics.pairs import effect
 from staleharness.statistics.power import p_value, spread
 from staleharness.statistics.scores import Array, deviations
-from staleharness.statistics.told_apart import against, f_ratio
+from staleharness.statistics.significance import compare_with_baseline, f_ratio, hedges_g
 
 
 def constant(value: float, n: int) -> Array:
@@ -31,7 +30,7 @@ def test_equal_scores_have_no_deviation_whatever_rounding_makes_of_their_mean() 
 
 
 def test_runs_without_spread_have_no_effect_size_and_no_spread() -> None:
-    assert effect([constant(0.1, 3)], [constant(0.2, 3)]) is None  # it was −3e15
+    assert hedges_g([constant(0.1, 3)], [constant(0.2, 3)]) is None  # it was −3e15
     assert spread([constant(0.1, 3), constant(0.7, 5)]) == 0.0
 
 
@@ -57,16 +56,16 @@ def test_methods_without_two_seeds_in_common_are_not_said_to_have_one_run() -> N
 def test_too_few_seeds_that_differ_by_the_same_have_no_interval_beside_their_p() -> None:
     for n, known in ((3, False), (5, False), (6, True)):
         base = {seed: 0.25 * seed for seed in range(n)}
-        (d,) = against({"base": base, "shifted": {s: v + 0.5 for s, v in base.items()}}, "base")
-        assert (d.low is not None and d.high is not None) == d.alone == known
+        (d,) = compare_with_baseline({"base": base, "shifted": {s: v + 0.5 for s, v in base.items()}}, "base")
+        assert (d.low is not None and d.high is not None) == d.significant_alone == known
         assert _gap(d, 1) == ("**+0.5 [0.5, 0.5]**" if known else "+0.5 [–]")
 
 
 def test_a_page_says_that_seeds_differ_by_the_same_and_not_that_there_is_one() -> None:
     def said(values: list[list[float]]) -> str:
         made = contrast({"A": np.array(values)}, difference)
-        row = tested.Row("a − b", made, made.outcome("more"))
-        return _cells(tested.Tested(Part("x", of=("a",), over=("b",)), [row]), row)[1]
+        row = part_tests.PartComparison("a − b", made, made.outcome("more"))
+        return _cells(part_tests.PartResult(ClaimPart("x", of=("a",), over=("b",)), [row]), row)[1]
 
     assert said([[0.5, 0.75, 1.0], [0.25, 0.5, 0.75]]) == "0.25 [the same in every seed]"
     assert said([[0.5], [0.25]]) == "0.25 [one seed]"

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...base.text import fit, fixed_width, number, wrapped
 from ...statistics.advice import Advice
-from ...statistics.advised import Method
 from ...statistics.budget import Limit
+from ...statistics.method_advice import MethodAdvice
 
 WIDTH = 120
 VERDICTS = {
@@ -34,7 +34,7 @@ def as_text(found: Advice, source: str, width: int = WIDTH) -> list[str]:
     text += ["", *wrapped([_log(found)], width)] if found.log else []
     for env in found.envs:
         text += ["", *_environment(found, env, width)]
-    text += ["", *wrapped(_refused(found), width)] if found.refused else []
+    text += ["", *wrapped(_refused(found), width)] if found.refusals else []
     return [*text, "", *wrapped([f"note: {note}" for note in found.notes], width)]
 
 
@@ -82,7 +82,7 @@ def _environment(found: Advice, env: str, width: int) -> list[str]:
     return [*text, *(["highest score at each speed:"] if best else []), *wrapped(best, width)]
 
 
-def _headings(found: Advice, methods: Sequence[Method]) -> list[str]:
+def _headings(found: Advice, methods: Sequence[MethodAdvice]) -> list[str]:
     if found.caps:
         names = [f"cap {found.caps[i].name}" for i in _telling(found)]
         return [*names, *(["log"] if found.log else []), "take"]
@@ -92,7 +92,7 @@ def _headings(found: Advice, methods: Sequence[Method]) -> list[str]:
     return [f"K={k} lag {lag:.1f}" for k, lag in ks]
 
 
-def _cells(found: Advice, method: Method) -> list[str]:
+def _cells(found: Advice, method: MethodAdvice) -> list[str]:
     row = method.row
     if found.caps:
         cells = [_share(row["caps"][i]) for i in _telling(found)]
@@ -151,6 +151,6 @@ def _best(point: Mapping[str, Any], digits: int) -> str:
 def _refused(found: Advice) -> list[str]:
     """One line for each reason and environment."""
     held: dict[tuple[str, str], list[str]] = {}
-    for refusal in found.refused:
+    for refusal in found.refusals:
         held.setdefault((refusal.env, refusal.why), []).append(refusal.algorithm)
     return [f"no answer for {', '.join(names)} on {env}: {why}" for (env, why), names in held.items()]

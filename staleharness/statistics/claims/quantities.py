@@ -12,17 +12,17 @@ from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
-from ..few import FEWEST
 from ..lag_curve import lag_curves
 from ..normalise import normaliser_of
-from ..retained import retained
+from ..retention import retention
 from ..scores import Array, learning_curve
 from ..slowdown import slowdowns
+from ..small_samples import MIN_RUNS
 from .asked import Asked, Number
-from .measured import Evidence, measure
-from .part import Part
-from .tested import Term, compare
-from .warned import warned
+from .claim import ClaimPart
+from .early_warning import count_warnings
+from .evidence import Evidence, measure
+from .part_tests import Term, compare_terms
 
 REPS = 2000
 
@@ -61,7 +61,7 @@ def _mean(asked: Asked, evidence: Evidence) -> Number:
 
 def _of_tasks(tasks: list[Array], name: tuple[Any, ...]) -> Number:
     value = float(mean_of_tasks(*tasks)[0])
-    if min(map(len, tasks)) >= FEWEST:
+    if min(map(len, tasks)) >= MIN_RUNS:
         low, high = fast_interval(mean_of_tasks, tasks, name=name, reps=REPS)
         return Number(value, float(low[0]), float(high[0]))
     return Number(value, runs=tuple(map(float, tasks[0])) if len(tasks) == 1 else ())
@@ -76,7 +76,7 @@ def _row(column: str) -> Callable[[Asked, Evidence], Number]:
         if not rows or rows[0][column] is None:
             raise UserError(f"no row of the table is {asked.label!r} at K={k}")
         row = rows[0]
-        if row["n_runs"] >= FEWEST:
+        if row["n_runs"] >= MIN_RUNS:
             return Number(row[column], row[f"{column}_low"], row[f"{column}_high"])
         what = {"iqm": "score", "auc": "area"}[column]
         runs = _mean(Asked(what, asked.label, False, asked.options), evidence).runs
@@ -91,11 +91,11 @@ def _kept(asked: Asked, evidence: Evidence) -> Number:
         evidence = Evidence(evidence.results.select(env=env), evidence.table)
     settings = evidence.table.settings
     accuracy = settings["normalise"] == "raw"
-    found = retained(evidence.results.grid, asked.label, k, settings["score"], accuracy=accuracy)
+    found = retention(evidence.results.grid, asked.label, k, settings["score"], accuracy=accuracy)
     if found is None:
         raise UserError(f"{asked.label} has no share kept at K={k}")
     least = min(len(evidence.runs(asked.label, at, e)) for at in (1, k) for e in evidence.envs())
-    return Number(found.share, found.low, found.high) if least >= FEWEST else Number(found.share)
+    return Number(found.share, found.low, found.high) if least >= MIN_RUNS else Number(found.share)
 
 
 def _label(text: str) -> str:
@@ -110,7 +110,7 @@ def _difference(asked: Asked, evidence: Evidence) -> Number:
     terms = [Term(asked.label, k, 1.0, share)]
     at = int(asked.options.get("over_k", k))
     terms.append(Term(_label(asked.options.get("over", asked.label)), at, -1.0, share))
-    part = Part(
+    part = ClaimPart(
         "",
         (asked.label,),
         "more",
@@ -120,7 +120,7 @@ def _difference(asked: Asked, evidence: Evidence) -> Number:
         phases=asked.phases,
         ratio=ratio,
     )
-    made = compare(evidence, terms, part)
+    made = compare_terms(evidence, terms, part)
     ends = (made.value, made.low, made.high)
     return Number(*(math.exp(x) if ratio and x is not None else x for x in ends))  # type: ignore[arg-type]
 
@@ -135,7 +135,7 @@ def _slowdown(asked: Asked, evidence: Evidence) -> str:
             level = float(asked.options.get("level", 0.5))
             (one,) = [s for s in slowdowns(curve, score, level) if s.k == k]
             value = one.factor.words
-            few = asked.plain or curve.n < FEWEST
+            few = asked.plain or curve.n < MIN_RUNS
             return value if few else f"{value} [{one.low.words}, {one.high.words}]"
     raise UserError(f"{asked.label} on {env} at K={k} has no slowdown")
 
@@ -160,9 +160,9 @@ def _chance(asked: Asked, evidence: Evidence) -> Number:
     for row in rows:
         if (row["algorithm"], row["capacity"]) == (asked.label, k):
             least = min(
-                len(evidence.runs(who, k, env)) or FEWEST for who in (asked.label, over) for env in evidence.envs()
+                len(evidence.runs(who, k, env)) or MIN_RUNS for who in (asked.label, over) for env in evidence.envs()
             )
-            ends = (row["low"], row["high"]) if least >= FEWEST else (None, None)
+            ends = (row["low"], row["high"]) if least >= MIN_RUNS else (None, None)
             return Number(row["probability"], *ends)
     raise UserError(f"{asked.label} is not compared with {over} at K={k}")
 
@@ -211,7 +211,7 @@ def _reached(asked: Asked, evidence: Evidence) -> Number:
 def _warnings(asked: Asked, evidence: Evidence) -> str:
     """How often the effective sample size fell before the reward, and where it fell for nothing."""
     labels = asked.label.split("+") if asked.label else []
-    return warned([run for run in evidence.results if not labels or run.label in labels]).text
+    return count_warnings([run for run in evidence.results if not labels or run.label in labels]).text
 
 
 def _told(asked: Asked, evidence: Evidence) -> str:

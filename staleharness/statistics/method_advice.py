@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.caps import Cap
 from .bootstrap import iqm, stable_seed
-from .budget import KEEP, REPS, TAILS, Kept, Limit, kept
+from .budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .lag_curve import LagCurve
 from .power import p_value, seeds_needed, simulated_power, spread
 from .scores import Array
@@ -23,7 +23,7 @@ CLEAR = 5  # percentile of the resampled synchronous scores that has to be above
 
 
 @dataclass(frozen=True)
-class Question:
+class AdviceQuestion:
     """What the stored runs are held against."""
 
     caps: tuple[Cap, ...] = ()
@@ -35,18 +35,18 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodAdvice:
     """The answer for one curve."""
 
     curve: LagCurve
-    kept: Kept
+    retention: RetentionCurve
     row: dict[str, Any]  # plain data
     scores: dict[str, Array]  # name of a cap -> resampled scores [reps], where the data reach
 
 
-def ask(curve: LagCurve, question: Question) -> Method:
+def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
     """Everything that one curve can say. Raises `UserError` where it can say nothing."""
-    share = kept(curve, question.reps)
+    share = retention_curve(curve, question.reps)
     whole = float(iqm(curve.scores[0]))
     if np.percentile(share.reference, CLEAR) <= 0:
         raise UserError(
@@ -59,7 +59,7 @@ def ask(curve: LagCurve, question: Question) -> Method:
         "algorithm": curve.algorithm,
         "env": curve.env,
         "n": curve.n,
-        "resampled": share.seeds_resampled,
+        "resampled": share.resampling,
         "synchronous": whole + curve.zero,
         "zero": curve.zero,
         "zero_is": curve.zero_note,
@@ -78,18 +78,18 @@ def ask(curve: LagCurve, question: Question) -> Method:
             at |= _at(share, lag)
             if at["kept"] is not None:
                 at["score"] = curve.zero + whole * at["kept"]
-                scores[cap.name] = curve.zero + share.reference * share.resampled_at(lag)
+                scores[cap.name] = curve.zero + share.reference * share.replicates_at(lag)
             row["caps"].append(at)
         row["recommended"] = _recommended(row["caps"], ends)
     if (log := question.log) is not None:
         row["log"] = _placed(share, _in_phases(log.mean, log.unit, curve, question.updates), ends)
-    return Method(curve, share, row, scores)
+    return MethodAdvice(curve, share, row, scores)
 
 
-def _point(curve: LagCurve, share: Kept, i: int) -> dict[str, Any]:
+def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
     """What was measured at lag i, and whether it can be told from the synchronous runs."""
     a, b = curve.scores[0], curve.scores[i]
-    low, high = np.percentile(share.resampled[:, i], TAILS)
+    low, high = np.percentile(share.replicates[:, i], TAILS)
     deviation = spread([a, b])
     gap = float(b.mean() - a.mean())
     return {
@@ -99,7 +99,7 @@ def _point(curve: LagCurve, share: Kept, i: int) -> dict[str, Any]:
         "gradient_lag": None if curve.gradient_lags is None else float(curve.gradient_lags[i]),
         "iqm": float(iqm(b)) + curve.zero,
         "kept_as_measured": float(share.raw[i]),
-        "kept": float(share.fitted[i]),
+        "kept": float(share.fit[i]),
         "kept_low": float(low),
         "kept_high": float(high),
         "difference": gap,
@@ -140,7 +140,7 @@ def _in_phases(lag: float, unit: str, curve: LagCurve, updates: float | None) ->
     return lag * (1.0 if unit == "gradient_steps" or updates is None else updates) / per_phase
 
 
-def _at(share: Kept, lag: float) -> dict[str, Any]:
+def _at(share: RetentionCurve, lag: float) -> dict[str, Any]:
     found = share.at(lag)
     if found is None:
         names: dict[str, Any] = dict.fromkeys(("kept", "kept_low", "kept_high", "score"))
@@ -158,7 +158,7 @@ def _recommended(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any]
     return {**best, "sure": best["lag"] == 0 or ends[1].allows(best["lag"])}
 
 
-def _placed(share: Kept, lag: float, ends: Ends) -> dict[str, Any]:
+def _placed(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
     """Where a measured mean lag lies, and what the interval of the budget allows to say."""
     at = _at(share, lag)
     if at["kept"] is None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from results_helper import write_grid
 
-from staleharness.statistics.display import display
-from staleharness.statistics.few import FEWEST, has_few, thinned
+from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results
+from staleharness.statistics.small_samples import MIN_RUNS, has_small_samples, show_single_runs
 
 
 def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path) -> None:
     few = write_grid(tmp_path / "a", ("vaco",), capacities=(4,), seeds=2, phases=6)
-    many = write_grid(tmp_path / "b", ("spo",), capacities=(4,), seeds=FEWEST, phases=6)
+    many = write_grid(tmp_path / "b", ("spo",), capacities=(4,), seeds=MIN_RUNS, phases=6)
     results = Results.of([*few, *many])
     table = results.table(reps=50, engine="quick")
-    made = thinned(table, results)
+    made = show_single_runs(table, results)
     rows = {row["algorithm"]: row for row in made.rows}
     before = {row["algorithm"]: row for row in table.rows}
     assert rows["spo"] == before["spo"] and rows["spo"]["iqm_low"] is not None
@@ -25,7 +25,7 @@ def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path
     dots = rows["vaco"]["dots"]
     assert sum(dots["iqm"]) / 2 == pytest.approx(rows["vaco"]["iqm"]) and len(dots["auc"]) == 2
     assert sum(dots["optimality_gap"]) / 2 == pytest.approx(rows["vaco"]["optimality_gap"])
-    assert has_few(made) and not has_few(table) and made.settings["fewest"] == FEWEST
+    assert has_small_samples(made) and not has_small_samples(table) and made.settings["fewest"] == MIN_RUNS
 
 
 def test_methods_are_called_as_readers_know_them() -> None:
@@ -37,6 +37,9 @@ def test_methods_are_called_as_readers_know_them() -> None:
         ("tis[lag=fixed:12]", "TIS, lag 12"),
         ("vaco[advantage=gae,trust_region=clip]", "VACO, advantage gae, trust region clip"),
     ):
-        assert display(label) == said
+        assert display_label(label) == said
     names = {"vaco": "ours", "ppo_clip[clip_high=0.272]": "clip"}
-    assert display("vaco", names) == "ours" and display("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"
+    assert (
+        display_label("vaco", names) == "ours"
+        and display_label("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"
+    )

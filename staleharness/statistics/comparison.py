@@ -19,7 +19,7 @@ from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
 from .matching import Pair, identical, is_paired, match, seeds_in_common
 from .normalise import Normaliser, normaliser
-from .scores import AUTO, Array, final_score, measure, usual
+from .scores import AUTO, Array, final_score, resolve_auto, score_in_words
 
 COLUMNS = (
     "algorithm",
@@ -76,7 +76,7 @@ def compare_runs(
     matched = match(a, b)
     shared = matched.shared
     everyone = [run for pair in shared.values() for side in pair for run in side]
-    score, normalise = usual(everyone, score, normalise)
+    score, normalise = resolve_auto(everyone, score, normalise)
     scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
@@ -89,7 +89,7 @@ def compare_runs(
     rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
     settings = {
         "score": score,
-        "measure": measure(everyone, score),
+        "measure": score_in_words(everyone, score),
         **scale.settings,
         "reps": reps,
         "engine": engine,

@@ -17,14 +17,14 @@ from .results import Results
 from .scores import final_score
 from .table import Table
 
-FEWEST = 5  # runs of a cell that an interval is shown of
+MIN_RUNS = 5  # runs of a cell that an interval is shown of
 COVERAGE = (  # simulated, of the mean of normal scores: as the report of a sweep says it
     "A percentile interval holds the true mean in about 50% of cases with 2 seeds, 75% with 3, 83% with 5. With fewer "
     "than 5 seeds the single runs are shown instead, and the tests use Student's intervals."
 )
 
 
-def thinned(table: Table, results: Results) -> Table:
+def show_single_runs(table: Table, results: Results) -> Table:
     """The table without the intervals of rows of fewer than `FEWEST` runs per environment; such rows have `dots`: {name
     of an aggregate: [values of its runs]}. `settings` say so."""
     scale, score = normaliser_of(table), table.settings["score"]
@@ -41,19 +41,19 @@ def thinned(table: Table, results: Results) -> Table:
 
     rows: list[dict[str, Any]] = []
     for row in table.rows:
-        if 0 < row["n_runs"] < FEWEST:
+        if 0 < row["n_runs"] < MIN_RUNS:
             members = results.grid.members(row["algorithm"], row["capacity"])
             ends = {f"{name}_{end}": None for name in (*AGGREGATES, "auc") for end in ("low", "high")}
             row = {**row, **ends, "dots": dots(members)}
         rows.append(row)
-    return replace(table, rows=rows, settings=table.settings | {"fewest": FEWEST})
+    return replace(table, rows=rows, settings=table.settings | {"fewest": MIN_RUNS})
 
 
-def has_few(table: Table) -> bool:
+def has_small_samples(table: Table) -> bool:
     """Whether any row shows its runs."""
     return any("dots" in row for row in table.rows)
 
 
-def has_enough(table: Table) -> bool:
+def has_intervals(table: Table) -> bool:
     """Whether any row with runs does not."""
     return any("dots" not in row for row in table.rows if row["n_runs"])

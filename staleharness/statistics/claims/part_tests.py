@@ -10,12 +10,12 @@ import numpy as np
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..display import display
+from ..labels import display_label
 from ..scores import Array
+from .claim import ClaimPart, Outcome, combine_outcomes
 from .contrast import Contrast, contrast
-from .measured import Evidence, measure
-from .part import Outcome, Part, all_of
-from .warned import WARNINGS, warned
+from .early_warning import WARNINGS, count_warnings
+from .evidence import Evidence, measure
 
 NAMES = {
     "area": "area under the curve",
@@ -35,25 +35,25 @@ PERCENT = ("kept", "clipped", "warned", "warned first", "algorithm/filter_active
 
 
 @dataclass(frozen=True)
-class Row:
+class PartComparison:
     """One comparison."""
 
     text: str  # what is compared
-    made: Contrast | None  # None where it cannot be had
+    contrast: Contrast | None  # None where it cannot be had
     outcome: Outcome
-    why: str = ""  # it cannot be had
+    problem: str = ""  # it cannot be had
 
 
 @dataclass(frozen=True)
-class Tested:
+class PartResult:
     """A part and what became of it."""
 
-    part: Part
-    rows: Sequence[Row]
+    part: ClaimPart
+    rows: Sequence[PartComparison]
 
     @property
     def outcome(self) -> Outcome:
-        return all_of([row.outcome for row in self.rows])
+        return combine_outcomes([row.outcome for row in self.rows])
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class Term:
     share: bool
 
 
-def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None) -> Tested:
+def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] | None = None) -> PartResult:
     """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
     if part.untested:
-        return Tested(part, [Row("not tested", None, "open", part.untested)])
+        return PartResult(part, [PartComparison("not tested", None, "open", part.untested)])
     evidence.check([*part.of, *part.over])
     if part.what in WARNINGS:
-        counts = warned([run for run in evidence.results if not part.of or run.label in part.of])
-        made = counts.first if part.what == "warned first" else counts.contrast
-        return Tested(part, [Row(counts.text, made, made.outcome(part.be, part.margin))])
+        counts = count_warnings([run for run in evidence.results if not part.of or run.label in part.of])
+        made = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
+        return PartResult(part, [PartComparison(counts.text, made, made.outcome(part.be, part.margin))])
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
     rows = []
     for k in ks:
@@ -82,10 +82,12 @@ def hold(part: Part, evidence: Evidence, names: Mapping[str, str] | None = None)
             for other in part.over or ("",):
                 if other != label:
                     rows.append(_row(part, evidence, label, other, k, names or {}))
-    return Tested(part, rows)
+    return PartResult(part, rows)
 
 
-def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]) -> Row:
+def _row(
+    part: ClaimPart, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]
+) -> PartComparison:
     share = part.what == "kept"
     terms = [Term(label, k, 1.0, share)]
     other_k = k if part.over_k is None or part.beyond else part.over_k
@@ -96,14 +98,14 @@ def _row(part: Part, evidence: Evidence, label: str, other: str, k: int, names: 
     made: Contrast | None = None
     why = ""
     try:
-        made = compare(evidence, terms, part)
+        made = compare_terms(evidence, terms, part)
     except UserError as error:
         why = str(error)
     text = _text(part, label, other, k, names, len(evidence.results.grid.capacities) > 1)
-    return Row(text, made, made.outcome(part.be, part.margin) if made else "open", why)
+    return PartComparison(text, made, made.outcome(part.be, part.margin) if made else "open", why)
 
 
-def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
+def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) -> Contrast:
     """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
     Raises `UserError` where there is none, or nothing to take a share or a ratio of."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
@@ -123,7 +125,7 @@ def compare(evidence: Evidence, terms: Sequence[Term], part: Part) -> Contrast:
         if not seeds:
             continue
         for t in terms:
-            if t.share and not evidence.learned(t.label, env):
+            if t.share and not evidence.has_learned(t.label, env):
                 raise UserError(f"{t.label} did not learn on {env} without lag")
         tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
     if not tasks:
@@ -143,13 +145,13 @@ def _statistic(terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: fl
     return of
 
 
-def _text(part: Part, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
+def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
     """`share kept, VACO − PPO-clip, K = 16`; without K where there are not several."""
     what = NAMES.get(part.what, part.what.replace("_", " "))
     if part.than is not None:
         what += f" {'/' if part.ratio else '−'} {part.than:g}"
     sign = "/" if part.ratio else "−"
-    who = display(label, names) + (f" {sign} {display(other, names)}" if other else "")
+    who = display_label(label, names) + (f" {sign} {display_label(other, names)}" if other else "")
     where = f"K = {k}" if several else ""
     if part.over_k is not None:
         where += f" {sign} K = {part.over_k}"

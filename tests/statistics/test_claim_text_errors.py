@@ -9,10 +9,10 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.statistics.claims.measured import Evidence
-from staleharness.statistics.claims.part import Part
-from staleharness.statistics.claims.quoted import filled
-from staleharness.statistics.claims.tested import hold
+from staleharness.statistics.claims.claim import ClaimPart
+from staleharness.statistics.claims.claim_results import fill_numbers
+from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.results import Results, load
 
 
@@ -50,25 +50,27 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 )
 def test_a_text_that_asks_for_what_is_not_there_is_refused(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
-        filled(asked, lambda _: evidence)
+        fill_numbers(asked, lambda _: evidence)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_part_that_names_no_algorithm_of_the_study_is_refused_and_not_left_open(evidence: Evidence) -> None:
     for mistaken in ({"of": ("vacoo",), "over": ("ppo_clip",)}, {"of": ("vaco",), "over": ("ppo_klip",)}):
         with pytest.raises(UserError, match=r"no run here is of .*; did you mean"):
-            hold(Part("x", k=(4,), **mistaken), evidence)
+            evaluate_part(ClaimPart("x", k=(4,), **mistaken), evidence)
 
 
 def test_a_ratio_of_a_return_below_zero_is_open_and_says_why(evidence: Evidence) -> None:
-    (row,) = hold(Part("x", ("vaco",), over=("ppo_clip",), k=(4,), what="return", ratio=True), evidence).rows
-    assert row.outcome == "open" and row.why == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
+    (row,) = evaluate_part(
+        ClaimPart("x", ("vaco",), over=("ppo_clip",), k=(4,), what="return", ratio=True), evidence
+    ).rows
+    assert row.outcome == "open" and row.problem == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
 
 
 def test_a_chance_and_a_slowdown_of_few_seeds_come_without_an_interval(evidence: Evidence, tmp_path: Path) -> None:
     """As every other number in a text: a bootstrap of three runs that are all above is from 1 to 1."""
     five = evidence_in(tmp_path, 5, {"vaco": 900.0, "ppo_clip": -90.0})
-    assert filled("{chance vaco K=4}", lambda _: evidence) == "1.00"
-    assert filled("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"
+    assert fill_numbers("{chance vaco K=4}", lambda _: evidence) == "1.00"
+    assert fill_numbers("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"
     for held, ends in ((evidence, False), (five, True)):
-        assert ("[" in filled("{slowdown vaco K=4 level=0.2}", lambda _, held=held: held)) == ends  # type: ignore[misc]
+        assert ("[" in fill_numbers("{slowdown vaco K=4 level=0.2}", lambda _, held=held: held)) == ends  # type: ignore[misc]

@@ -4,19 +4,20 @@ nothing was learnt for."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..base.text import number, plural
-from ..store.run_grid import RunGrid
+from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
-from .scores import final_score
+from .diagnostics import lags_of, ledger_of, mean_lag
+from .scores import final_score, score_before_training
 
-SHORT = 0.75  # a mean lag below this share of what is promised is said
+SHORT_LAG = 0.75  # a mean lag below this share of what is promised is said
 SURE = 2.0  # standard errors by which a score has to be above that of the untrained policy
 BIAS = 0.01  # by which rows trained on are longer or shorter than all, from where it is said
-Lags = dict[int, int]  # lag in phases -> how many
 
 
 def on_lag(runs: Sequence[StoredRun]) -> list[str]:
@@ -30,8 +31,8 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
     for (k, lag), members in sorted(groups.items()):
         place = f"K = {k}" + (f", LAG={lag}" if several else "")
         said, trained = members[0].record["promise"], lags_of(members, "trained")
-        mean, realised, largest = mean_of(trained), mean_of(lags_of(members, "realised")), max(trained)
-        if said["mean"] is not None and mean < SHORT * said["mean"]:
+        mean, realised, largest = mean_lag(trained), mean_lag(lags_of(members, "realised")), max(trained)
+        if said["mean"] is not None and mean < SHORT_LAG * said["mean"]:
             phases = max(int(run.record["phases"]) for run in members)
             short.append(
                 f"{place} trained at a mean lag of {number(mean)} phases, not {number(said['mean'])} ({phases} phases)"
@@ -91,7 +92,7 @@ def _uncounted(run: StoredRun) -> int:
 
 def on_untrained(found: RunGrid, score: str) -> list[str]:
     """Said where no method is told from the untrained policy on any environment: differences may be noise then."""
-    known = {env: untrained(found, env, score) for env in found.envs}
+    known = {env: score_before_training(found, env, score) for env in found.envs}
     if not known or any(value is None for value in known.values()):
         return []
     for cell, runs in found.cells.items():
@@ -108,37 +109,87 @@ def on_untrained(found: RunGrid, score: str) -> list[str]:
     return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
 
 
-def untrained(found: RunGrid, env: str, score: str) -> tuple[float, float] | None:
-    """(score, standard error) of the policy before training: mean over the runs of an environment that know it."""
-    said = [
-        (summary[f"untrained/{score}"], summary[f"untrained/{score}_error"])
-        for cell, runs in found.cells.items()
-        if cell.env == env
-        for summary in (run.record["summary"] for run in runs)
-        if f"untrained/{score}" in summary
-    ]
-    if not said:
-        return None
-    means, errors = np.array(said).T
-    return float(means.mean()), float(errors.mean())
+AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other settings should be equal
+Missing = tuple[Cell, int, str | None]  # cell, seed, problem
 
 
-def lags_of(runs: Sequence[StoredRun], kind: str) -> Lags:
-    """Decisions (rows, where `assigned`) by lag, of the runs that have accounts; lags that did not come up left out."""
-    total: Counter[int] = Counter()
+def missing_runs(found: RunGrid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
+    """(cell, seed, problem) of every run that was asked for and is not there, sorted."""
+    there = {(c, r.seed) for c, rs in found.cells.items() for r in rs}
+    asked = {(Cell(e["label"], e["capacity"], e["env"]), int(e["seed"])): e.get("problem") for e in expected}
+    absent = [(cell, seed, problem) for (cell, seed), problem in asked.items() if (cell, seed) not in there]
+    return sorted(absent, key=lambda m: (m[0].capacity, m[0].label, m[0].env, m[1]))
+
+
+def on_missing(missing: list[Missing], asked: int, envs: list[str], ks: list[int]) -> list[str]:
+    if not missing:
+        return []
+    names = []
+    for cell, seed, problem in missing[:12]:
+        place = (f" {cell.env}" if len(envs) > 1 else "") + (f" K={cell.capacity}" if len(ks) > 1 else "")
+        names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
+    more = f" and {len(missing) - 12} more" if len(missing) > 12 else ""
+    notes = [f"{len(missing)} of {plural(asked, 'run')} missing: {', '.join(names)}{more}"]
+    if lost := sum(problem == "Diverged" for _, _, problem in missing):
+        what = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
+        notes.append(f"{what}: the scores of such a row are those of the other runs")
+    return notes
+
+
+def on_counts(found: RunGrid, envs: list[str]) -> list[str]:
+    """Where rows rest on unequal, few or single runs."""
+    notes = []
+    single, small = [], []
+    for label, k in found.rows:
+        sizes = {env: len(rs) for env, rs in found.tasks(label, k).items()}
+        name = f"{label} K={k}"
+        if absent := [e for e in envs if e not in sizes]:
+            notes.append(f"{name} has no run on {', '.join(absent)}: aggregated over {len(sizes)} of {len(envs)} envs")
+        if len(set(sizes.values())) > 1:
+            each = ", ".join(f"{e} {n}" for e, n in sizes.items())
+            notes.append(
+                f"{name} has unequal numbers of runs ({each}): all are used, n is the smallest; in IQM and AUC an "
+                "environment counts by its runs"
+            )
+        if min(sizes.values()) == 1:
+            single.append(name)
+        elif sum(sizes.values()) < 4:
+            small.append(name)
+    if single:
+        notes.append(f"no interval where a task has one run only: {', '.join(single)}")
+    if small:
+        who = "every row" if len(small) == len(found.rows) else ", ".join(small)
+        notes.append(f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {who}")
+    return notes
+
+
+def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
+    """What runs said of themselves, each thing once: who (and at which K, where not at all), then what."""
+    said: dict[str, set[tuple[str, int]]] = {}
     for run in runs:
-        for lag, count in run.record.get("lags", {}).get(kind, {}).items():
-            total[int(lag)] += int(count)
-    return {lag: count for lag, count in sorted(total.items()) if count}
+        label, k = run.label, int(run.record["spec"]["capacity"])
+        for line in run.record.get("warnings", ()):
+            what = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
+            said.setdefault(what, set()).add((label, k))
+    ks = {int(run.record["spec"]["capacity"]) for run in runs}
+    notes = []
+    for what, cells in sorted(said.items()):
+        where = {k for _, k in cells}
+        place = f" (K = {', '.join(map(str, sorted(where)))})" if where != ks else ""
+        notes.append(f"{', '.join(sorted({label for label, _ in cells}))}{place}: {what}")
+    return notes
 
 
-def ledger_of(runs: Sequence[StoredRun], unit: str) -> Counter[str]:
-    """The ledgers of the runs that have one, added up; `unit`: sequences or decisions."""
-    total: Counter[str] = Counter()
-    for run in runs:
-        total.update(run.record.get("ledger", {}).get(unit, {}))
-    return total
-
-
-def mean_of(lags: Lags) -> float:
-    return sum(lag * count for lag, count in lags.items()) / max(1, sum(lags.values()))
+def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
+    """Warnings where runs were made by different code, versions or hardware, or with different settings."""
+    notes = []
+    for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
+        names = sorted({n for r in runs for n in r.record[key]} - set(skip))
+        if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label
+            names = sorted(set(names) - {dict(r.record["task"]["axes"]).get("N") for r in runs})
+        for name in names:
+            counts = Counter(str(r.record[key].get(name)) for r in runs)
+            if len(counts) > 1:
+                shares = ", ".join(f"{v} ({plural(n, 'run')})" for v, n in sorted(counts.items()))
+                notes.append(f"runs are {what} different {name}: {shares}")
+    return notes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from results_helper import write_run
 
-from staleharness.statistics.notes import on_warnings
+from staleharness.statistics.table_notes import on_warnings
 
 
 def test_a_warning_names_methods_and_capacities_unless_it_is_of_all(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
 from ...store.study import plain_env
 from ..aggregate import area
-from ..falls import SHARE, WINDOW, falls
 from ..normalise import normaliser_of
 from ..results import Results
-from ..retained import LEARNED, random_returns
+from ..retention import MIN_GAIN, random_returns
 from ..scores import Array, final_score
 from ..table import Table
+from .early_warning import SHARE, WINDOW, falls
 
 Measure = Callable[[StoredRun], float]
 
@@ -67,7 +67,7 @@ class Evidence:
             raise UserError(f"{env}: what a random policy returns is not known")
         return known[env]
 
-    def learned(self, label: str, env: str) -> bool:
+    def has_learned(self, label: str, env: str) -> bool:
         """Whether a method gained at K = 1 at least a tenth of what the best one did: if not, there is nothing to
         keep."""
         score, zero = self.table.settings["score"], self.zero(env)
@@ -76,7 +76,7 @@ class Evidence:
             for c, rs in self.results.grid.cells.items()
             if (c.capacity, c.env) == (1, env)
         }
-        return label in gains and gains[label] > 0 and gains[label] >= LEARNED * max(gains.values())
+        return label in gains and gains[label] > 0 and gains[label] >= MIN_GAIN * max(gains.values())
 
 
 def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
@@ -96,7 +96,7 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
         return _fell
     if what == "seconds":
         return lambda run: float(run.record["seconds"]["collect"] + run.record["seconds"]["learn"])
-    return lambda run: column(run, what, phases, reduce)
+    return lambda run: column_statistic(run, what, phases, reduce)
 
 
 def _fell(run: StoredRun) -> float:
@@ -107,7 +107,7 @@ def _fell(run: StoredRun) -> float:
     return when
 
 
-def column(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
+def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
     """A column of a run's metrics over phases (from the first, up to before the second), without those that lack it.
     Raises `UserError` where no phase has it, or too few."""
     if reduce not in REDUCERS:

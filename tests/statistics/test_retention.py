@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from results_helper import write_run
 
-from staleharness.statistics.retained import Kept, random_returns, retained
+from staleharness.statistics.retention import Retention, random_returns, retention
 from staleharness.store.run_grid import RunGrid, grid
 
 HOPPER = 15.23  # a random policy's return
@@ -25,15 +25,15 @@ def test_what_a_random_policy_returns_is_not_kept(tmp_path: Path) -> None:
     """(score − random) at K = 8 and K = 1: 250 of 1,000."""
     assert random_returns(["Hopper-v5"], "sampled") == {"Hopper-v5": HOPPER}
     found = _grid(tmp_path, {("vaco", 1): [900.0, 1100.0], ("vaco", 8): [200.0, 300.0]})
-    kept = retained(found, "vaco", 8, "sampled")
+    kept = retention(found, "vaco", 8, "sampled")
     assert kept is not None and kept.low is not None and kept.high is not None
     assert kept.share == pytest.approx(0.25) and kept.low < 0.25 < kept.high
-    assert retained(found, "vaco", 1, "sampled") == Kept(1.0, None, None)
+    assert retention(found, "vaco", 1, "sampled") == Retention(1.0, None, None)
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = _grid(tmp_path, {("vaco", 1): [1000.0], ("vaco", 8): [500.0]})
-    assert retained(found, "vaco", 8, "sampled") == Kept(pytest.approx(0.5), None, None)
+    assert retention(found, "vaco", 8, "sampled") == Retention(pytest.approx(0.5), None, None)
 
 
 @pytest.mark.parametrize(("gain", "learnt"), [(99.0, False), (101.0, True)])
@@ -41,13 +41,13 @@ def test_there_is_nothing_to_keep_where_a_method_gained_less_than_a_tenth_of_the
     tmp_path: Path, gain: float, learnt: bool
 ) -> None:
     found = _grid(tmp_path, {("spo", 1): [1000.0], ("vaco", 1): [gain], ("vaco", 8): [50.0]})
-    assert (retained(found, "vaco", 8, "sampled") is not None) == learnt
+    assert (retention(found, "vaco", 8, "sampled") is not None) == learnt
 
 
 def test_there_is_nothing_to_keep_where_no_method_learnt(tmp_path: Path) -> None:
     found = _grid(tmp_path, {("vaco", 1): [-5.0], ("vaco", 8): [-50.0]})
-    assert retained(found, "vaco", 8, "sampled") is None
-    assert retained(found, "vaco", 4, "sampled") is None
+    assert retention(found, "vaco", 8, "sampled") is None
+    assert retention(found, "vaco", 4, "sampled") is None
 
 
 def test_accuracies_are_counted_from_zero(tmp_path: Path) -> None:
@@ -55,5 +55,5 @@ def test_accuracies_are_counted_from_zero(tmp_path: Path) -> None:
         write_run(tmp_path, "vaco", 0, kind="language", env="gsm8k", capacity=k, sampled=score)
         for k, score in ((1, 0.5), (8, 0.4))
     )
-    kept = retained(found, "vaco", 8, "sampled", accuracy=True)
-    assert kept == Kept(pytest.approx(0.8), None, None)
+    kept = retention(found, "vaco", 8, "sampled", accuracy=True)
+    assert kept == Retention(pytest.approx(0.8), None, None)

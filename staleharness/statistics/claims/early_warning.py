@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..falls import SHARE, WINDOW, after, falls, largest_lag
 from ..scores import Array
 from .contrast import Contrast, contrast
 
 METRIC = "ess_sequence"
+SHARE, WINDOW = 2 / 3, 8  # of the best so far; phases that are averaged
 WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits against a half
 
 
 @dataclass(frozen=True)
-class Warned:
+class WarningCounts:
     """Counts of runs, each [seeds] (of an environment)."""
 
     fell: Sequence[int]  # their reward fell
@@ -38,13 +39,13 @@ class Warned:
         )
 
     @property
-    def first(self) -> Contrast:
+    def hits_over_half(self) -> Contrast:
         """Share of hits less a half. Raises `UserError` where no run fell, or runs of one seed alone."""
         _check(self.fell, "the reward fell in no stale run", "fell in stale runs of one seed only")
         return _over_seeds([self.before, self.fell], lambda m: float(m[0] / m[1] - 0.5))
 
     @property
-    def contrast(self) -> Contrast:
+    def hits_over_alarms(self) -> Contrast:
         """Share of hits less share of false alarms. Raises `UserError` where no run fell, or all did; or where that
         rests on one seed."""
         none = "no hits and false alarms: the reward fell in all stale runs, or in none"
@@ -66,17 +67,57 @@ def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], floa
     return replace(contrast({"": np.array(rows, dtype=float)}, statistic), envs={})
 
 
-def warned(runs: Iterable[StoredRun]) -> Warned:
+def count_warnings(runs: Iterable[StoredRun]) -> WarningCounts:
     """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there."""
     counts: dict[tuple[str, int], list[int]] = {}
     for run in runs:
         lag = largest_lag(run)
         if lag == 0:
             continue
-        warning, fall = falls(run, METRIC, SHARE, after(run, 2 * lag), WINDOW)
+        warning, fall = falls(run, METRIC, SHARE, steps_after(run, 2 * lag), WINDOW)
         stood, warns = math.isnan(fall), not math.isnan(warning)
         mine = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
         for i, yes in enumerate((not stood, not stood and warning < fall, stood, stood and warns)):
             mine[i] += yes
     seeds = [counts[unit] for unit in sorted(counts)]
-    return Warned(*(tuple(mine[i] for mine in seeds) for i in range(4)))
+    return WarningCounts(*(tuple(mine[i] for mine in seeds) for i in range(4)))
+
+
+def largest_lag(run: StoredRun) -> int:
+    """The largest lag of any of its decisions, in phases."""
+    return max((int(lag) for lag, count in run.record["lag_histogram"].items() if count), default=0)
+
+
+def steps_after(run: StoredRun, phases: int) -> float:
+    """Steps that a run has made by the end of so many phases."""
+    at = run.column("steps")
+    return math.inf if at is None or len(at) < phases else float(at[phases - 1])
+
+
+def falls(run: StoredRun, metric: str, share: float, start: float, window: int) -> tuple[float, float]:
+    """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never. What
+    was never above zero has no share to fall to."""
+    at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
+    if at is None or column is None or reward is None:
+        return math.nan, math.nan
+    steps = at[at > start][window - 1 :]
+    column, reward = (trailing_mean(values[at > start], window) for values in (column, reward))
+    best = [np.maximum.accumulate(y) for y in (column, reward)]
+    low, fallen = (
+        first_step(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
+    )
+    return low, fallen
+
+
+def trailing_mean(y: Array, window: int) -> Array:
+    """Means of the last `window` values, from where there are so many: [phases] -> [phases − window + 1]."""
+    if len(y) < window:
+        return np.empty(0)
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    return np.asarray((total[window:] - total[:-window]) / window)
+
+
+def first_step(steps: Array, happened: NDArray[np.bool_]) -> float:
+    """The step at which something first is so, NaN where it never is."""
+    at = np.flatnonzero(happened)
+    return float(steps[at[0]]) if len(at) else math.nan

@@ -13,10 +13,10 @@ from .normalise import constants
 from .scores import Array, final_score
 
 REPS = 2000
-LEARNED = 0.1  # share of the best method's gain over random that counts as having learned
+MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
 
 
-class Kept(NamedTuple):
+class Retention(NamedTuple):
     """Share of the K = 1 score above random that is left at a capacity, with its interval."""
 
     share: float
@@ -31,9 +31,9 @@ def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
     return {env: float(entry["return"]) for env, entry in known.items() if entry}
 
 
-def retained(
+def retention(
     found: RunGrid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
-) -> Kept | None:
+) -> Retention | None:
     """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
 
     `base`: the (algorithm, K) that stands for no lag, where it is not this one at K = 1. An `accuracy` is counted
@@ -57,16 +57,16 @@ def retained(
                 for c, rs in found.cells.items()
                 if (c.capacity, c.env) == (fresh, env) and (base is None or c.label == reference)
             )
-            if bottom[-1].mean() - zero[env] < LEARNED * (best - zero[env]) or best <= zero[env]:
+            if bottom[-1].mean() - zero[env] < MIN_GAIN * (best - zero[env]) or best <= zero[env]:
                 return None
     if not top:
         return None
     share = float(_share(top, bottom, zeros))
     if (label, k) == (reference, fresh) or min(map(len, [*top, *bottom])) < 2:
-        return Kept(share, None, None)
+        return Retention(share, None, None)
     rng = np.random.default_rng(stable_seed("retained", label, k))
     low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
-    return Kept(share, float(low[0]), float(high[0]))
+    return Retention(share, float(low[0]), float(high[0]))
 
 
 def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:

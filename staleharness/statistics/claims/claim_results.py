@@ -11,15 +11,18 @@ in parentheses themselves, where they are of one environment. `plain`: the numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...errors import UserError
 from .asked import read
-from .measured import Evidence
+from .claim import ClaimPart, verdict
+from .evidence import Evidence
+from .part_tests import PartResult, evaluate_part
 from .quantities import WORDS, number, words
 
 
-def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
+def fill_numbers(text: str, evidence_of: Callable[[str], Evidence]) -> str:
     """A text with its numbers; `evidence_of` gives the runs of a study, of the figure's own by ``""``. Raises
     `UserError` naming the braces."""
 
@@ -34,3 +37,23 @@ def filled(text: str, evidence_of: Callable[[str], Evidence]) -> str:
             raise UserError(f"{{{found[1]}}}: {error}") from None
 
     return re.sub(r"\{([^{}]+)\}", one, text)
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    verdict: str  # a word of `part.VOCABULARY`; empty where there is nothing to judge
+    saw: str
+    parts: Sequence[PartResult]
+
+
+def evaluate_claim(
+    parts: Sequence[ClaimPart], saw: str, stated: str, evidence_of: Callable[[str], Evidence], names: Mapping[str, str]
+) -> ClaimResult:
+    """`stated`: the verdict of a claim that no part of the runs can test. Raises `UserError`."""
+    done = []
+    for part in parts:
+        try:
+            done.append(evaluate_part(part, evidence_of(part.study), names))
+        except UserError as error:
+            raise UserError(f"part {part.says!r}: {error}") from None
+    return ClaimResult(verdict([t.outcome for t in done]) or stated, fill_numbers(saw, evidence_of), done)

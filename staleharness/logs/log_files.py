@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import re
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +18,6 @@ from numpy.typing import NDArray
 from ..base.files import user_path
 from ..errors import UserError, shortened
 from .event_file import scalars
-from .json_text import LONGEST, objects
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
@@ -25,7 +26,7 @@ MOST_COLUMNS = 100_000
 LARGEST = 1e15  # lag or count, so that sums of them are numbers
 
 
-def find(text: str) -> Path:
+def find_log(text: str) -> Path:
     """The file, or the one event file of a folder. Raises `UserError`."""
     if not text.strip():
         raise UserError("LOG is empty; give a file")
@@ -41,7 +42,7 @@ def find(text: str) -> Path:
     return path
 
 
-def columns(path: Path) -> list[str]:
+def log_columns(path: Path) -> list[str]:
     """The names of a file's columns, in the order of their first appearance. Raises `UserError`."""
     try:
         if EVENTS in path.name:
@@ -52,13 +53,13 @@ def columns(path: Path) -> list[str]:
                 return _header(csv.reader(_lines(text)))
         if path.suffix in JSON:
             with _text(path) as text:
-                return _distinct(name for row in objects(text) for name, _ in _flat(row, ""))
+                return _distinct(name for row in json_objects(text) for name, _ in _flat(row, ""))
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
     raise UserError(f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)")
 
 
-def numbers(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+def log_rows(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """Rows of the columns `wanted` of a file that has them: pieces [at most `PIECE`, columns], NaN where a cell is
     missing. Raises `UserError` for what cannot be read, and for a cell that is no lag."""
     try:
@@ -70,7 +71,7 @@ def numbers(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:
                 yield from _pieces(_csv(text, wanted), wanted, path.name)
         else:
             with _text(path) as text:
-                rows = (dict(_flat(row, "")) for row in objects(text))
+                rows = (dict(_flat(row, "")) for row in json_objects(text))
                 yield from _pieces(([row.get(n) for n in wanted] for row in rows), wanted, path.name)
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
@@ -170,3 +171,55 @@ def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", value
+
+
+CHARACTERS = 2**20  # characters that are read at once
+LONGEST = 2**22  # characters of one object
+BLANK = re.compile(r"\s*")
+
+
+def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
+    """The objects of a stream, and those of its lists. Raises `ValueError` with the line for anything else."""
+    decode = json.JSONDecoder().raw_decode
+    text, at, line = "", 0, 1  # `line` is where `text` begins
+    listed, wants = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
+    while True:
+        at = _after_blanks(text, at)
+        if at == len(text):
+            line += text.count("\n")
+            text, at = stream.read(CHARACTERS), 0
+            if text:
+                continue
+            if listed:
+                raise ValueError(f"line {line}: the list does not end")
+            return
+        letter = text[at]
+        if letter == "[" and not listed:
+            listed, wants, at = True, "value or ]", at + 1
+        elif letter == "]" and wants in ("value or ]", ", or ]"):
+            listed, wants, at = False, "value", at + 1
+        elif wants == ", or ]":
+            if letter != ",":
+                raise ValueError(f"line {line + text.count(chr(10), 0, at)}: no comma between two objects")
+            wants, at = "value", at + 1
+        else:
+            try:
+                found, end = decode(text, at)
+            except RecursionError:
+                raise ValueError("it is nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if len(text) - at < LONGEST and (more := stream.read(CHARACTERS)):  # it may go on there
+                    line += text.count("\n", 0, at)
+                    text, at = text[at:] + more, 0
+                    continue
+                raise ValueError(f"line {line + text.count(chr(10), 0, error.pos)}: {error.msg}") from None
+            if not isinstance(found, Mapping):
+                raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
+            yield found
+            at, wants = end, ", or ]" if listed else "value"
+
+
+def _after_blanks(text: str, at: int) -> int:
+    match = BLANK.match(text, at)
+    assert match is not None
+    return match.end()

@@ -14,7 +14,7 @@ VOCABULARY = (AGREES, PARTLY, DISAGREES, CANNOT_TELL)
 
 
 @dataclass(frozen=True)
-class Part:
+class ClaimPart:
     """One statement that runs can bear out or not: something of each of `of` at each of `k` is more or less than, or
     alike to, that of each of `over`, or that at `over_k`, or a number.
 
@@ -51,7 +51,7 @@ class Part:
             raise UserError(f"part {self.says!r}: alike needs a margin")
 
 
-def all_of(outcomes: Sequence[Outcome]) -> Outcome:
+def combine_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
     """Of a part with several comparisons: borne out where each is, refuted where one is."""
     return "no" if "no" in outcomes else "yes" if outcomes and set(outcomes) == {"yes"} else "open"
 

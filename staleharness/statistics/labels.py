@@ -1,0 +1,104 @@
+"""What readers call a method: `ppo_clip` is PPO-clip, `vaco[delta=0.8]` is VACO, δ = 0.8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..base.parsing import AlgorithmChoice, parse_algorithm, shown
+from ..errors import UserError
+from ..store.stored_run import StoredRun
+
+METHODS = {
+    "a3po": "A-3PO",
+    "appo": "APPO",
+    "cispo": "CISPO",
+    "decoupled_ppo": "decoupled PPO",
+    "deepseek_mask": "DeepSeek mask",
+    "dppo": "DPPO",
+    "espo": "ESPO",
+    "geppo": "GePPO",
+    "gspo": "GSPO",
+    "icepop": "IcePop",
+    "impala": "IMPALA",
+    "k3_rejection": "K3 rejection",
+    "m2po": "M2PO",
+    "mis_geo": "geometric MIS",
+    "mis_seq": "sequence MIS",
+    "otb": "OTB",
+    "p3o": "P3O",
+    "ppo_clip": "PPO-clip",
+    "ppo_kl": "PPO-KL",
+    "seq_is": "sequence IS",
+    "spo": "SPO",
+    "tba": "TBA",
+    "tis": "TIS",
+    "topr": "TOPR",
+    "truly_ppo": "Truly PPO",
+    "vaco": "VACO",
+    "vcpo": "VCPO",
+}
+OPTIONS = {"delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "kl_coef": "κ", "clip_high": "upper clip"}
+
+
+def method_name(name: str) -> str:
+    """A method without its options; one that is not known here keeps its name."""
+    return METHODS.get(name, name)
+
+
+def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
+    """A label as readers see it; `names` come first."""
+    names = names or {}
+    if names.get(label):
+        return names[label]
+    if label.endswith(")"):  # of a curve, with its lag model: `vaco[delta=0.8] (oldest)`
+        plain, _, model = label.rpartition(" (")
+        return f"{display_label(plain, names)} ({model}"
+    plain, forward, n = label.partition(" N=")
+    if names.get(plain):
+        text = names[plain]
+    elif "[" not in plain:
+        text = method_name(plain)
+    else:
+        choice = parse_algorithm(plain)
+        text = ", ".join([method_name(choice.name), *(option_text(k, v) for k, v in choice.options.items())])
+    return f"{text}, N = {n}" if forward else text
+
+
+def option_text(name: str, value: object) -> str:
+    """`δ = 0.8`, `trust region none`."""
+    if isinstance(value, str):
+        value = value.removeprefix("fixed:")
+        return f"{OPTIONS.get(name, name.replace('_', ' '))} {value}"
+    said = f"{value:g}" if isinstance(value, float) else shown(value)
+    return f"{OPTIONS.get(name, name.replace('_', ' '))} = {said}"
+
+
+def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:
+    """{label: value of the option in that label's runs}; labels whose method lacks it are left out.
+
+    Raises `UserError` where no run has it, or runs of one label differ in it.
+    """
+    found: dict[str, set[Any]] = {}
+    for run in runs:
+        spec = run.record["spec"]
+        value = spec.get("hyper", {}).get(option, spec.get(option))
+        if value is not None:
+            found.setdefault(run.label, set()).add(value)
+    if not found:
+        raise UserError(f"option={option!r}: no run here has it")
+    if mixed := [label for label, values in found.items() if len(values) > 1]:
+        raise UserError(f"option={option!r} differs among runs of {', '.join(sorted(mixed))}")
+    return {label: values.pop() for label, values in found.items()}
+
+
+def without_option(label: str, option: str) -> str:
+    """The label of a method apart from one of its options: what a line over that option is called.
+
+    N, the forward lag, stands behind the brackets: `vaco[delta=0.05] N=4`.
+    """
+    plain, _, _ = label.partition(" N=")
+    if "[" not in plain:
+        return plain
+    choice = parse_algorithm(plain)
+    return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label

@@ -1,0 +1,80 @@
+"""Student's t: intervals and tests of means whose variances are estimated from few runs.
+
+One sample: Student (1908). Several independent samples with variances of their own: Welch (1938), with Satterthwaite's
+(1946) degrees of freedom. Values that all differ by the same have no variance, and the sign test takes over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .bootstrap import LEVEL
+from .scores import Array
+
+ROUNDING = 1e-9  # of a score: less is no difference
+
+
+class TEstimate(NamedTuple):
+    """Mean over groups, its interval (None where there is none) and the two-sided p of 0."""
+
+    value: float
+    low: float | None
+    high: float | None
+    p: float
+
+
+def degrees_of_freedom(variances: Array, sizes: Sequence[int]) -> Array:
+    """Satterthwaite's, of a sum of independent means: variances [groups, ...] of the means -> [...].
+
+    (Σ v)² / Σ v² / (n − 1), which is n − 1 for one group. 1 where nothing varies.
+    """
+    freedom_of = np.asarray(sizes, dtype=np.float64).reshape(-1, *[1] * (variances.ndim - 1)) - 1
+    total = variances.sum(axis=0)
+    weight = (variances**2 / freedom_of).sum(axis=0)
+    return np.asarray(np.where(total > 0, total, 1) ** 2 / np.where(total > 0, weight, 1))
+
+
+def t_reach(variances: Array, sizes: Sequence[int], level: float = LEVEL) -> Array:
+    """Half the width of the interval of a sum of independent means: variances [groups, ...] of the means -> [...]."""
+    from scipy.special import stdtrit
+
+    freedom = degrees_of_freedom(variances, sizes)
+    return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.sqrt(variances.sum(axis=0)))
+
+
+def t_p_value(value: float, variances: Array, sizes: Sequence[int]) -> float:
+    """Two-sided p of the hypothesis that a sum of independent means is 0: variances [groups] of the means."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees_of_freedom(variances, sizes), -abs(value) / np.sqrt(variances.sum())))
+
+
+def mean_over_groups(values: Sequence[float], variances: Sequence[float], sizes: Sequence[int]) -> TEstimate:
+    """Mean of independent groups' values, each estimated with a variance from so many pairs of runs (at least 2).
+
+    Where all pairs differ by the same, p is that of the sign test, and there is an interval only if that is below
+    1 − `LEVEL` or nothing differs.
+    """
+    value, parts = float(np.mean(values)), np.array(variances) / len(values) ** 2
+    if math.sqrt(parts.sum()) <= ROUNDING * max(abs(value), 1e-3):
+        p = sign_test(zip(values, sizes, strict=True))
+        clear = p < 1 - LEVEL or all(abs(each) <= ROUNDING for each in values)
+        return TEstimate(value, value if clear else None, value if clear else None, p)
+    reach = float(t_reach(parts, sizes))
+    return TEstimate(value, value - reach, value + reach, t_p_value(value, parts, sizes))
+
+
+def sign_test(differences: Iterable[tuple[float, int]]) -> float:
+    """Two-sided p of (difference, pairs) per group, where all pairs of a group differ by the same; ties are left out.
+
+    A t-test would take such pairs for certain, but scores are often multiples of 1/n, so that two or three equal
+    differences are no rarity.
+    """
+    signs = [(gap > 0, n) for gap, n in differences if abs(gap) > ROUNDING]
+    n, above = sum(n for _, n in signs), sum(n for more, n in signs if more)
+    tail = sum(math.comb(n, i) for i in range(min(above, n - above) + 1))
+    return min(1.0, tail / 2.0 ** (n - 1))

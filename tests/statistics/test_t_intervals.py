@@ -1,0 +1,49 @@
+"""Student's and Welch's intervals on Student's own data, as R's `t.test(extra ~ group, sleep)` prints them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from staleharness.statistics.power import p_value
+from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach
+
+# Hours of sleep gained under two drugs, ten patients (Student, 1908, table on page 20).
+DRUG_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
+DRUG_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
+
+
+def test_paired_interval_and_p_are_students() -> None:
+    gaps = DRUG_2 - DRUG_1
+    estimate = mean_over_groups([gaps.mean()], [gaps.var(ddof=1) / 10], [10])
+    assert estimate == pytest.approx((1.58, 0.7001142, 2.4598858, 0.002833), abs=1e-6)
+
+
+def test_unpaired_interval_and_p_are_welchs() -> None:
+    variances = np.array([DRUG_1.var(ddof=1), DRUG_2.var(ddof=1)]) / 10
+    assert degrees_of_freedom(variances, [10, 10]) == pytest.approx(17.776, abs=1e-3)
+    gap = DRUG_1.mean() - DRUG_2.mean()
+    ends = gap - t_reach(variances, [10, 10]), gap + t_reach(variances, [10, 10])
+    assert ends == pytest.approx((-3.3654832, 0.2054832), abs=1e-6)
+    assert p_value(DRUG_1, DRUG_2) == p_value(DRUG_2, DRUG_1) == pytest.approx(0.07939, abs=1e-5)
+
+
+def test_degrees_of_freedom_by_hand_and_point_by_point() -> None:
+    """Variances 3 and 1 of 4 and 3 runs: (3 + 1)² / (9/3 + 1/2) = 16 / 3.5. 2 and 0: those of the first, 3."""
+    found = degrees_of_freedom(np.array([[3.0, 2.0, 0.0], [1.0, 0.0, 0.0]]), [4, 3])
+    assert found.tolist() == pytest.approx([16 / 3.5, 3.0, 1.0])
+    assert t_reach(np.array([[4.0, 0.0]]), [5]).tolist() == pytest.approx([2 * 2.776445, 0.0])  # t of 4 at 97.5 %
+
+
+def test_groups_count_alike_whatever_their_runs() -> None:
+    """Variances 2 and 2 of two means, 3 runs each: 1 of their mean, and 4 degrees of freedom, whose t is 2.776445."""
+    estimate = mean_over_groups([2.0, 4.0], [2.0, 2.0], [3, 3])
+    assert estimate[:3] == pytest.approx((3.0, 3 - 2.776445, 3 + 2.776445), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "p"),
+    [([(1.0, 3)], 2 / 8), ([(1.0, 2), (-1.0, 1)], 1.0), ([(0.0, 9), (1.0, 5)], 2 / 32), ([(0.0, 4)], 1.0)],
+)
+def test_sign_test_counts_pairs_without_ties(gaps: list[tuple[float, int]], p: float) -> None:
+    assert sign_test(gaps) == p
