@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fields import comments, typed
 
-from staleharness.base.parsing import AlgorithmChoice
+from staleharness.base.parsing import PluginChoice
 from staleharness.base.text import markdown_table
 from staleharness.chain.spec import ChainSpec
 from staleharness.control.spec import ControlSpec
@@ -111,7 +111,7 @@ def presets() -> str:
     for name, kind in KINDS.items():
         for preset, given in kind.presets.items():
             sets = [f"{k}={typed(v)}" for k, v in given.items() if k != "hyper"]
-            sets += [AlgorithmChoice(method, own).label for method, own in given.get("hyper", {}).items()]
+            sets += [PluginChoice(method, own).label for method, own in given.get("hyper", {}).items()]
             rows.append((f"`{preset}`", name, ", ".join(f"`{each}`" for each in sets) or "the defaults"))
     return markdown_table(("preset", "kind", "sets"), rows)
 

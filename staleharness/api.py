@@ -18,7 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from .errors import UserError, shortened
+from .errors import UserError, shorten
 
 if TYPE_CHECKING:
     from .running.plan import Plan, PlannedRun
@@ -102,7 +102,7 @@ def plan(
     listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
     named = settings if isinstance(settings, Mapping) else {}
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named):
-        raise UserError(f"SET={shortened(repr(settings))} is neither settings by name nor 'name=value,...'")
+        raise UserError(f"SET={shorten(repr(settings))} is neither settings by name nor 'name=value,...'")
     question = ask(
         env=_text(env),
         k=_text(k),
@@ -176,9 +176,9 @@ def sweep(
     _refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
     for name, text in (("runner", runner), ("slurm", slurm or "")):
         if not isinstance(text, str):
-            raise UserError(f"{name}={shortened(repr(text))} is not a text")
+            raise UserError(f"{name}={shorten(repr(text))} is not a text")
     if progress is not None and not callable(progress):
-        raise UserError(f"progress={shortened(repr(progress))} is not a function of one event")
+        raise UserError(f"progress={shorten(repr(progress))} is not a function of one event")
     planned = plan(
         env=env,
         k=k,
@@ -311,7 +311,7 @@ def _check_folder(name: str, value: Any) -> None:
     """Raise `UserError` where this is not the path of a folder."""
     _refuse_empty(**{name: value})
     if not isinstance(value, (str, PathLike)):
-        raise UserError(f"{name}={shortened(repr(value))} is not a folder; give a path, such as 'results'")
+        raise UserError(f"{name}={shorten(repr(value))} is not a folder; give a path, such as 'results'")
 
 
 def _text(value: Any) -> str | None:
@@ -330,7 +330,7 @@ def _listed(given: Iterable[int]) -> list[int]:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise UserError(
-            f"SEEDS={shortened(repr(seeds or given))} is neither a whole number, how many seeds, nor a list of "
+            f"SEEDS={shorten(repr(seeds or given))} is neither a whole number, how many seeds, nor a list of "
             "different ones, none of them negative"
         )
     return seeds

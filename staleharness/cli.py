@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 
-from .base.notes import show_notes
+from .base.logger import log_to
 from .commands.shared.words import parse
 from .errors import UserError
 
@@ -32,7 +32,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
     gc.set_threshold(50_000, 10, 10)  # figures are many objects: a tenth of a report went into looking for garbage
     # What the rooms below note while they read is a plain line on stderr.
-    show_notes("stderr")
+    log_to("stderr")
     try:
         verb, command = parse(sys.argv[1:])
         try:

@@ -1,4 +1,4 @@
-"""The two ways a run can go wrong: the user's mistake, and a training that failed."""
+"""Errors of the user and of a run, and the wording of error lines."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in what was asked for; its message is one line: what, where, what would be right.
+    """Mistake of the user; the message is one line: what is wrong, where, what would be right.
 
     The command line prints the line and exits with 2. Nothing has been written when it is raised.
     """
 
 
 class Diverged(RuntimeError):
-    """A loss, a parameter or a log-probability stopped being finite, or what an environment answers."""
+    """A loss, parameter, log-probability, observation or reward stopped being finite."""
 
 
 class OOM(RuntimeError):
-    """The GPU's memory ran out; the message names the setting that takes less."""
+    """Out of GPU memory; the message names the setting that takes less."""
 
 
 class ActorsNotStarted(RuntimeError):
@@ -26,7 +26,7 @@ class ActorsNotStarted(RuntimeError):
 
 
 class Changed(RuntimeError):
-    """The code that a run would be made with is no longer the code that its id was computed from."""
+    """The plugin files are no longer those from which the run's id was computed."""
 
 
 class Interrupted(RuntimeError):
@@ -34,20 +34,20 @@ class Interrupted(RuntimeError):
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Tell lack of memory, of Python, torch (CPU or GPU) or C++, from any other error."""
+    """Return whether Python, torch (CPU or GPU) or C++ ran out of memory."""
     words = "out of memory", "allocate memory", "bad_alloc"
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in words)
 
 
 def missing_extra(what: str, extra: str) -> UserError:
-    """The error for what needs an optional part of the package that is not installed."""
+    """Error for a feature whose optional dependencies are not installed."""
     return UserError(
         f"{what} needs the extra {extra}: make setup EXTRAS={extra}, or pip install 'staleharness[{extra}]'"
     )
 
 
-# What other libraries call a setting (Stable-Baselines3, CleanRL, TRL, RLlib) -> what it is called here.
-ELSEWHERE = {
+# Name of a setting in other libraries (Stable-Baselines3, CleanRL, TRL, RLlib) -> its name here.
+FOREIGN_NAMES = {
     "lr": "learning_rate",
     "gamma": "discount",
     "lam": "gae_lambda",
@@ -75,22 +75,23 @@ ELSEWHERE = {
 
 
 def nearest(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """The end of an error line: the nearest known name if one is close, otherwise all of them. `others` may be meant
-    too, and are not listed."""
+    """End of an error line: the nearest name if one is close, otherwise all of them.
+
+    known: the valid names. others: further candidates that are not listed."""
     names = sorted(known)
     by_lower = {n.lower(): n for n in (*others, *names)}
-    here = ELSEWHERE.get(name.lower(), "")
-    if here in by_lower:
-        return f"did you mean {here!r}?"
-    begun = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]
-    if begun:
-        return f"did you mean {' or '.join(map(repr, begun[:3]))}?"
+    translation = FOREIGN_NAMES.get(name.lower(), "")
+    if translation in by_lower:
+        return f"did you mean {translation!r}?"
+    completions = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]
+    if completions:
+        return f"did you mean {' or '.join(map(repr, completions[:3]))}?"
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if close:
         return f"did you mean {by_lower[close[0]]!r}?"
     return "known: " + ", ".join(names) if names else "none is known"
 
 
-def shortened(text: str, length: int = 60) -> str:
-    """What the user typed, cut where it would fill the screen."""
+def shorten(text: str, length: int = 60) -> str:
+    """Text of at most `length` characters, the cut marked with an ellipsis."""
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base.options import Options, changed, values_before
-from .base.parsing import build, parse_assignments, parse_value, shown
+from .base.parsing import build, format_value, parse_assignments, parse_value
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
-from .errors import UserError, nearest, shortened
+from .errors import UserError, nearest, shorten
 from .schedule import MOST_ROWS, Demand, Schedule
 from .spec import RunSpec
 
@@ -155,8 +155,8 @@ class LagModel(Options):
         said = {k: v for k, v in given.items() if k not in default or default[k] != v}
         if list(said) == list(given)[:1] and said:
             (value,) = said.values()
-            return f"{self.name}:{value if isinstance(value, str) else shown(value)}"
-        inside = ",".join(f"{key}={shown(value)}" for key, value in said.items())
+            return f"{self.name}:{value if isinstance(value, str) else format_value(value)}"
+        inside = ",".join(f"{key}={format_value(value)}" for key, value in said.items())
         return f"{self.name}[{inside}]" if said else self.name
 
     @classmethod
@@ -218,7 +218,7 @@ def read_lag(text: str) -> LagModel:
         return _made(text, around[0], {**around[1], "of": before})
     if (found := _split(text)) is None:
         name = re.split(r"[:\[/]", text)[0]
-        raise UserError(f"LAG={shortened(text)!r} is not a lag model; {nearest(name, LAGS)}")
+        raise UserError(f"LAG={shorten(text)!r} is not a lag model; {nearest(name, LAGS)}")
     return _made(text, *found)
 
 
@@ -251,11 +251,11 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
     if rows > MOST_ROWS:
         raise UserError(
-            f"LAG={shortened(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
+            f"LAG={shorten(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
             "give fewer STEPS"
         )
     schedule = planned(model, model.identity, spec.demand)
-    schedule.check(spec.demand, spec.capacity, f"LAG={shortened(model.text)}", model.longest)
+    schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
 
 
@@ -299,9 +299,9 @@ def _split(text: str) -> tuple[str, dict[str, Any]] | None:
     name, inside, value = match.groups()
     types = LAGS[name].hyper_parameter_types()
     if value is None:
-        return name, parse_assignments(inside or "", f"LAG={shortened(text)!r}")
+        return name, parse_assignments(inside or "", f"LAG={shorten(text)!r}")
     if not types:
-        raise UserError(f"LAG={shortened(text)}: {name} has no options")
+        raise UserError(f"LAG={shorten(text)}: {name} has no options")
     first, hint = next(iter(types.items()))
     return name, {first: value if hint is str else parse_value(value)}
 
@@ -311,5 +311,5 @@ def _made(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
     known = cls.hyper_parameter_types()
     missing = [key for key in known if key not in {**cls.hyper_parameters(), **options}]
     if missing and set(options) <= set(known):
-        raise UserError(f"LAG={shortened(text)}: {missing[0]} is missing; give {cls.usage()}")
+        raise UserError(f"LAG={shorten(text)}: {missing[0]} is missing; give {cls.usage()}")
     return build(cls, options, cls.title())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .base.plugins import Registry, source_file
-from .errors import UserError, nearest, shortened
+from .errors import UserError, nearest, shorten
 from .lag import parse_lag, schedule_of
 from .spec import RunSpec
 
@@ -148,4 +148,4 @@ def find_env(env: str) -> tuple[str, type[Task]]:
         if (found := family.find(env)) is not None:
             return found, family
     known = {id for family in families for id in (*family.ids, *family.aliases)}
-    raise UserError(f"no environment is called {shortened(env)!r}; {nearest(env, known)}")
+    raise UserError(f"no environment is called {shorten(env)!r}; {nearest(env, known)}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base.files import parse_json, user_path
-from .errors import UserError, nearest, shortened
+from .errors import UserError, nearest, shorten
 from .schedule import LOST, NEVER
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{shortened(path)} is not a trace: {_why_not(path, error)}") from error
+        raise UserError(f"{shorten(path)} is not a trace: {_why_not(path, error)}") from error
 
 
 def _open(path: str) -> pq.ParquetFile:
@@ -128,7 +128,7 @@ def _open(path: str) -> pq.ParquetFile:
 def _header(file: pq.ParquetFile, path: str) -> dict[str, Any]:
     found = parse_json((file.schema_arrow.metadata or {})[KEY])
     if not isinstance(found, dict):
-        raise UserError(f"{shortened(path)} is not a trace: its header is no record")
+        raise UserError(f"{shorten(path)} is not a trace: its header is no record")
     return found
 
 
@@ -221,7 +221,7 @@ def _check_phases(phases: NDArray[np.int_], path: str) -> None:
 
 def _check_rows(rows: pd.DataFrame, path: str) -> None:
     for fate in set(rows["fate"]) - set(FATES):
-        raise UserError(f"trace {path}: fate {shortened(fate)!r} is not one of {', '.join(FATES)}")
+        raise UserError(f"trace {path}: fate {shorten(fate)!r} is not one of {', '.join(FATES)}")
     for row, phase, versions, ends in zip(*(rows[c] for c in ("row", "phase", "versions", "ends")), strict=True):
         if len(versions) == 0 or len(versions) != len(ends):
             raise UserError(f"trace {path}, row {row}: {len(versions)} versions and {len(ends)} ends")

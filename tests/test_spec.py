@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from staleharness.base.parsing import (
     LARGEST,
-    AlgorithmChoice,
+    PluginChoice,
     build,
     canonical_json,
     convert,
-    parse_algorithm,
     parse_assignments,
+    parse_choice,
     parse_value,
     split_list,
     whole_number,
@@ -40,8 +40,8 @@ values = st.one_of(numbers, st.booleans(), words)
 
 @given(names, st.dictionaries(names, values, max_size=4))
 def test_an_algorithm_is_read_back_from_its_own_label(name: str, options: dict[str, Any]) -> None:
-    choice = AlgorithmChoice(name, options)
-    again = parse_algorithm(choice.label)
+    choice = PluginChoice(name, options)
+    again = parse_choice(choice.label)
     assert (again.name, again.label) == (name, choice.label)
     assert again.options == options
     assert {key: type(value) for key, value in again.options.items()} == {k: type(v) for k, v in options.items()}
@@ -78,7 +78,7 @@ def test_a_bracket_without_its_pair_is_said(text: str) -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_an_algorithm_or_one_line(text: str) -> None:
     try:
-        parse_algorithm(text)
+        parse_choice(text)
     except UserError as error:
         assert "\n" not in str(error)
 
@@ -129,7 +129,7 @@ def test_values_are_read_as_toml_or_else_as_text(text: str, value: Any) -> None:
 
 def test_an_option_given_twice_is_said() -> None:
     with pytest.raises(UserError, match="delta more than once"):
-        parse_algorithm("vaco[delta=0.1,delta=0.2]")
+        parse_choice("vaco[delta=0.1,delta=0.2]")
 
 
 @pytest.mark.parametrize(

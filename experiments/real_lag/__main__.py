@@ -26,7 +26,7 @@ from figure import draw_lags, draw_scores
 from page import page
 
 from staleharness.base.files import write_bytes
-from staleharness.base.published import reference
+from staleharness.base.reference_results import reference_folder
 from staleharness.figures.canvas import COLUMN, few_colours
 from staleharness.pages.gallery_texts import picture_file
 from staleharness.running.execution import carry_out, describe
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, but for recordings")
     parser.add_argument("--record", action="store_true", help="make recordings, and nothing of them")
     parser.add_argument("--publish", action="store_true", help="make nothing: pack what there is and draw it")
-    parser.add_argument("--to", type=Path, default=reference() / "real_lag", help="folder of the bundle")
+    parser.add_argument("--to", type=Path, default=reference_folder() / "real_lag", help="folder of the bundle")
     parser.add_argument("--page", type=Path, default=Path("docs/gallery/real_lag"), help="folder of the page")
     asked = parser.parse_args()
     if asked.publish:

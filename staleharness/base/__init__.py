@@ -1,1 +1,1 @@
-"""What has nothing to do with RL: files, plugins, parsing, random streams, text, the machine."""
+"""Foundations without RL: files, plugins, parsing, random streams, text, the machine."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from .cancellation import report
 from .files import user_path
-from .stopping import check
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
 PAUSE = 0.1  # seconds between two looks at whether another process is done
@@ -41,7 +41,7 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as handle:
         while not _try_lock(handle):
-            check(f"waiting for {path.stem}, which another process makes")
+            report(f"waiting for {path.stem}, which another process makes")
             time.sleep(PAUSE)
         yield
 

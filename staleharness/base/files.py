@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and paths as people type them."""
+"""Atomic writes of files and folders, checks of paths, locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .parsing import canonical_json
 
 
@@ -30,36 +30,37 @@ def digest(path: Path) -> str:
 
 
 def stamp(path: Path) -> tuple[str, int, int, int]:
-    """What changes when a file does, without reading it: (name, bytes, ns of the last change, inode)."""
-    found = path.stat()
-    return path.name, found.st_size, found.st_mtime_ns, found.st_ino
+    """Fingerprint of a file without reading it: (name, bytes, modification time in ns, inode)."""
+    status = path.stat()
+    return path.name, status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def tree_digest(*folders: Path) -> str:
     """sha256 of the names and contents of all files below some folders, compiled Python left out."""
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
-    named = [[path.name, digest(path)] for path in files if "__pycache__" not in path.parts]
-    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+    digests = [[path.name, digest(path)] for path in files if "__pycache__" not in path.parts]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    with whole(path) as stream:
+    """Write a file atomically."""
+    with atomic_write(path) as stream:
         stream.write(data)
 
 
 def check_creatable(path: Path, prefix: str = ".staleharness-") -> None:
-    """Raise `OSError` where a folder that is not there cannot be made. Where the first folder on its way would be, a
-    temporary one is made and removed: no question about permissions tells it of every file system."""
+    """Raise `OSError` for a folder that does not exist and cannot be created. Creates and removes a temporary folder
+    in its nearest existing parent, since permission bits do not decide on every file system."""
     path = path.resolve()
     if not path.exists():
-        there = next(parent for parent in path.parents if parent.exists())
-        os.rmdir(tempfile.mkdtemp(dir=there, prefix=prefix))
+        parent = next(parent for parent in path.parents if parent.exists())
+        os.rmdir(tempfile.mkdtemp(dir=parent, prefix=prefix))
 
 
 def check_replaceable(path: Path, head: str, kind: str) -> None:
-    """Raise `UserError` where something is in the place of a file to be written and is not an earlier version of it:
-    a file that begins with `head`. kind: of file, for the message."""
+    """Raise `UserError` for an existing path that is not an earlier version of the file to be written.
+
+    head: first characters of every version. kind: kind of file, for the message."""
     if not os.path.lexists(path):
         return
     with path.open("rb") if path.is_file() else io.BytesIO() as stream:
@@ -68,8 +69,8 @@ def check_replaceable(path: Path, head: str, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose content becomes the file when all went well (temporary, fsync, rename)."""
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a stream whose content replaces the file on success (temporary file, fsync, rename)."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -81,14 +82,14 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # a write does not know of which file it is
+        if isinstance(error, OSError) and error.filename is None:  # as of a write
             error.filename = str(path)
         raise
-    sync(path.parent)
+    fsync(path.parent)
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """What a text of JSON says. Raises `ValueError` also where it is nested more deeply than Python reads."""
+    """Parse JSON. Raises `ValueError`, also for nesting that is too deep for Python."""
     try:
         return json.loads(text, **options)
     except RecursionError:
@@ -96,95 +97,94 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """What a file of JSON says. Raises `OSError`, and `ValueError` where it is none."""
+    """Read a JSON file. Raises `OSError`, and `ValueError` for other content."""
     return parse_json(path.read_bytes())
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Canonical JSON (sorted keys, no NaN), written whole or not at all."""
+    """Write canonical JSON (sorted keys, no NaN) atomically."""
     write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
 
 
-def forget_torn(folder: Path, *names: str, age: float = 0.0) -> None:
-    """Remove the temporary files that `whole` leaves in a folder when its process is killed, of files called like one
-    of `names` (patterns of `fnmatch`); other hidden files are somebody's.
+def remove_temporaries(folder: Path, *names: str, age: float = 0.0) -> None:
+    """Remove the temporary files that `atomic_write` leaves in a folder when its process is killed.
 
-    age: seconds since the last write to them; above 0 where another process may be writing, for lack of a lock.
+    names: patterns (`fnmatch`) of the files that were written; other hidden files may belong to the user.
+    age: least seconds since the last write; above 0 where another process may be writing and no lock tells.
     """
-    for torn in folder.iterdir():
-        found = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", torn.name)
-        ours = found is not None and any(fnmatch.fnmatchcase(found[1], name) for name in names)
-        if ours and torn.is_file() and not torn.is_symlink() and torn.stat().st_mtime <= time.time() - age:
-            torn.unlink(missing_ok=True)
+    for path in folder.iterdir():
+        match = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", path.name)
+        temporary = match is not None and any(fnmatch.fnmatchcase(match[1], name) for name in names)
+        if temporary and path.is_file() and not path.is_symlink() and path.stat().st_mtime <= time.time() - age:
+            path.unlink(missing_ok=True)
 
 
-def no_link(path: Path) -> None:
-    """Raise `UserError` where this is a link, also one to nothing."""
+def check_not_link(path: Path) -> None:
+    """Raise `UserError` for a symbolic link, also a dangling one."""
     if path.is_symlink():
         raise UserError(f"{path} is a link, and in a results folder nothing is written through one; remove it")
 
 
-def folder_below(root: Path, *names: str) -> Path:
-    """The folder `root/name/...`, made where it is absent, to be written in.
+def make_subfolder(root: Path, *names: str) -> Path:
+    """Create the folder `root/name/...`, to be written in, and return it.
 
-    Whoever typed `root` may mean a link; below it, what somebody else has made could lead anywhere. Raises `UserError`
-    where a link is on the way or a folder inside is one, and where it cannot be made.
+    The user may type a link as `root`; below it, a link made by somebody else could lead anywhere. Raises `UserError`
+    for a link on the way or a linked folder inside, and where the folder cannot be created.
     """
     path = root
     for name in names:
         path = path / name
-        no_link(path)
+        check_not_link(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{path} cannot be made: {error.strerror}") from error
-    for place, folders, _ in os.walk(path):  # a file that is a link is replaced, and not followed
+    for parent, folders, _ in os.walk(path):  # a file that is a link is replaced, and not followed
         for name in folders:
-            no_link(Path(place, name))
+            check_not_link(Path(parent, name))
     return path
 
 
-def name_of_folder(text: str, exact: Any, said: bool = True) -> str:
-    """A readable name of a folder, and another one for another `exact`: the text, and where it says too little, is too
-    long or has other letters than a name should, a hash of `exact`.
+def safe_name(text: str, exact: Any, unambiguous: bool = True) -> str:
+    """Readable name of a folder, unique to `exact`: the text where it can serve as a name, else with a hash of `exact`.
 
-    said: whether the text says all that `exact` does.
+    unambiguous: the text alone identifies `exact`.
     """
     name = re.sub(r"[^\w+.=-]", "_", text)[:80]
-    if said and name == text:
+    if unambiguous and name == text:
         return name
     return f"{name}-{hashlib.sha256(canonical_json(exact).encode()).hexdigest()[:6]}"
 
 
-def put_aside(path: Path, folder: Path) -> Path:
-    """Move whatever is at `path` into `folder`, under its name or the first free one like it; returns where it is."""
+def move_into(path: Path, folder: Path) -> Path:
+    """Move a file or folder into `folder`, under its name or `name.1`, `name.2`, ...; returns the new path."""
     folder.mkdir(exist_ok=True)
     names = itertools.chain([path.name], (f"{path.name}.{n}" for n in itertools.count(1)))
-    aside = next(folder / name for name in names if not os.path.lexists(folder / name))
-    os.rename(path, aside)
-    sync(path.parent)
-    return aside
+    target = next(folder / name for name in names if not os.path.lexists(folder / name))
+    os.rename(path, target)
+    fsync(path.parent)
+    return target
 
 
-def swap(new: Path, path: Path) -> None:
-    """Put a folder in the place of another, which is removed, or of nothing. Killed at any point, `path` is one or
-    the other, whole; where the system cannot exchange two names, the earlier one may be left as `earlier(new)`."""
+def replace_folder(new: Path, path: Path) -> None:
+    """Move the folder `new` to `path`, and remove the folder that was there. Killed at any point, `path` is the old or
+    the new folder, complete; where the system cannot exchange two names, the old one may remain at `displaced(new)`."""
     for content in sorted(new.rglob("*")):
         if content.is_file():
-            sync(content)
-    sync(new)
-    leaving = new if path.exists() and _exchange(new, path) else earlier(new)
-    if leaving != new:
+            fsync(content)
+    fsync(new)
+    old = new if path.exists() and _exchange(new, path) else displaced(new)
+    if old != new:
         if path.exists():
-            os.rename(path, leaving)
+            os.rename(path, old)
         os.rename(new, path)
-    sync(path.parent)
-    shutil.rmtree(leaving, ignore_errors=True)
+    fsync(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[None]:
-    """Make way for a folder that is filled and then moved to its place; remove what is left of it where that fails."""
+def temporary_folder(folder: Path) -> Iterator[None]:
+    """Clear a path for a folder that is filled and then moved to its place; afterwards remove any remains."""
     shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
     try:
         yield
@@ -192,8 +192,8 @@ def scratch(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def earlier(new: Path) -> Path:
-    """Where `swap` lays what it takes away, for a moment, where it must."""
+def displaced(new: Path) -> Path:
+    """Path to which `replace_folder` may move the old folder for a moment."""
     return new.with_name(f"{new.name}.earlier")
 
 
@@ -202,17 +202,17 @@ def _exchange(a: Path, b: Path) -> bool:
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "renameat2", None)  # Linux
-    here, exchange = -100, 2
-    return call is not None and call(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0
+    at_fdcwd, rename_exchange = -100, 2
+    return call is not None and call(at_fdcwd, os.fsencode(a), at_fdcwd, os.fsencode(b), rename_exchange) == 0
 
 
-def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Whether this process has the file's lock now; the kernel lets go of it however a process ends.
+def try_lock(handle: int, mode: int = fcntl.LOCK_EX) -> bool:
+    """Try to lock a file and return whether it succeeded. The kernel releases the lock when the process ends.
 
-    Raises `UserError` where the file system has no locks.
+    Raises `UserError` for a file system without locks.
     """
     try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
+        fcntl.flock(handle, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -223,8 +223,8 @@ def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def sync(path: Path) -> None:
-    """Have what was written to a file, or renamed in a folder, reach the disk."""
+def fsync(path: Path) -> None:
+    """Flush a written file, or a folder with a renamed entry, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -233,15 +233,15 @@ def sync(path: Path) -> None:
 
 
 def user_path(text: str) -> Path:
-    """A path as typed, `~` expanded. Raises `UserError` where it cannot be one."""
+    """Path as typed, `~` expanded. Raises `UserError` for text that cannot be a path."""
     if any(unicodedata.category(c) == "Cc" for c in text):
-        what = "a NUL" if "\0" in text else "a line break or another control character"
-        raise UserError(f"{shortened(text)!r} is not a path: it has {what} in it")
-    if any(unicodedata.category(c) == "Cs" for c in text):  # how Python reads bytes that are no text
-        raise UserError(f"{shortened(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
+        character = "a NUL" if "\0" in text else "a line break or another control character"
+        raise UserError(f"{shorten(text)!r} is not a path: it has {character} in it")
+    if any(unicodedata.category(c) == "Cs" for c in text):  # surrogates: bytes that are not UTF-8
+        raise UserError(f"{shorten(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
     try:
         path = Path(text).expanduser()
         path.exists()
     except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{shortened(text)!r} is not a path: {getattr(error, 'strerror', error)}") from error
+        raise UserError(f"{shorten(text)!r} is not a path: {getattr(error, 'strerror', error)}") from error
     return path

@@ -1,4 +1,4 @@
-"""This machine and what is installed on it."""
+"""Facts about the machine: libraries, commit, processor, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
 HOME = Path(__file__).resolve().parents[2]
-# What makes libraries choose other instructions than the processor's best, and so other bits.
+# Variables that make libraries choose other instructions than the processor's best, and so other bits.
 OVERRIDES = (
     "ATEN_CPU_CAPABILITY",
     "DNNL_MAX_CPU_ISA",
@@ -33,11 +33,12 @@ OVERRIDES = (
 
 
 def overrides() -> dict[str, str]:
-    """The instruction sets that this process was told to use, by name of the variable; empty where it was not."""
+    """Instruction-set overrides in the environment of this process, by variable; usually none."""
     return {name: os.environ[name] for name in OVERRIDES if os.environ.get(name)}
 
 
-def installed(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """Version of an installed package, or None."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -45,8 +46,7 @@ def installed(name: str) -> str | None:
 
 
 def commit(folder: Path = HOME) -> str | None:
-    """The checkout's commit, with `+` and the digest of the difference where the tree differs from it; None outside a
-    checkout."""
+    """Commit of the checkout, with `+` and a digest of uncommitted changes; None outside a checkout."""
     if not (folder / ".git").exists():
         return None
     try:
@@ -58,6 +58,7 @@ def commit(folder: Path = HOME) -> str | None:
 
 
 def cpu_model() -> str:
+    """Model name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8").splitlines():
@@ -68,7 +69,7 @@ def cpu_model() -> str:
 
 @functools.cache
 def memory() -> int:
-    """Bytes of main memory that this machine has, or that its processes may take together."""
+    """Bytes of main memory of this machine, or of the control group of this process if less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
@@ -77,7 +78,7 @@ def memory() -> int:
 
 
 def memory_kills() -> int:
-    """How often the kernel has ended a process of this machine for want of memory; 0 where it does not say."""
+    """Number of out-of-memory kills by the kernel since boot; 0 where it is not reported."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines():
             if line.startswith("oom_kill "):
@@ -86,23 +87,23 @@ def memory_kills() -> int:
 
 
 def peak_memory() -> int:
-    """Bytes of main memory that this process has taken at most."""
+    """Peak bytes of main memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def resident_memory() -> int | None:
-    """Bytes of main memory that this process and the processes it has started take now; None where the machine does not
-    say. What they share is counted for each."""
+    """Bytes of main memory of this process and its children now, shared pages counted for each; None where it is not
+    reported."""
     try:
-        own = _resident("self")
+        total = _resident("self")
     except OSError:
         return None
-    # not active_children(), which takes the exit codes that another thread may be waiting for
+    # not active_children(), which reaps exit codes that another thread may be waiting for
     for child in list(getattr(multiprocessing.process, "_children", ())):
         with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-            own += _resident(str(child.pid))
-    return own
+            total += _resident(str(child.pid))
+    return total
 
 
 def _resident(process: str) -> int:

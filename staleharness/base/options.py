@@ -1,4 +1,4 @@
-"""The options of a plugin are the fields of a frozen dataclass, and making an instance checks them."""
+"""Options of a plugin: the fields of a frozen dataclass, checked when an instance is created."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ TYPES = (bool, int, float, str)  # of an option; or a `Literal`
 
 @dataclass(frozen=True)
 class Options:
-    """What an algorithm and a lag model have in common: a name, and options of type `bool`, `int`, `float`, `str` or
-    `Literal`. Making an instance checks them: `UserError` names the field and what would be right."""
+    """Base of algorithms and lag models: a name, and options of type `bool`, `int`, `float`, `str` or `Literal`.
+
+    Creating an instance checks their types; `UserError` names the field and what would be right."""
 
     name: ClassVar[str] = ""  # set by registration
     retired: ClassVar[Mapping[str, Any]] = {}
@@ -60,11 +61,11 @@ class Options:
 
     @classmethod
     def check_class(cls, where: str) -> None:
-        """Raise `UserError` where the class is not written as its kind has to be; `where` names it."""
-        own = [key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
-        if own and "__dataclass_fields__" not in vars(cls):
+        """Raise `UserError` for a class that is no dataclass or has a field of another type; `where` names it."""
+        names = [key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
+        if names and "__dataclass_fields__" not in vars(cls):
             raise UserError(
-                f"{where} has the field {own[0]} and is no dataclass; write @dataclass(frozen=True) above it"
+                f"{where} has the field {names[0]} and is no dataclass; write @dataclass(frozen=True) above it"
             )
         try:
             types = cls.hyper_parameter_types()
@@ -72,17 +73,17 @@ class Options:
             raise UserError(f"{where}: the type of a field is unknown: {error}") from error
         for key, hint in types.items():
             if hint not in TYPES and get_origin(hint) is not Literal:
-                shown = hint.__name__ if isinstance(hint, type) else str(hint)
-                raise UserError(f"{where}: {key} is of type {shown}; a field is a bool, int, float, str or a Literal")
+                name = hint.__name__ if isinstance(hint, type) else str(hint)
+                raise UserError(f"{where}: {key} is of type {name}; a field is a bool, int, float, str or a Literal")
 
     @classmethod
     def title(cls) -> str:
-        """What the plugin is called in an error line."""
+        """Name of the plugin in an error line."""
         return cls.name
 
     @classmethod
     def hyper_parameters(cls) -> dict[str, Any]:
-        """Name -> default of each of the plugin's own options."""
+        """Name -> default of each option that has one."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
     @classmethod
@@ -93,15 +94,15 @@ class Options:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """An instance with some options changed. Raises `UserError` for a bad name or value."""
-        known = cls.hyper_parameter_types()
+        """Create an instance with some options changed. Raises `UserError` for a bad name or value."""
+        types = cls.hyper_parameter_types()
         for key in options:
-            if key not in known:
-                raise UserError(f"{cls.title()} has no hyper-parameter {key!r}; {nearest(key, known)}")
+            if key not in types:
+                raise UserError(f"{cls.title()} has no hyper-parameter {key!r}; {nearest(key, types)}")
         return cls(**options)
 
     def require(self, key: str, holds: bool, condition: str) -> None:
-        """Raise `UserError` unless the option `key` is as `condition` says; for `__post_init__`."""
+        """Raise `UserError` naming the option `key` and the `condition` unless `holds`; for `__post_init__`."""
         if not holds:
             raise UserError(f"{self.title()}: {key} must be {condition}, not {getattr(self, key)!r}")
 

@@ -1,4 +1,4 @@
-"""Reading what people type: lists, assignments, `name[option=value]`, TOML. Strict, with one line for a mistake."""
+"""Strict parsing of user input: lists, assignments, `name[option=value]`, TOML. A mistake is one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 
 LARGEST = 2**63 - 1  # of a whole number, so that every format can hold it
 
@@ -23,8 +23,8 @@ D = TypeVar("D")
 
 
 @dataclass(frozen=True)
-class AlgorithmChoice:
-    """An algorithm as the user named it: `vaco` or `vaco[delta=0.1,trust_region=clip]`."""
+class PluginChoice:
+    """Plugin and options as typed by the user: `vaco` or `vaco[delta=0.1,trust_region=clip]`."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -32,11 +32,11 @@ class AlgorithmChoice:
     @property
     def label(self) -> str:
         """`name`, or `name[option=value,...]` with the options sorted."""
-        inside = ",".join(f"{key}={shown(value)}" for key, value in sorted(self.options.items()))
+        inside = ",".join(f"{key}={format_value(value)}" for key, value in sorted(self.options.items()))
         return f"{self.name}[{inside}]" if inside else self.name
 
 
-def parse_algorithm(text: str) -> AlgorithmChoice:
+def parse_choice(text: str) -> PluginChoice:
     """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text.
 
     Raises `UserError` for anything else, and for an option given twice.
@@ -44,18 +44,18 @@ def parse_algorithm(text: str) -> AlgorithmChoice:
     match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text)
     if match is None:
         raise UserError(f"ALGO={text!r} is not name or name[option=value,...]")
-    return AlgorithmChoice(match.group(1), parse_assignments(match.group(2) or "", f"ALGO={text!r}"))
+    return PluginChoice(match.group(1), parse_assignments(match.group(2) or "", f"ALGO={text!r}"))
 
 
 def parse_assignments(text: str, where: str) -> dict[str, Any]:
     """`key=value,key=value` -> {key: value}. Raises `UserError` for a key given twice."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in split_list(text):
         key, value = parse_assignment(part, where)
-        if key in found:
+        if key in values:
             raise UserError(f"{where} gives {key} more than once")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def parse_assignment(text: str, where: str) -> tuple[str, Any]:
@@ -67,7 +67,7 @@ def parse_assignment(text: str, where: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """`text` as a TOML value where it is one, otherwise as text; so is `nan`, which no setting can be."""
+    """Parse a TOML value; anything else is text, and so is `nan`, which no setting can be."""
     if text.lstrip("+-") == "nan":
         return text
     if re.fullmatch(r"[+-]?((\d+\.?\d*|\.\d+)[eE][+-]?\d+|\.\d+)", text):
@@ -80,16 +80,17 @@ def parse_value(text: str) -> Any:
     return content["value"] if len(content) == 1 else text  # a line break would begin a second key
 
 
-def shown(value: Any) -> str:
-    """An option's value as it is typed behind `=`, so that `parse_value` gives it back."""
+def format_value(value: Any) -> str:
+    """Format an option's value as it is typed after `=`; the inverse of `parse_value`."""
     if isinstance(value, str) and parse_value(value) != value:
         return json.dumps(value)
     return _plain(value)
 
 
 def split_list(text: str) -> list[str]:
-    """Split at commas and white space, but not inside brackets: `a,b[c=1,d=2] e` -> three parts; white space alone
-    has none. Raises `UserError` for a bracket without its pair, and where nothing stands before or after a comma."""
+    """Split at commas and white space outside brackets: `a,b[c=1,d=2] e` -> three parts; white space alone has none.
+
+    Raises `UserError` for an unpaired bracket, and for a comma with nothing before or after it."""
     entries: list[list[str]] = [[""]]  # between commas, each split at white space
     depth = 0
     for character in text:
@@ -103,32 +104,30 @@ def split_list(text: str) -> list[str]:
         else:
             entries[-1][-1] += character
     if depth != 0:
-        raise UserError(f"{shortened(text)!r} has a bracket without its pair; write name[option=value,...]")
+        raise UserError(f"{shorten(text)!r} has a bracket without its pair; write name[option=value,...]")
     if len(entries) > 1 and not all(map(any, entries)):
-        raise UserError(
-            f"{shortened(text)!r} has an empty entry: take out the comma that has nothing before or after it"
-        )
+        raise UserError(f"{shorten(text)!r} has an empty entry: take out the comma that has nothing before or after it")
     return [part for entry in entries for part in entry if part]
 
 
 def is_empty(text: str) -> bool:
-    """Tell a text of white space and commas alone, as of a shell variable that is not set."""
+    """Return whether the text is white space and commas alone, as of a shell variable that is not set."""
     return not text.replace(",", " ").strip()
 
 
 def whole_number(text: str, what: str) -> int:
-    """A whole number as people type it: `8`, `1_000_000`, `1e6`, `3.2e6`. Raises `UserError` naming `what`."""
-    cleaned = text.strip().replace("_", "").lower()
-    match = re.fullmatch(r"([+-]?\d+)(?:\.(\d+))?(?:e\+?(\d{1,2}))?", cleaned, re.ASCII)
+    """Parse a whole number as people type it: `8`, `1_000_000`, `1e6`, `3.2e6`. Raises `UserError` naming `what`."""
+    plain = text.strip().replace("_", "").lower()
+    match = re.fullmatch(r"([+-]?\d+)(?:\.(\d+))?(?:e\+?(\d{1,2}))?", plain, re.ASCII)
     mantissa, fraction, exponent = match.groups("") if match else ("", "", "")
     fraction = fraction.rstrip("0")
     zeros = int(exponent or 0) - len(fraction)
     if match is None or (fraction and zeros < 0):
-        raise UserError(f"{what}={shortened(text)!r} is not a whole number")
+        raise UserError(f"{what}={shorten(text)!r} is not a whole number")
     digits = mantissa + fraction
     number: int = int(digits[:30]) * 10**zeros
     if len(digits) > 30 or abs(number) > LARGEST:
-        raise UserError(f"{what}={shortened(text)} is too large; at most {LARGEST}")
+        raise UserError(f"{what}={shorten(text)} is too large; at most {LARGEST}")
     return number
 
 
@@ -136,28 +135,28 @@ _HINTS: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDict
 
 
 def type_hints(cls: type) -> Mapping[str, Any]:
-    """Name -> type of each annotated name of a class, worked out once: it took most of planning a large grid."""
+    """Name -> type of each annotation of a class, cached: computing them took most of planning a large grid."""
     if cls not in _HINTS:
         _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
     return _HINTS[cls]
 
 
 def whole_numbers(text: str, what: str) -> list[int]:
-    """Whole numbers separated by commas or white space. Raises `UserError` naming `what`."""
+    """Parse whole numbers separated by commas or white space. Raises `UserError` naming `what`."""
     return [whole_number(part, what) for part in split_list(text)]
 
 
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
-    """Make a frozen dataclass from plain data, strictly. Raises `UserError` naming key, place and remedy."""
+    """Create a frozen dataclass from plain data, strictly. Raises `UserError` naming key, place and remedy."""
     hints = type_hints(cls)
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    checked: dict[str, Any] = {}
+    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    arguments: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in known:
-            raise UserError(f"{where}: unknown option {key!r}; {nearest(key, known)}")
-        checked[key] = convert(value, hints[key], f"{where}: {key}")
+        if key not in names:
+            raise UserError(f"{where}: unknown option {key!r}; {nearest(key, names)}")
+        arguments[key] = convert(value, hints[key], f"{where}: {key}")
     try:
-        return cls(**checked)
+        return cls(**arguments)
     except UserError:
         raise
     except TypeError:  # a field is missing
@@ -168,8 +167,8 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the annotated type, or a `UserError`. Never changes what was meant: 1e6 is a whole number, 0.5 is
-    not, and what is not finite is no number."""
+    """Convert to the annotated type without loss, or raise `UserError`: 1e6 is a whole number, 0.5 is not, and an
+    infinite value is no number."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
@@ -190,7 +189,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
         if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
-            raise UserError(f"{where}={shortened(_plain(value))} is not finite, or too large")
+            raise UserError(f"{where}={shorten(_plain(value))} is not finite, or too large")
         if hint is float or value == int(value):
             return hint(value)
     if hint is str and isinstance(value, str):
@@ -202,26 +201,26 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
         return dict(value)
     if hint is str and isinstance(value, (bool, int, float)):
-        text = shortened(_plain(value))
+        text = shorten(_plain(value))
         raise UserError(f'{where}={text} is not a text; write "{text}", in double quotes')
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     if origin is typing.get_origin(Mapping[str, Any]):
         name = "table, name = value"
-    raise UserError(f"{where}={shortened(_plain(value))} is not of type {name}")
+    raise UserError(f"{where}={shorten(_plain(value))} is not of type {name}")
 
 
 def plain_value(value: Any) -> Any:
-    """Numbers and arrays of NumPy's or torch's own as Python's; anything else as it is."""
+    """Convert NumPy and torch numbers and arrays to Python's; anything else is returned unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def canonical_json(content: Any) -> str:
-    """Sorted keys, no white space, no NaN."""
+    """JSON text with sorted keys, no white space and no NaN."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as plain data; a missing or broken file is a `UserError` with the place."""
+    """Read a TOML file as plain data. Raises `UserError` for a missing or broken file, with the place."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # of an editor that begins with a mark
         str(content)  # raises where a number has more digits than Python writes

@@ -1,6 +1,6 @@
-"""Finding plugins: one file is one plugin, and nothing else has to be edited.
+"""Plugin discovery: one file is one plugin, and nothing else has to be edited.
 
-Files are found in four places, all of them equal: the built-in folder (`algorithms/` or `envs/` of a checkout,
+Files are found in four places of equal rank: the built-in folder (`algorithms/` or `envs/` of a checkout,
 `staleharness/_builtin/...` in a wheel; of lag models `staleharness/lags/`), the files and folders of
 `$STALEHARNESS_PLUGINS` (separated like `$PATH`), files passed with `--plugin`, and the entry points of installed
 packages in the groups `staleharness.algorithms`, `staleharness.envs` and `staleharness.lags`.
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 from .files import user_path
 from .syntax import meaning_hash
 
@@ -38,7 +38,7 @@ class Registry(Generic[T]):
     """Named plugin classes of one kind (`algorithms`, `envs` or `lags`), loaded on first use."""
 
     def __init__(self, kind: str, base: type | None = None) -> None:
-        """base: what every class of the kind extends. Where it has `check_class`, that is asked once of each."""
+        """base: class that every plugin of the kind extends; its `check_class`, if any, is called once per plugin."""
         self.kind, self.base = kind, base
         self._checked: set[type] = set()
         self._classes: dict[str, T] = {}
@@ -47,21 +47,20 @@ class Registry(Generic[T]):
         _registries.add(self)
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Class decorator: claim `name`. A second class that claims it is an error naming both files.
+        """Class decorator: register under `name`. A second class of that name is an error naming both files.
 
-        A file that holds plugins of several kinds is executed once for each kind; its second class of the same
-        name is the first one again.
+        A file with plugins of several kinds is executed once for each kind; the repeated class gives the first one.
         """
 
         if not (isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)):
             raise UserError(f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and .")
 
         def claim(cls: T) -> T:
-            holder = self._classes.get(name)
-            if holder is not None and _written_at(holder) != _written_at(cls):
+            other = self._classes.get(name)
+            if other is not None and _origin(other) != _origin(cls):
                 raise UserError(
-                    f"the name {name!r} in {self.kind} is claimed twice: by {holder.__qualname__} in "
-                    f"{source_file(holder)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
+                    f"the name {name!r} in {self.kind} is claimed twice: by {other.__qualname__} in "
+                    f"{source_file(other)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
                 )
             cls.name = name  # type: ignore[attr-defined]
             _registered.add(cls)
@@ -78,16 +77,16 @@ class Registry(Generic[T]):
         return name in set(self)
 
     def __getitem__(self, name: str) -> T:
-        """The class called `name`. Raises `UserError` with the nearest known name, and where the class is none of its
+        """Class registered as `name`. Raises `UserError` with the nearest known name, and for a class of another
         kind."""
         self._load_all()
         if name not in self._classes:
-            raise UserError(f"no {self.kind[:-1]} is called {shortened(name)!r}; {nearest(name, self._classes)}")
-        found = self._classes[name]
-        if found not in self._checked:
-            self._check(found)
-            self._checked.add(found)
-        return found
+            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {nearest(name, self._classes)}")
+        cls = self._classes[name]
+        if cls not in self._checked:
+            self._check(cls)
+            self._checked.add(cls)
+        return cls
 
     def _check(self, cls: type) -> None:
         where = f"plugin {source_file(cls)}: {cls.__qualname__}"
@@ -99,12 +98,12 @@ class Registry(Generic[T]):
         check(where)
 
     def _holds_plugin(self, path: Path) -> bool:
-        """Whether a file that was executed names a registered class, its own or one that it imports."""
+        """Return whether an executed file names a registered class, its own or an imported one."""
         names = vars(sys.modules.get(self._module(path), object))
         return any(isinstance(x, type) and x in _registered for x in names.values())
 
     def _module(self, path: Path) -> str:
-        """The flat private name of a plugin file's module."""
+        """Flat private module name of a plugin file."""
         path = path.resolve()
         return f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
@@ -131,7 +130,7 @@ class Registry(Generic[T]):
             line = " ".join(str(error).split())
             raise UserError(f"plugin {path} does not import: {type(error).__name__}: {line}") from error
         finally:
-            if not done:  # asked again, or mended, it is executed again
+            if not done:  # so that the next access executes it again
                 self._loaded.discard(path)
                 _forget(sys.modules.pop(module_name).__name__)
 
@@ -146,7 +145,7 @@ class Registry(Generic[T]):
                     self.load_file(path)
                 if folder.is_file() and not self._holds_plugin(folder):
                     raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
-            for point in installed()[self.kind]:
+            for point in entry_points()[self.kind]:
                 try:
                     with contextlib.redirect_stdout(sys.stderr):
                         point.load()
@@ -161,42 +160,42 @@ class Registry(Generic[T]):
 
 
 def _forget(module: str) -> None:
-    """Let go of what a file has registered that did not import."""
+    """Drop the classes registered by a module that did not import."""
     for registry in _registries:
         for name in [name for name, cls in registry._classes.items() if cls.__module__ == module]:
             del registry._classes[name]
 
 
-def installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """Plugins of installed packages, by kind. To look for them takes longer than to load those that are built in."""
-    return _installed(tuple(sys.path))
+def entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:
+    """Plugins of installed packages, by kind. The search takes longer than loading the built-in plugins."""
+    return _entry_points(tuple(sys.path))
 
 
 @functools.cache
-def _installed(path: tuple[str, ...]) -> dict[str, list[importlib.metadata.EntryPoint]]:
-    found = importlib.metadata.entry_points()
-    return {kind: sorted(found.select(group=f"staleharness.{kind}"), key=str) for kind in KINDS}
+def _entry_points(path: tuple[str, ...]) -> dict[str, list[importlib.metadata.EntryPoint]]:
+    points = importlib.metadata.entry_points()
+    return {kind: sorted(points.select(group=f"staleharness.{kind}"), key=str) for kind in KINDS}
 
 
 def builtin_folder(kind: str) -> Path:
-    """Where the built-in plugins of `kind` lie: inside the package, or beside it in a checkout."""
+    """Folder of the built-in plugins of `kind`: inside the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = [folder for folder in (package / "_builtin" / kind, package / kind) if folder.is_dir()]
     return inside[0] if inside else package.parent / kind
 
 
 def user_paths() -> list[Path]:
-    """The files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
+    """Files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
     return [_existing(entry, PATH_VARIABLE) for entry in _entries()]
 
 
 def add_user_path(path: str) -> None:
-    """Put one more file or folder on `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
-    resolved = str(_existing(path, "--plugin").resolve())
-    if os.pathsep in resolved:
-        raise UserError(f"plugin path {resolved} has a {os.pathsep!r} in it, which separates paths; rename it")
-    if resolved not in _entries():
-        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), resolved])
+    """Add a file or folder to `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
+    absolute = str(_existing(path, "--plugin").resolve())
+    if os.pathsep in absolute:
+        raise UserError(f"plugin path {absolute} has a {os.pathsep!r} in it, which separates paths; rename it")
+    if absolute not in _entries():
+        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), absolute])
 
 
 def _entries() -> list[str]:
@@ -204,7 +203,7 @@ def _entries() -> list[str]:
 
 
 def _existing(text: str, where: str) -> Path:
-    """The path, which must be a file or a folder with at least one plugin file. Raises `UserError`."""
+    """Path of a file, or of a folder with at least one plugin file. Raises `UserError` for any other."""
     path = user_path(text)
     if not path.exists():
         raise UserError(f"plugin path {text} does not exist (from {where})")
@@ -216,9 +215,8 @@ def _existing(text: str, where: str) -> Path:
 def plugin_files(path: Path, kind: str) -> list[Path]:
     """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
 
-    A folder may hold several kinds, each in the sub-folder called like it; then what lies beside those is no plugin.
-    Files whose name starts with `_` or `.` are not plugins. A single file is loaded for every kind: it registers what
-    it holds.
+    A folder may hold several kinds, each in a sub-folder of that name; files beside those are then no plugins, nor are
+    files whose name starts with `_` or `.`. A single file is loaded for every kind and registers its own.
     """
     if path.is_file():
         return [path]
@@ -227,16 +225,16 @@ def plugin_files(path: Path, kind: str) -> list[Path]:
 
 
 def is_builtin(cls: type, kind: str) -> bool:
-    """Whether a plugin class lies in the built-in folder of its kind."""
+    """Return whether a plugin class lies in the built-in folder of its kind."""
     return Path(source_file(cls)).parent == builtin_folder(kind).resolve()
 
 
 def source_file(cls: type) -> str:
-    """The file a plugin class was written in."""
+    """Path of the file that defines a plugin class."""
     return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
 
 
-def _written_at(cls: type) -> tuple[str, str]:
+def _origin(cls: type) -> tuple[str, str]:
     return source_file(cls), cls.__qualname__
 
 

@@ -1,4 +1,4 @@
-"""Starting processes that need nothing of the program which starts them."""
+"""Start processes that inherit nothing from the script that starts them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,12 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WRAPPERS = (ast.If, ast.With, ast.Try)  # ignored where all that they hold is ignored
 CONSTANT = (ast.Constant, ast.Tuple, ast.List, ast.Compare, ast.UnaryOp, ast.cmpop, ast.unaryop, ast.expr_context)
 
-RENAMED = {"staleharness.trace.read_replay": "read_trace"}
+RENAMED = {
+    "staleharness.trace.read_replay": "read_trace",
+    "staleharness.base.reference_results.portable_name": "name_of",
+    "staleharness.base.reference_results.results_path": "published",
+    "staleharness.errors.shorten": "shortened",
+}
 """Names of the package that plugin files import, as `module.name`, and the earlier name that published ids hash."""
 
 

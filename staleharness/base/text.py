@@ -7,17 +7,30 @@ import io
 import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..errors import shorten
 
 if TYPE_CHECKING:
     import rich.table
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would run
+MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would run
+
+def invocation(verb: str, **values: str | bool) -> str:
+    """Command line for a reader: `make figures PAPER=vaco FIG=3` in a checkout, `staleharness figures --paper vaco
+    --fig 3` where only the wheel is installed; the value of a switch is True."""
+    if MAKEFILE.is_file():
+        words = [f"{name.upper()}={1 if value is True else value}" for name, value in values.items()]
+        return " ".join(["make", verb, *words])
+    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]
+    return " ".join(["staleharness", verb, *words])
 
 
 def in_rich(headers: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "") -> rich.table.Table:
-    """Lines of cells for a terminal. Names are text, never markup."""
+    """Table for a terminal; cells are text, never markup."""
     import rich.box
     import rich.table
     import rich.text
@@ -32,7 +45,7 @@ def in_rich(headers: Sequence[str], lines: Sequence[Sequence[str]], caption: str
 
 
 def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of text, a rule under the headers: names to the left, the rest to the right."""
+    """Table as lines of text with a rule under the headers; the first column left-aligned, the others right-aligned."""
     widths = [max(len(line[i]) for line in (headers, *lines)) for i in range(len(headers))]
     text = []
     for line in (headers, ["-" * w for w in widths], *lines):
@@ -42,26 +55,24 @@ def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A bar inside a cell stays a bar of that cell."""
+    """Table in Markdown; a bar inside a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def wrapped(notes: Iterable[str], width: int) -> list[str]:
-    """Notes in lines of at most `width` columns."""
+def wrap_lines(notes: Iterable[str], width: int) -> list[str]:
+    """Wrap notes into lines of at most `width` columns."""
     return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="      ")]
 
 
 def rows_to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], header: bool = True) -> str:
-    """CSV text, by default with a header. A text cell that a spreadsheet would run as a formula gets a leading
-    apostrophe.
-    """
+    """CSV text. A text cell that a spreadsheet would run as a formula gets a leading apostrophe."""
     rows = list(rows)
     return columns_to_csv({c: [row.get(c) for row in rows] for c in columns}, header)
 
 
 def columns_to_csv(columns: Mapping[str, Sequence[Any]], header: bool = True) -> str:
-    """As `rows_to_csv`, of columns by name."""
+    """CSV text of columns by name, escaped like `rows_to_csv`."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     if header:
@@ -71,17 +82,17 @@ def columns_to_csv(columns: Mapping[str, Sequence[Any]], header: bool = True) ->
 
 
 def _harmless(column: Sequence[Any]) -> list[Any]:
-    run = {v: f"'{v}" for v in {v for v in column if isinstance(v, str)} if v.startswith(FORMULA)}
-    return [run.get(v, v) if isinstance(v, str) else v for v in column] if run else list(column)
+    escapes = {v: f"'{v}" for v in {v for v in column if isinstance(v, str)} if v.startswith(FORMULA)}
+    return [escapes.get(v, v) if isinstance(v, str) else v for v in column] if escapes else list(column)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash where there is none."""
+    """Number with fixed digits; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def word(value: Any) -> str:
-    """A setting as a reader knows it: text as it is, anything else as JSON."""
+    """Value of a setting for a reader: text unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
@@ -94,12 +105,12 @@ def duration(seconds: float | None) -> str:
     """`45s`, `3m20s`, `2h05m`."""
     if seconds is None:
         return "–"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    total = round(seconds)
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}s"
+    return f"{total // 3600}h{total % 3600 // 60:02d}m"
 
 
 def megabytes(size: float) -> str:
@@ -108,31 +119,26 @@ def megabytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """A line without control characters: a name or an error message cannot steer the terminal."""
+    """Replace control characters, so that a name or an error message cannot steer the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def shorten(text: str, width: int) -> str:
-    """At most `width` characters, the cut marked with an ellipsis."""
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def fit(
     headers: list[str], lines: list[list[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]], list[str]]:
-    """Headers and lines that fit into `width`, and the headers of what had to go: `least` telling first."""
+    """Drop columns of a table, in the order `least`, until it fits into `width`: (headers, lines, dropped headers)."""
     hidden: list[str] = []
 
-    def room_for_names() -> int:
+    def width_for_names() -> int:
         columns = [[h, *(line[i] for line in lines)] for i, h in enumerate(headers)][1:]
         return width - sum(max(map(len, c)) + 2 for c in columns)
 
     names = max(len(line[0]) for line in (headers, *lines))
     for name in least:
-        if room_for_names() >= min(names, 16):
+        if width_for_names() >= min(names, 16):
             break
         i = headers.index(name)
         hidden.append(name)
         headers, lines = [*headers[:i], *headers[i + 1 :]], [[*line[:i], *line[i + 1 :]] for line in lines]
-    room = max(9, room_for_names())
-    return headers, [[shorten(line[0], room), *line[1:]] for line in lines], hidden
+    space = max(9, width_for_names())
+    return headers, [[shorten(line[0], space), *line[1:]] for line in lines], hidden

@@ -1,3 +1,3 @@
-"""The version of the package, where every room may read it."""
+"""Version of the package; in a file of its own, so that every package may import it."""
 
 __version__ = "0.3.0"

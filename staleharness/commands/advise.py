@@ -86,11 +86,11 @@ def handle(command: Command) -> int:
 
 
 def _runs(command: Command) -> Results:
-    from ..base.published import published
+    from ..base.reference_results import results_path
     from ..statistics.results import Results
     from ..store.store import Store
 
-    store = Store(published(command.results))
+    store = Store(results_path(command.results))
     store.check_readable(f"RESULTS={command.results}")
     runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import user_path, write_bytes
-from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
+from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 from ..errors import UserError
 from .shared.arguments import Chosen, Shown, place, value
 
@@ -66,11 +66,11 @@ def headline(found: Comparison) -> str:
 
 def as_text(found: Comparison, head: str, width: int = WIDTH) -> str:
     """Both tables as fixed-width text, cells first, then over environments, then the notes."""
-    text = wrapped([head], width)
+    text = wrap_lines([head], width)
     for title, headers, lines, hidden in _tables(found, width):
-        text += ["", *wrapped([title], width), *fixed_width(headers, lines)]
+        text += ["", *wrap_lines([title], width), *fixed_width(headers, lines)]
         text += [f"no room for {', '.join(hidden)}: --json and --out have them"] if hidden else []
-    notes = wrapped([f"note: {note}" for note in found.notes], width)
+    notes = wrap_lines([f"note: {note}" for note in found.notes], width)
     return "\n".join(map(printable, [*text, *([""] if notes else []), *notes]))
 
 
@@ -134,11 +134,11 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
 
 
 def _runs(side: str, folder: str, command: Command) -> Results:
-    from ..base.published import published
+    from ..base.reference_results import results_path
     from ..statistics.results import Results
     from ..store.store import Store
 
-    store = Store(published(folder))
+    store = Store(results_path(folder))
     store.check_readable(f"{side}={folder}")
     stored = Results.of(store.read_all())
     runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)

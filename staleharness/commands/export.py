@@ -27,7 +27,7 @@ class Command(Chosen):
 
 def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
-    from ..base.files import folder_below
+    from ..base.files import make_subfolder
     from ..base.text import plural, printable
     from ..exporters.registry import EXPORTERS
     from ..statistics.results import Results
@@ -42,7 +42,7 @@ def handle(command: Command) -> int:
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     to = command.to
-    folder = folder_below(store.root, "exports", command.kind) if to is None else _typed(to, store.root)
+    folder = make_subfolder(store.root, "exports", command.kind) if to is None else _typed(to, store.root)
     paths = exporter.write(runs, folder)
     if command.json:
         found = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}

@@ -30,14 +30,14 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..base.published import published
+    from ..base.reference_results import results_path
     from ..pages.gallery import publish
     from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
 
     check_scale_name(command.scale)
     out = command.out or str(bundle_path(Path("docs"), "gallery", command.scale))
-    bundles = published(command.bundles)
+    bundles = results_path(command.bundles)
     if not bundles.is_dir():
         raise UserError(f"BUNDLES={command.bundles} is not a folder; give one that holds a folder per study")
     shown, page = publish(command.paper, command.fig, command.scale, str(bundles), out)

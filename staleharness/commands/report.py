@@ -20,7 +20,7 @@ class Command(Shown, Chosen):
 
 def handle(command: Command) -> int:
     from ..api import load
-    from ..base.files import name_of_folder
+    from ..base.files import safe_name
     from ..store.store import Store
     from .shared.present import check_shown, publish
 
@@ -32,7 +32,7 @@ def handle(command: Command) -> int:
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
-    name = name_of_folder("-".join(["report", *(parts or ["all"])]), parts)
+    name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
     table, page = publish(command, store, name, title, runs, [], [])
     if command.json and table is not None:

@@ -48,7 +48,7 @@ def handle(command: Command) -> int:
     """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
     them ask for is made once. Exit code as of a sweep."""
     from ..api import plan
-    from ..base.files import folder_below, user_path
+    from ..base.files import make_subfolder, user_path
     from ..base.text import plural
     from ..pages.gallery import make, show
     from ..pages.papers import chosen, experiments, read_paper
@@ -96,7 +96,7 @@ def handle(command: Command) -> int:
         if code == 130:
             return code
     entries = show(wanted, out, command.scale)
-    folder = folder_below(out, bundle_path(Path(), "figures", command.scale).name)
+    folder = make_subfolder(out, bundle_path(Path(), "figures", command.scale).name)
     pictures = make(paper, figures, entries, [f.name for f in wanted], folder)
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}
@@ -108,9 +108,8 @@ def handle(command: Command) -> int:
 
 def _list(command: Command) -> int:
     """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
-    from ..base.invocation import invocation
-    from ..base.published import reference
-    from ..base.text import duration, fixed_width, megabytes, number
+    from ..base.reference_results import reference_folder
+    from ..base.text import duration, fixed_width, invocation, megabytes, number
     from ..pages.papers import experiments, read_paper
     from ..running.estimate import disk
     from ..store.store import Store
@@ -122,7 +121,7 @@ def _list(command: Command) -> int:
         for study in dict.fromkeys(f.entry.study for f in figures):
             drawn = [f for f in figures if f.entry.study == study]
             runs = len(drawn[0].question.cells()) * drawn[0].question.seeds
-            path = bundle_path(reference(), study, "small")
+            path = bundle_path(reference_folder(), study, "small")
             made = Store(path).read_all() if path.is_dir() else []
             spent = sum(run.record["seconds"]["total"] for run in made) / max(1, len(made))
             space = sum(disk(run.record["phases"]) for run in made) / max(1, len(made))

@@ -20,7 +20,7 @@ class Command(Shown, Grid):
 
 
 def handle(command: Command) -> int:
-    from ..base.files import name_of_folder
+    from ..base.files import safe_name
     from ..base.parsing import whole_number
     from ..running.runner import Demand, make_runner
     from ..store.store import Store
@@ -41,6 +41,6 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check()
     spec, label = planned.runs[0].spec, planned.runs[0].label
-    name = name_of_folder(f"{planned.name}-{label}-seed{seed}", [planned.name, label, seed])
+    name = safe_name(f"{planned.name}-{label}-seed{seed}", [planned.name, label, seed])
     runner = make_runner("local", Demand(1, spec.threads, spec.device))
     return execute(command, replace(planned, name=name), store, runner, command.restart)

@@ -19,8 +19,8 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..base.published import published
+    from ..base.reference_results import results_path
     from ..store.bundle_writer import unpack
 
-    print(unpack(str(published(command.source)), command.to))
+    print(unpack(str(results_path(command.source)), command.to))
     return 0

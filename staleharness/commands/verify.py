@@ -96,12 +96,12 @@ def handle(command: Command) -> int:
 def _chosen(command: Command) -> Sequence[StoredRun]:
     """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
     from ..base.parsing import whole_number
-    from ..base.published import published
+    from ..base.reference_results import results_path
     from ..running.verify import raced
     from ..store.run_grid import select_runs
     from ..store.store import MARKER, Store
 
-    path = published(command.source)
+    path = results_path(command.source)
     one = (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists() if len(path.parents) > 1 else False
     store = Store(path.parents[1] if one else path)
     store.check_readable(command.source)

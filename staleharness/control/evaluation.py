@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base.stopping import heed
+from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
 from ..simulator.phase_record import Scores
 from ..simulator.policy_buffer import Version
@@ -44,7 +44,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             if (length := int(lengths.max())) >= longest:
                 raise RuntimeError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
             if length % BETWEEN == 0:
-                heed(f"an evaluation of {spec.env}")
+                check_stop(f"an evaluation of {spec.env}")
             noise[:episodes] = policy.density.noise(rng, episodes)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():

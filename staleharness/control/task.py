@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
+from ..base.logger import LOGGER
 from ..base.machine import memory
-from ..base.notes import NOTES
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..schedule import Schedule
@@ -59,7 +59,7 @@ class ControlTask(Task):
     def try_out(cls, env: str) -> None:
         with contextlib.closing(cls().vector(env, 1, 1)) as vector:
             if time_limit(vector, env) is None:
-                NOTES.warning(
+                LOGGER.warning(
                     "gymnasium knows no time limit of %s: its episodes must end by themselves within %s steps",
                     env,
                     f"{FIRST_END:,}",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.files import check_replaceable, whole, write_bytes
+from ..base.files import atomic_write, check_replaceable, write_bytes
 from ..base.text import rows_to_csv
 from ..pages.contents import run_records
 from ..store.run_grid import cell_of
@@ -27,7 +27,7 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
     check_replaceable(metrics, ",".join(COLUMNS), "an export")
     check_replaceable(table, "run,", "an export")
-    with whole(metrics) as stream:
+    with atomic_write(metrics) as stream:
         stream.write(rows_to_csv((), COLUMNS).encode())
         for run in runs:
             stream.write(rows_to_csv(_lines(run), COLUMNS, header=False).encode())

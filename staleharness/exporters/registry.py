@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.registered import Registered
+from ..base.package_registry import PackageRegistry
 from ..errors import UserError
 from ..store.stored_run import StoredRun
 
@@ -30,7 +30,7 @@ class Exporter:
             )
 
 
-class Exporters(Registered[Exporter]):
+class Exporters(PackageRegistry[Exporter]):
     """name -> `Exporter`."""
 
     def register(self, name: str, then: str, extra: str | None = None) -> Callable[[Write], Write]:

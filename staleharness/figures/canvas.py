@@ -21,7 +21,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ..base.text import printable, shorten
+from ..base.text import printable
+from ..errors import shorten
 from ..statistics.table import Table
 from .captions import made
 from .palette import Style

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .canvas import PAGE, gid, shown
@@ -34,7 +34,7 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
 
 def _check_runs(name: str, results: Results, where: str) -> None:
     if not isinstance(results, Results):
-        raise UserError(f"{where}: {shortened(repr(results))} are no results; give what sh.load or sh.sweep returns")
+        raise UserError(f"{where}: {shorten(repr(results))} are no results; give what sh.load or sh.sweep returns")
     if not len(results):
         raise UserError(f"{where}: {name} shows runs, and these results hold none")
 
@@ -69,7 +69,7 @@ def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None
         raise UserError(f"figure {name!r} cannot be drawn into one axis; {nearest(name, panels)}")
     _check_runs(name, results, "draw_panel")
     if not isinstance(ax, Axes):
-        raise UserError(f"draw_panel: {shortened(repr(ax))} is no axis; give an Axes of matplotlib")
+        raise UserError(f"draw_panel: {shorten(repr(ax))} is no axis; give an Axes of matplotlib")
     table = results.table() if table is None else table
     drawn = len(ax.lines)
     panels[name](ax, results, table, **options)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..base.registered import Registered
+from ..base.package_registry import PackageRegistry
 from ..errors import UserError
 from ..statistics.results import Results
 from .sheet import Sheet
@@ -49,7 +49,7 @@ class Tabulation:
     section: Section | None  # None: no report shows it
 
 
-class Figures(Registered[Drawing]):
+class Figures(PackageRegistry[Drawing]):
     """name -> `Drawing`."""
 
     def register(self, name: str, section: Section | None = None, panel: Panel | None = None) -> Callable[[Draw], Draw]:
@@ -62,7 +62,7 @@ class Figures(Registered[Drawing]):
         return keep
 
 
-class Sheets(Registered[Tabulation]):
+class Sheets(PackageRegistry[Tabulation]):
     """name -> `Tabulation`."""
 
     def register(self, name: str, section: Section | None = None) -> Callable[[Write], Write]:

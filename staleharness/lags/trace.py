@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from staleharness.base.files import digest
-from staleharness.base.published import name_of, published
-from staleharness.errors import UserError, shortened
+from staleharness.base.reference_results import portable_name, results_path
+from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, LagModel
 from staleharness.schedule import NEVER, Demand, Schedule
 from staleharness.trace import read_replay
@@ -35,11 +35,11 @@ class Trace(LagModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]")
-        object.__setattr__(self, "file", name_of(self.file))  # a run works in a folder of its own
+        object.__setattr__(self, "file", portable_name(self.file))  # a run works in a folder of its own
 
     @property
     def path(self) -> Path:
-        return published(self.file)
+        return results_path(self.file)
 
     @property
     def identity(self) -> str:
@@ -80,7 +80,7 @@ class Trace(LagModel):
 
     def _check_shape(self, decisions: int | None, demand: Demand, rows: pd.DataFrame) -> None:
         phases, longest = int(rows["phase"].max()) + 1, max(map(max, rows["ends"]))
-        title, asked = f"LAG={shortened(self.text)}", f"the run's have {demand.length}"
+        title, asked = f"LAG={shorten(self.text)}", f"the run's have {demand.length}"
         if phases < demand.phases:
             raise UserError(f"{title} has {phases} phases; the run has {demand.phases}")
         if decisions is not None and decisions != demand.length:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 
 Extractor = Callable[[str], str | None]
 
@@ -49,7 +49,7 @@ def grade(text: str, answer: str, extractor: str) -> Verdict:
     """
     gold = number(answer)
     if gold is None:
-        raise ValueError(f"the gold answer {shortened(answer)!r} is not a number")
+        raise ValueError(f"the gold answer {shorten(answer)!r} is not a number")
     found = find_extractor(extractor)(text)
     value = None if found is None else number(found)
     return Verdict(correct=value == gold, parsed=value is not None)
@@ -58,7 +58,7 @@ def grade(text: str, answer: str, extractor: str) -> Verdict:
 def find_extractor(name: str) -> Extractor:
     """The rule called `name`. Raises `UserError` with the nearest known name."""
     if name not in EXTRACTORS:
-        raise UserError(f"no extractor is called {shortened(name)!r}; {nearest(name, EXTRACTORS)}")
+        raise UserError(f"no extractor is called {shorten(name)!r}; {nearest(name, EXTRACTORS)}")
     return EXTRACTORS[name]
 
 

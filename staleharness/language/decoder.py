@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from ..base.package_registry import module_names
 from ..base.plugins import Registry, source_hash
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..simulator.policy_buffer import PolicyBuffer
     from .model.causal_lm import CausalLM
-
-BUILT_IN = Path(__file__).parent / "decoders"
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def check_decoder(name: str) -> None:
     """Raise `UserError` with the nearest known name where no decoder has this one. Imports no built-in decoder."""
     known = {*_built_in(), *DECODERS}
     if name not in known:
-        raise UserError(f"no decoder is called {shortened(name)!r}; {nearest(name, known)}")
+        raise UserError(f"no decoder is called {shorten(name)!r}; {nearest(name, known)}")
 
 
 def decoder_digest(name: str) -> str:
@@ -124,7 +122,7 @@ def make_decoder(name: str, policy: CausalLM) -> Decoder:
 
 
 def _built_in() -> set[str]:
-    return {path.stem for path in BUILT_IN.glob("*.py") if not path.name.startswith("_")}
+    return set(module_names(f"{__package__}.decoders"))
 
 
 def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..base.files import parse_json
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .answers import number, plain
 from .problem import Problem
 
@@ -28,7 +28,7 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
     for a file without rows.
     """
     if split not in ("train", "test"):
-        raise UserError(f"GSM8K has the splits train and test, not {shortened(split)!r}")
+        raise UserError(f"GSM8K has the splits train and test, not {shorten(split)!r}")
     rows = _from_hub(split) if folder is None else _from_file(Path(folder) / f"{split}.jsonl")
     return [_problem(row, where) for where, row in rows]
 
@@ -97,7 +97,7 @@ def _problem(row: Any, where: str) -> Problem:
     if not mark:
         raise UserError(f"{where}: the answer has no '####'; it ends in '#### <number>'")
     if number(gold.strip()) is None:
-        raise UserError(f"{where}: the answer ends in {shortened(gold.strip())!r}, which is not a number")
+        raise UserError(f"{where}: the answer ends in {shorten(gold.strip())!r}, which is not a number")
     return Problem(question, solution, plain(gold))
 
 

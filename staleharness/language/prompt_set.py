@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .model.causal_lm import CausalLM
 from .problem import Problem
 from .prompts import PromptFormat, render
@@ -82,7 +82,7 @@ def _rendered(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec) -
         why = " ".join(str(error).split())
         what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
-            f"the chat template of MODEL={spec.model} takes {what}: {shortened(why, 160)}; SET=chat_template=false"
+            f"the chat template of MODEL={spec.model} takes {what}: {shorten(why, 160)}; SET=chat_template=false"
         ) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 from .answers import grade
 from .problem import Problem
 
@@ -41,7 +41,7 @@ def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -
         if not grade(shot.solution, shot.answer, format.extractor).correct:
             raise UserError(
                 f"prompt {format.name} cannot show worked examples: its extractor {format.extractor} does not read "
-                f"the solution of {shortened(shot.question)!r}; use lm_eval or verl"
+                f"the solution of {shorten(shot.question)!r}; use lm_eval or verl"
             )
     return "".join(_example(format, shot) for shot in shots) + _fill(format, question)
 
@@ -49,7 +49,7 @@ def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -
 def find_prompt(name: str) -> PromptFormat:
     """The format called `name`. Raises `UserError` with the nearest known name."""
     if name not in PROMPTS:
-        raise UserError(f"no prompt is called {shortened(name)!r}; {nearest(name, PROMPTS)}")
+        raise UserError(f"no prompt is called {shorten(name)!r}; {nearest(name, PROMPTS)}")
     return PROMPTS[name]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .answers import grade, number
 from .problem import Problem, strip_calculator
 from .spec import LanguageSpec
@@ -21,8 +21,8 @@ def selected(problems: Sequence[Problem], spec: LanguageSpec, split: Split) -> l
     for problem in problems:
         if number(problem.answer) is None:
             raise UserError(
-                f"{spec.env}: the answer {shortened(problem.answer)!r} to the {split} problem "
-                f"{shortened(problem.question)!r} is not a number"
+                f"{spec.env}: the answer {shorten(problem.answer)!r} to the {split} problem "
+                f"{shorten(problem.question)!r} is not a number"
             )
     kept = _within(problems, spec.most_steps)
     if not kept:
@@ -61,6 +61,6 @@ def lessons_of(
         if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
             raise UserError(
                 f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
-                f"{shortened(problem.question)!r}; give another prompt_format or extractor"
+                f"{shorten(problem.question)!r}; give another prompt_format or extractor"
             )
     return taught, len(chosen) - len(taught)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..base.cancellation import report
+from ..base.logger import LOGGER
 from ..base.machine import memory
-from ..base.notes import NOTES
-from ..base.stopping import check
 from ..errors import UserError
 from .answers import find_extractor
 from .decoder import make_decoder
@@ -37,8 +37,8 @@ class Ready:
 
 def told(text: str) -> None:
     """A note of how far the setting up has come, which is where it can be stopped."""
-    NOTES.info(text)
-    check(text)
+    LOGGER.info(text)
+    report(text)
 
 
 def set_up(spec: LanguageSpec, task: LanguageTask) -> Ready:

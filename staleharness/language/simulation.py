@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
 from ..asynchronous.process_rollouts import ActorSettings
-from ..base.notes import NOTES
+from ..base.logger import LOGGER
 from ..batch import Completions
 from ..simulator.lag_stats import external_lag_metrics
 from ..simulator.loop import Simulation
@@ -55,7 +55,7 @@ class LanguageSimulation(Simulation[Completions]):
         train = self.sampler.prompts
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
-            NOTES.warning("left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped)
+            LOGGER.warning("left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped)
         self.policy.scores_ahead = self._scores_ahead()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.generator = self._generator(found)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..base.cache import build_once
-from ..base.machine import cpu_model, installed
+from ..base.machine import cpu_model, package_version
 from ..base.streams import stream
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
@@ -57,7 +57,7 @@ def taught(source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, pro
         "steps": [spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
         "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
         "ends": "as the chat template does" if spec.chat_template else "",
-        "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+        "versions": {name: package_version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "cpu": cpu_model(),
     }
     key = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..base.files import digest, stamp, user_path
-from ..base.notes import NOTES
+from ..base.logger import LOGGER
 from ..errors import UserError, missing_extra
 from ..lag import read_lag
 from ..pipeline_lag import PipelineLag
@@ -126,13 +126,13 @@ class LanguageTask(Task):
             return settings
         if not is_chat(model):
             if has_template(model):
-                NOTES.warning(
+                LOGGER.warning(
                     "MODEL=%s has a chat template, which is not used, as its name does not say that it is a chat "
                     "model; if it is one, SET=chat_template=true",
                     model,
                 )
             return settings
-        NOTES.warning(
+        LOGGER.warning(
             "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none", model
         )
         return {**settings, "chat_template": True}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 
 UNITS = ("versions", "gradient_steps")
 
@@ -71,4 +71,4 @@ def _plain(name: str) -> str:
 def _listed(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(shortened(n) for n in names[:8]) + more
+    return ", ".join(shorten(n) for n in names[:8]) + more

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.text import plural
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 from .lag_columns import UNITS, lag_column
 from .log_files import find_log, log_columns, log_rows
 
@@ -78,7 +78,7 @@ def read_log(text: str, asked: str | None = None, unit: str | None = None) -> La
     for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
         tally.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
     if not len(tally.lags):
-        raise UserError(f"LOG={path.name}: column {shortened(name)!r} holds no lag")
+        raise UserError(f"LOG={path.name}: column {shorten(name)!r} holds no lag")
     return _lag_log(path.name, name, found, tally, note)
 
 
@@ -94,13 +94,13 @@ def _mapping(asked: str, names: Sequence[str], file: str) -> dict[str, str]:
     for part in asked.split(","):
         key, equals, name = (word.strip() for word in part.partition("="))
         if not equals or not name:
-            raise UserError(f"COLUMNS: {shortened(part)!r} is not lag=NAME")
+            raise UserError(f"COLUMNS: {shorten(part)!r} is not lag=NAME")
         if key not in KEYS:
-            raise UserError(f"COLUMNS: {shortened(key)!r} is not known; {nearest(key, KEYS)}")
+            raise UserError(f"COLUMNS: {shorten(key)!r} is not known; {nearest(key, KEYS)}")
         if key in mapping:
             raise UserError(f"COLUMNS gives {key} more than once")
         if name not in names:
-            raise UserError(f"LOG={file} has no column {shortened(name)!r}; {nearest(name, names)}")
+            raise UserError(f"LOG={file} has no column {shorten(name)!r}; {nearest(name, names)}")
         mapping[key] = name
     if "lag" not in mapping:
         raise UserError("COLUMNS does not say which column is the lag: give lag=NAME")

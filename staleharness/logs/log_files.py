@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import user_path
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .event_file import scalars
 
 EVENTS = "events.out.tfevents"
@@ -35,10 +35,10 @@ def find_log(text: str) -> Path:
         events = sorted(path.rglob(f"*{EVENTS}*"))
         if len(events) != 1:
             there = "no event file" if not events else f"{len(events)} event files, e.g. {events[0]}"
-            raise UserError(f"LOG={shortened(text)} has {there}: give one file")
+            raise UserError(f"LOG={shorten(text)} has {there}: give one file")
         path = events[0]
     if not path.is_file():
-        raise UserError(f"LOG={shortened(text)} is not a file")
+        raise UserError(f"LOG={shorten(text)} is not a file")
     return path
 
 
@@ -104,7 +104,7 @@ def _number(cell: Any, where: str, row: int, name: str) -> float:
         number = -1.0
     if number < 0 or number > LARGEST:
         raise UserError(
-            f"{where}: {shortened(str(cell))!r} in row {row} of {shortened(name)!r} is no lag: a number from 0 to 1e15"
+            f"{where}: {shorten(str(cell))!r} in row {row} of {shorten(name)!r} is no lag: a number from 0 to 1e15"
         )
     return number
 
@@ -161,7 +161,7 @@ def _events(stream: Any, wanted: Sequence[str]) -> Iterator[list[float]]:
                 yield [waiting[name].popleft() for name in wanted]
     for name, more in waiting.items():
         if more:
-            raise ValueError(f"{shortened(name)!r} has {len(more)} values more than the others")
+            raise ValueError(f"{shorten(name)!r} has {len(more)} values more than the others")
 
 
 def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.parsing import parse_algorithm
+from ..base.parsing import parse_choice
 from ..base.text import markdown_table
 from ..statistics.claims.claim_results import fill_numbers
 from ..statistics.claims.evidence import Evidence
@@ -166,7 +166,7 @@ def _table(results: Results, evidence: Evidence) -> str:
         runs, ends = results.grid.members(label, k), list(scores[label].values())
         few = len(ends) <= LISTED
         span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
-        gap, name = _gap(apart.get(label), digits), parse_algorithm(label).name
+        gap, name = _gap(apart.get(label), digits), parse_choice(label).name
         rows.append(
             [
                 f"[{display_label(label)}](methods/{name}.md)",

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.files import check_creatable, check_replaceable, forget_torn, user_path, write_bytes
-from ..base.invocation import invocation
+from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
+from ..base.text import invocation
 from ..errors import UserError
 from .gallery_texts import INDEX_TITLE, drawn_sections, html, index, markdown, picture_file, section
 from .papers import Paper, PaperFigure, chosen, read_paper
@@ -49,7 +49,7 @@ def make(
     page, folder = out / f"{name}.md", out / name
     check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
     for place in filter(Path.is_dir, (out, folder)):
-        forget_torn(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
+        remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
     written, inline, sheets = [], {}, {}
     for s in shown:
         e = s.figure.entry

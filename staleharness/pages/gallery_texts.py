@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from ..base.invocation import invocation
+from ..base.text import invocation
 from ..base.version import __version__
 from ..figures.sheet import Sheet
 from .papers import Paper, experiments, read_paper

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.files import digest, forget_torn, read_json, tree_digest, whole, write_bytes, write_json
+from ..base.files import atomic_write, digest, read_json, remove_temporaries, tree_digest, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
 from ..figures.palette import styles
@@ -92,15 +92,15 @@ def write(
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
         gc.collect()  # a figure is a circle of many objects, and several would pile up
-    forget_torn(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=ABANDONED)
+    remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=ABANDONED)
     for name, pieces in lists.items():
-        with whole(out_dir / name) as stream:
+        with atomic_write(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)
-    with whole(out_dir / "data.zip") as stream:
+    with atomic_write(out_dir / "data.zip") as stream:
         zip_into(stream, [out_dir / name for name in lists])
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
-    with whole(index) as stream:
+    with atomic_write(index) as stream:
         stream.writelines(_page(runs, results, table, failures, command, title, figures, against))
     written = {*lists, *contents, "data.zip", "index.html"}
     for name in before["files"].keys() - written:

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.invocation import invocation
-from ..base.text import plural
+from ..base.text import invocation, plural
 from ..errors import UserError
 from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
 from ..statistics.claims.evidence import Evidence

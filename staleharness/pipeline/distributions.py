@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..base.files import user_path
 from ..base.options import Options
 from ..base.parsing import build, parse_assignments, parse_value
-from ..errors import UserError, nearest, shortened
+from ..errors import UserError, nearest, shorten
 
 MOST = 1e9  # tokens or seconds: thirty years
 
@@ -90,16 +90,16 @@ def read_distribution(text: str, where: str) -> Distribution:
     """The distribution that `text` names. Raises `UserError`."""
     match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
     if match is None or match[1] not in KINDS:
-        raise UserError(f"{where}={shortened(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
+        raise UserError(f"{where}={shorten(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
     kind = KINDS[match[1]]
     first = fields(kind)[0].name
     if match[3] is not None:
         options = {first: match[3] if kind is Measured else parse_value(match[3])}
     else:
-        options = parse_assignments(match[2] or "", f"{where}={shortened(text)}")
+        options = parse_assignments(match[2] or "", f"{where}={shorten(text)}")
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.name not in options]
     if needed and set(options) <= {f.name for f in fields(kind)}:
-        raise UserError(f"{where}={shortened(text)}: {needed[0]} is missing; write {kind.name}:<{first}>")
+        raise UserError(f"{where}={shorten(text)}: {needed[0]} is missing; write {kind.name}:<{first}>")
     return build(kind, options, where)
 
 
@@ -113,7 +113,7 @@ def _read(text: str) -> NDArray[np.float64]:
         raise
     except Exception as error:  # whatever the readers say of a broken file
         line = " ".join(str(error).split())
-        raise UserError(f"file: {text} cannot be read as numbers: {shortened(line, 100)}") from error
+        raise UserError(f"file: {text} cannot be read as numbers: {shorten(line, 100)}") from error
     if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MOST:
         raise UserError(f"file: {text} must hold numbers from 0 to {MOST:g}, one a line")
     return values

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Collection
 
-from ..base.notes import NOTES
+from ..base.logger import LOGGER
 from .runner import OUT_OF_MEMORY, Ended, Runner
 
 MOST_LOSSES = 4  # of a run within `WHILE` seconds; one more, and it is the run that its machines do not bear
@@ -55,7 +55,7 @@ class Again:
             times.popleft()
         if len(times) > MOST_LOSSES:
             return False
-        NOTES.warning("run %s ended by %s; it is started again", ended.run_id, ended.how)
+        LOGGER.warning("run %s ended by %s; it is started again", ended.run_id, ended.how)
         return True
 
     def _wider(self, ended: Ended) -> bool:
@@ -65,5 +65,5 @@ class Again:
         self.share = max(self.share, min(2 * had, self.runner.neighbours))
         text = "run %s ran out of memory; it is started again, and from now on fewer run at a time (%d instead of %d)"
         places = self.runner.neighbours
-        NOTES.warning(text, ended.run_id, max(1, places // self.share), places // had)
+        LOGGER.warning(text, ended.run_id, max(1, places // self.share), places // had)
         return True

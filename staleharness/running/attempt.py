@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.files import digest, no_link, read_json, sync, try_lock, whole
-from ..base.notes import NOTES
-from ..errors import Diverged, UserError, lacks_memory, shortened
+from ..base.files import atomic_write, check_not_link, digest, fsync, read_json, try_lock
+from ..base.logger import LOGGER
+from ..errors import Diverged, UserError, lacks_memory, shorten
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation
 from ..store.unfinished_runs import ASIDE, FINGERPRINT
@@ -82,7 +82,7 @@ def resume(
     make: Callable[[], Simulation[Any]],
     fingerprint: dict[str, Any],
     restart: bool = False,
-    say: Callable[[str], None] = NOTES.warning,
+    say: Callable[[str], None] = LOGGER.warning,
 ) -> Simulation[Any]:
     """A simulation that continues from the newest checkpoint that can be used here, its logs cut back to it; a new one
     where the run has none.
@@ -114,7 +114,7 @@ def resume(
                 if folder != attempt:
                     _bring_back(path, attempt)
                 _cut_logs(attempt, lengths)
-                NOTES.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
+                LOGGER.info("resumed after phase %d of %d", simulation.phase, simulation.spec.phases)
                 return simulation
     if unusable and not restart:
         raise UserError(
@@ -125,7 +125,7 @@ def resume(
         place = set_aside(attempt, checkpoint.newest_first(attempt))
         say(f"{unusable[0]}; it stays in {place}, and the run starts over")
     elif _size(attempt / LOGS[0]):
-        NOTES.info("starting over")
+        LOGGER.info("starting over")
     simulation = make()
     _cut_logs(attempt, dict.fromkeys(LOGS, 0))
     return simulation
@@ -148,7 +148,7 @@ def _restored(
         simulation.close()
         if not isinstance(error, Exception) or isinstance(error, OSError) or lacks_memory(error):
             raise
-        raise checkpoint.Unusable(f"cannot be restored ({type(error).__name__}: {shortened(str(error))})") from error
+        raise checkpoint.Unusable(f"cannot be restored ({type(error).__name__}: {shorten(str(error))})") from error
     return simulation, lengths
 
 
@@ -156,13 +156,13 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     """Lengths of the logs that a checkpoint counts on [bytes]. Raises `Unusable` unless it is of this run, made with
     the same fingerprint, and name, phase and logs agree."""
     if state["run"] != run_id:
-        raise checkpoint.Unusable(f"belongs to run {shortened(str(state['run']))}")
+        raise checkpoint.Unusable(f"belongs to run {shorten(str(state['run']))}")
     if changes := same_bits(json.loads(state["fingerprint"]), fingerprint):
         raise checkpoint.Unusable(f"was made with something else: {'; '.join(changes)}")
     phase = state["simulation"]["phase"]
     logged = phase if json.loads(state["simulation"]["trained"]) is None else phase - 1  # the last not yet evaluated
     if phase != checkpoint.phase_of(path):
-        raise checkpoint.Unusable(f"holds another phase, {shortened(str(phase))}")
+        raise checkpoint.Unusable(f"holds another phase, {shorten(str(phase))}")
     lengths = {}
     for name in LOGS:
         length, sha = state["logs"][name]
@@ -216,13 +216,13 @@ def set_aside(attempt: Path, checkpoints: Sequence[Path]) -> Path:
     """
     with open(checkpoints[0], "rb") as newest:
         folder = attempt / ASIDE.replace("*", newest.read(4).hex())
-    no_link(folder)
+    check_not_link(folder)
     folder.mkdir(exist_ok=True)
     _copy_logs(attempt, folder)
     for path in checkpoints:
         path.rename(folder / path.name)
-    sync(folder)
-    sync(attempt)
+    fsync(folder)
+    fsync(attempt)
     return folder
 
 
@@ -233,7 +233,7 @@ def _bring_back(newest: Path, attempt: Path) -> None:
     for path in checkpoint.newest_first(folder):
         if path <= newest:
             path.rename(attempt / path.name)
-    sync(attempt)
+    fsync(attempt)
     if not checkpoint.newest_first(folder):
         shutil.rmtree(folder)
 
@@ -241,7 +241,7 @@ def _bring_back(newest: Path, attempt: Path) -> None:
 def _copy_logs(source: Path, target: Path) -> None:
     for name in (*LOGS, FINGERPRINT):
         if (source / name).is_file():
-            with open(source / name, "rb") as log, whole(target / name) as copy:
+            with open(source / name, "rb") as log, atomic_write(target / name) as copy:
                 shutil.copyfileobj(log, copy)
 
 

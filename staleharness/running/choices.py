@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
-from ..base.parsing import AlgorithmChoice, build, parse_algorithm
+from ..base.parsing import PluginChoice, build, parse_choice
 from ..base.plugins import is_builtin
 from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest
@@ -64,7 +64,7 @@ def methods(question: Question, settings: Iterable[str]) -> list[Method]:
     """The methods that are asked for: the core ones, all, those that are named, or all and variants of them.
     `settings` are those of all runs."""
     names = question.algorithm
-    chosen = [_split(parse_algorithm(text), settings) for text in names if text != "all"]
+    chosen = [_split(parse_choice(text), settings) for text in names if text != "all"]
     no_duplicates([method.label for method in chosen], "ALGO")
     if names and "all" not in names:
         return chosen
@@ -78,7 +78,7 @@ def is_core(cls: type[Algorithm]) -> bool:
     return cls.core and is_builtin(cls, "algorithms") and entry_of(cls).family != OTHER
 
 
-def _split(choice: AlgorithmChoice, known: Iterable[str]) -> Method:
+def _split(choice: PluginChoice, known: Iterable[str]) -> Method:
     own_names, known = {f.name for f in fields(ALGORITHMS[choice.name])}, set(known)
     for key in choice.options:
         if key not in own_names | known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..base.parsing import whole_number
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from ..spec import RunSpec
 from .runner import Demand
 
@@ -44,11 +44,11 @@ def _bytes(text: str) -> int:
     found = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})\s*", text)
     if found is None or found[2].upper() not in UNITS:
         raise UserError(
-            f"MEMORY={shortened(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
+            f"MEMORY={shorten(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
         )
     size = int(float(found[1]) * UNITS[found[2].upper()])
     if size < LEAST_MEMORY:
         raise UserError(
-            f"MEMORY={shortened(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
+            f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
         )
     return size

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.processes import nothing_of_main
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from ..simulator import checkpoint
 from ..store.store import Store, StoredRun
 from ..task import find_env
@@ -38,7 +38,7 @@ def runner_for(
         _check_here(planned, store)
     spec = max((run.spec for run in planned.runs), key=lambda spec: spec.threads)
     if slurm and runner != "slurm":
-        raise UserError(f"SLURM={shortened(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
+        raise UserError(f"SLURM={shorten(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
     asked = replace(demand(spec, jobs, runs_per_gpu, memory), slurm=slurm)
     if memory is None and (runner != "local" or jobs is None) and (known := precedents(spec, store)):
         if runner == "local":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from ..base.machine import LIBRARIES, commit, cpu_model, installed, overrides
+from ..base.machine import LIBRARIES, commit, cpu_model, overrides, package_version
 from ..base.version import __version__
 from ..spec import MATHS_VERSION, RunSpec
 
@@ -17,7 +17,7 @@ def fingerprint(spec: RunSpec) -> dict[str, Any]:
         "maths": MATHS_VERSION,
         "commit": commit(),
         "python": platform.python_version(),
-        **{name: installed(name) for name in LIBRARIES},
+        **{name: package_version(name) for name in LIBRARIES},
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "threads": spec.threads,

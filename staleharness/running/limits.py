@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,5 @@ def _seconds(what: str, usual: float) -> float:
     except ValueError:
         seconds = math.nan
     if not seconds >= 0:
-        raise UserError(f"{name}={shortened(text)!r} is not a number of seconds")
+        raise UserError(f"{name}={shorten(text)!r} is not a number of seconds")
     return seconds

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ..algorithm import Algorithm
-from ..base.files import name_of_folder
+from ..base.files import safe_name
 from ..base.options import values_before
-from ..base.parsing import AlgorithmChoice
+from ..base.parsing import PluginChoice
 from ..errors import UserError
 from ..store.study import Question
 
@@ -21,7 +21,7 @@ def label(algorithm: Algorithm, own: Mapping[str, Any] = MappingProxyType({})) -
     added `later`: from `before`), and settings of its `own`. One method has one label, however it was typed."""
     default = {**hyper(type(algorithm)()), **values_before(algorithm)}
     changed = {key: value for key, value in hyper(algorithm).items() if value != default[key]}
-    return AlgorithmChoice(algorithm.name, {**changed, **own}).label
+    return PluginChoice(algorithm.name, {**changed, **own}).label
 
 
 def hyper(algorithm: Algorithm) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def folder_name(question: Question, envs: Mapping[str, str], capacities: Sequenc
     rest: dict[str, Any] = {"settings": dict(question.settings), "lag": question.lag or usual}
     rest |= {"forward": list(question.forward)} if question.forward else {}
     said = rest == {"settings": {}, "lag": usual}
-    return name_of_folder(text, [list(envs), list(capacities), rest], said)
+    return safe_name(text, [list(envs), list(capacities), rest], said)
 
 
 def title(question: Question, envs: Sequence[str], capacities: Sequence[int]) -> str:

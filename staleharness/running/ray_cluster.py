@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.machine import HOME
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from .devices import usable_cores
 from .runner import Demand
 
@@ -67,7 +67,7 @@ def address_from_environment() -> str:
         return address
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
-        raise UserError(f"{ADDRESS}={shortened(address)!r} is not an address; give host:port of the head, or auto")
+        raise UserError(f"{ADDRESS}={shorten(address)!r} is not an address; give host:port of the head, or auto")
     return address
 
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import whole, write_json
+from ..base.files import atomic_write, write_json
+from ..base.logger import LOGGER
 from ..base.machine import peak_memory
-from ..base.notes import NOTES
-from ..errors import UserError, shortened
+from ..errors import UserError, shorten
 from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
@@ -41,14 +41,14 @@ def conclude(
     lines, times = (_lines(attempt / f"{name}.jsonl") for name in ("metrics", "timing"))
     frame = pd.DataFrame(lines)
     for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
-        with whole(attempt / f"{name}.parquet") as stream:
+        with atomic_write(attempt / f"{name}.parquet") as stream:
             table.to_parquet(stream, index=False)
     numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
     seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
     leaks = warnings_of([t.get(MEMORY) for t in times], spec.capacity)
     for line in leaks:
-        NOTES.warning("warning: %s", line)
+        LOGGER.warning("warning: %s", line)
     record = {
         "format": FORMAT,
         "id": job.run_id,
@@ -57,7 +57,7 @@ def conclude(
         "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
-        "warnings": [shortened(line, MOST_TEXT) for line in [*simulation.warnings, *leaks]],
+        "warnings": [shorten(line, MOST_TEXT) for line in [*simulation.warnings, *leaks]],
         "fingerprint": made_with,
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..base.files import forget_torn, write_bytes, write_json
+from ..base.files import remove_temporaries, write_bytes, write_json
+from ..base.logger import LOGGER
 from ..base.machine import resident_memory
-from ..base.notes import NOTES
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation, simulation_of
@@ -45,7 +45,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
     store = Store(job.root, job.holder)
     attempt = store.attempt_dir(job.run_id)
     with holding(store, job.run_id) if job.holder else only_writer(attempt) as lease:
-        forget_torn(attempt, *RUN_FILES, CHECKPOINTS)
+        remove_temporaries(attempt, *RUN_FILES, CHECKPOINTS)
         take_over(store, job.run_id)
         if store.is_done(job.run_id):  # a worker left over from a killed sweep finished it while we waited
             shutil.rmtree(attempt)
@@ -58,7 +58,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
         made_with = fingerprint(spec)
 
         def say(line: str) -> None:
-            NOTES.warning(line)
+            LOGGER.warning(line)
             progress({NOTE: line})
 
         make = functools.partial(simulation_of, spec, Path(job.folder))
@@ -66,7 +66,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
             write_json(attempt / FINGERPRINT, made_with)
             if simulation.phase == 0:
                 for line in simulation.warnings:
-                    NOTES.warning("warning: %s", line)
+                    LOGGER.warning("warning: %s", line)
             with opened(attempt, job.run_id) as logs:
                 save = functools.partial(logs.checkpoint, simulation, made_with)
                 asked = (lambda: should_stop() or lease.lost) if lease else should_stop

@@ -8,16 +8,16 @@ a worker said, and may be cut off from it, without harm.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import UserError, nearest, shortened
-from . import runners
+from ..base.package_registry import module_names
+from ..errors import UserError, nearest, shorten
 from .job import Job
 
+RUNNERS = f"{__package__}.runners"  # the package with one file per runner
 OUT_OF_MEMORY = "lack of memory"  # begins `Ended.how` of a worker that was ended for it
 
 
@@ -108,15 +108,15 @@ Event = Progress | Ended | Queued | Began
 
 
 def runner_names() -> list[str]:
-    """The runners there are, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(runners.__path__))
+    """Sorted names of the runners."""
+    return module_names(RUNNERS)
 
 
 def make_runner(name: str, demand: Demand | int) -> Runner:
     """The runner of that name, not opened yet; a number asks for so many jobs at a time and nothing else. Raises
     `UserError` for an unknown name, and where what the runner needs is not installed."""
     if name not in runner_names():
-        raise UserError(f"RUNNER={shortened(name)!r} is unknown; {nearest(name, runner_names())}")
+        raise UserError(f"RUNNER={shorten(name)!r} is unknown; {nearest(name, runner_names())}")
     demand = Demand(demand) if isinstance(demand, int) else demand
-    made: Runner = importlib.import_module(f"{runners.__name__}.{name}").make(demand)
+    made: Runner = importlib.import_module(f"{RUNNERS}.{name}").make(demand)
     return made

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..base.files import write_json
-from ..base.notes import NOTES
+from ..base.logger import LOGGER
 from ..base.plugins import user_paths
 from ..errors import UserError
 from ..store.store import Store, log_tail
@@ -119,7 +119,7 @@ def sweep(
                     if isinstance(event, Progress) and PREPARING in event.content:
                         listener.preparing(run, event.content[PREPARING])
                     elif isinstance(event, Progress) and NOTE in event.content:
-                        NOTES.warning("run %s (%s): %s", run.run_id, run.label, event.content[NOTE])
+                        LOGGER.warning("run %s (%s): %s", run.run_id, run.label, event.content[NOTE])
                     elif isinstance(event, Progress):
                         listener.phase(run, event.content)
                     continue
@@ -180,7 +180,7 @@ def _settle(run: PlannedRun, ended: Ended, store: Store, outcome: Outcome, stopp
     word = ended.word
     if store.is_done(run.run_id):  # the file system is the truth, also when the last word was lost
         if word is not None and word["event"] == "failed":
-            NOTES.warning("run %s is stored, and yet: %s: %s", run.run_id, word["class"], word["message"])
+            LOGGER.warning("run %s is stored, and yet: %s: %s", run.run_id, word["class"], word["message"])
         store.clear_attempts([run.run_id])
         outcome.done.append(run.run_id)
         return {"event": "done"}

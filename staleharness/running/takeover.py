@@ -14,8 +14,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..base.files import put_aside, sync, whole
-from ..base.notes import NOTES
+from ..base.files import atomic_write, fsync, move_into
+from ..base.logger import LOGGER
 from ..errors import Interrupted
 from ..simulator import checkpoint
 from ..store import locks
@@ -53,13 +53,13 @@ def take_over(store: Store, run_id: str) -> None:
         raise Interrupted(PASSED_ON)
     taken = [path for path in map(_taken_away, others) if path is not None]
     for path in [path for path in taken if not has_plain_files(path)]:
-        put_aside(path, store.root / "damaged")
+        move_into(path, store.root / "damaged")
         taken.remove(path)
     # of two that got as far, the later: it may be the copy of the other, which was being removed
     farthest = max(reversed(taken), key=lambda path: _progress(path, run_id), default=own)
     if farthest != own and _progress(farthest, run_id) > _progress(own, run_id):
         _copy(farthest, own)
-        NOTES.info("going on with what the worker in %s has left", farthest.name)
+        LOGGER.info("going on with what the worker in %s has left", farthest.name)
     for path in taken:
         if path != farthest:
             _copy_other_checkpoints(path, own)
@@ -81,7 +81,7 @@ def _taken_away(path: Path) -> Path | None:
         os.rename(path, left)
     except FileNotFoundError:
         return None
-    sync(path.parent)
+    fsync(path.parent)
     return left
 
 
@@ -117,7 +117,7 @@ def _copy(source: Path, target: Path) -> None:
             continue
         own = target / file.name
         log = file.name == "log.txt"  # to which this worker prints already
-        with open(file, "rb") as before, open(own, "ab") if log else whole(own) as after:
+        with open(file, "rb") as before, open(own, "ab") if log else atomic_write(own) as after:
             shutil.copyfileobj(before, after)
     for folder in [p for p in source.iterdir() if p.is_dir() and not p.is_symlink()]:  # that a plugin has left about
         shutil.copytree(folder, target / folder.name, symlinks=True, dirs_exist_ok=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..base.notes import NOTES
+from ..base.logger import LOGGER
 from ..base.text import duration
 from .plan import PlannedRun
 from .runner import Ended
@@ -39,7 +39,7 @@ class Watch:
                 text = "%s (%s) has made no progress for %s; it will be ended in %s (STALEHARNESS_STALL_SECONDS)"
                 spec = active[run_id].spec
                 name = f"{active[run_id].label} {spec.env} seed {spec.seed}"
-                NOTES.warning(text, name, run_id, duration(seconds), left)
+                LOGGER.warning(text, name, run_id, duration(seconds), left)
         overdue = [run_id for run_id, seconds in silent.items() if seconds > self.patience]
         self._ended.update(overdue)
         return overdue

@@ -18,10 +18,10 @@ import pyarrow.parquet  # noqa: F401
 import torch
 
 from ..algorithm import ALGORITHMS
+from ..base.cancellation import listen
 from ..base.files import write_json
-from ..base.notes import show_notes
-from ..base.plugins import PATH_VARIABLE, installed, source_file
-from ..base.stopping import listen
+from ..base.logger import log_to
+from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, lacks_memory
 from ..lag import hashed
 from ..store.store import Store, log_tail, shorten_log
@@ -35,7 +35,7 @@ from .runner import PREPARING
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log
 
-installed()  # looked for once, in the fork server
+entry_points()  # looked for once, in the fork server
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
@@ -122,5 +122,5 @@ def _log_to(path: Path) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
-    show_notes("stdout", logging.INFO)
+    log_to("stdout", logging.INFO)
     os.chdir(path.parent)

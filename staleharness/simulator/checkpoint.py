@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.files import whole
-from ..base.notes import NOTES
+from ..base.files import atomic_write
+from ..base.logger import LOGGER
 from ..errors import lacks_memory
 
 KEEP = 2
@@ -28,7 +28,7 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
     """
     import torch
 
-    with whole(folder / f"checkpoint-{phase:08d}.pt") as file:
+    with atomic_write(folder / f"checkpoint-{phase:08d}.pt") as file:
         file.write(bytes(DIGEST))
         hashed = _Hashed(file)
         stream = io.BufferedWriter(hashed, BLOCK)
@@ -113,7 +113,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def remove_damaged(path: Path, say: Callable[[str], None] = NOTES.warning) -> None:
+def remove_damaged(path: Path, say: Callable[[str], None] = LOGGER.warning) -> None:
     """Remove a checkpoint that does not match its digest: it would count as one of the newest two."""
     say(f"{path.name} is damaged; going back to the one before it")
     path.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..base.parsing import AlgorithmChoice, parse_algorithm, shown
+from ..base.parsing import PluginChoice, format_value, parse_choice
 from ..errors import UserError
 from ..store.stored_run import StoredRun
 
@@ -60,7 +60,7 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
     elif "[" not in plain:
         text = method_name(plain)
     else:
-        choice = parse_algorithm(plain)
+        choice = parse_choice(plain)
         text = ", ".join([method_name(choice.name), *(option_text(k, v) for k, v in choice.options.items())])
     return f"{text}, N = {n}" if forward else text
 
@@ -70,7 +70,7 @@ def option_text(name: str, value: object) -> str:
     if isinstance(value, str):
         value = value.removeprefix("fixed:")
         return f"{OPTIONS.get(name, name.replace('_', ' '))} {value}"
-    said = f"{value:g}" if isinstance(value, float) else shown(value)
+    said = f"{value:g}" if isinstance(value, float) else format_value(value)
     return f"{OPTIONS.get(name, name.replace('_', ' '))} = {said}"
 
 
@@ -100,5 +100,5 @@ def without_option(label: str, option: str) -> str:
     plain, _, _ = label.partition(" N=")
     if "[" not in plain:
         return plain
-    choice = parse_algorithm(plain)
-    return AlgorithmChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label
+    choice = parse_choice(plain)
+    return PluginChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.published import published
+from ..base.reference_results import results_path
 from ..base.text import plural
 from ..store import run_grid
 from ..store.run_grid import Filter, RunGrid, Settings, cell_of, select_runs
@@ -34,7 +34,7 @@ def load(
 ) -> Results:
     """The finished runs of a results folder or of a published bundle, all of them or those that `select` chooses.
     Raises `UserError` where the folder holds no results."""
-    store = Store(published(str(folder)) if folder else folder)
+    store = Store(results_path(str(folder)) if folder else folder)
     store.check_readable()
     return Results.of(store.read_all()).select(env=env, k=k, algo=algo, where=where)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrapped
+from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def plain(table: Table, width: int = 120) -> str:
     """The table as fixed-width text, headline above and notes below; no line is over `width` columns."""
     headers, lines, hidden = _fitted(table, width)
     text = [*textwrap.wrap(table.headline, width), *fixed_width(headers, lines)]
-    text += wrapped([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
+    text += wrap_lines([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
     return "\n".join(map(printable, text))
 
 

@@ -14,8 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.files import digest, earlier, read_json, scratch, swap, user_path, whole, write_bytes, write_json
-from ..base.published import PLACE, published
+from ..base.files import (
+    atomic_write,
+    digest,
+    displaced,
+    read_json,
+    replace_folder,
+    temporary_folder,
+    user_path,
+    write_bytes,
+    write_json,
+)
+from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError
 from ..trace import read_trace
@@ -41,8 +51,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     if not target.name:
         raise UserError(f"TO={to} is no place for a bundle; give a new or empty folder")
     new = target.with_name(f".{target.name}.packing")
-    if earlier(new).is_dir():  # a call was killed in its last steps
-        shutil.rmtree(earlier(new)) if target.exists() else earlier(new).rename(target)
+    if displaced(new).is_dir():  # a call was killed in its last steps
+        shutil.rmtree(displaced(new)) if target.exists() else displaced(new).rename(target)
     store.check_readable()
     total = ""
     if spec_file is None:
@@ -58,7 +68,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs)
-    with scratch(new):
+    with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
             replaceable = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
             shutil.copytree(target, new, symlinks=True, ignore=replaceable)
@@ -73,7 +83,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
         _write_bundle_manifest(new, target, runs, traces, command)
-        swap(new, target)
+        replace_folder(new, target)
     size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
     also = f", and {len(traces)} traces, {trace_size / 1e6:.1f} MB" if traces else ""
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
@@ -132,7 +142,7 @@ def _write_tables(runs: Sequence[StoredRun], target: Path, traces: Mapping[str, 
         table = pa.concat_tables(parts, promote_options="permissive")
         tables[f"{name}.parquet"] = table.select(sorted(table.column_names))
     for file, table in tables.items():
-        with whole(target / file) as stream:
+        with atomic_write(target / file) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)
 
 
@@ -155,7 +165,7 @@ def with_bundle_trace(spec: Mapping[str, Any], names: Mapping[str, str], bundle:
 def _trace_to_replay(spec: Mapping[str, Any]) -> Path | None:
     """Return the trace that a run replays, if the file still exists."""
     lag = str(spec.get("lag", ""))
-    path = published(lag.removeprefix(REPLAY)) if lag.startswith(REPLAY) else None
+    path = results_path(lag.removeprefix(REPLAY)) if lag.startswith(REPLAY) else None
     return path if path is not None and path.is_file() else None
 
 
@@ -185,7 +195,7 @@ def _write_run(root: Path, record: Mapping[str, Any], job: Mapping[str, Any], fo
     """Write the files of a run into a new folder. Raises `UserError` if the bundle's trace of it is no trace."""
     folder.mkdir()
     for name in TABLES:
-        with whole(folder / f"{name}.parquet") as stream:
+        with atomic_write(folder / f"{name}.parquet") as stream:
             read_table(root, name, record["id"]).to_parquet(stream, index=False)
     if (trace := root / trace_path(record["id"])).is_file():
         read_trace(str(trace))

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from ..base.files import check_creatable, no_link, read_json
-from ..base.published import PLACE, published, reference
+from ..base.files import check_creatable, check_not_link, read_json
+from ..base.reference_results import PLACE, reference_folder, results_path
 from ..errors import UserError, nearest
 from .bundle_reader import is_packed
 from .locks import MARKER
@@ -41,7 +41,7 @@ def _check(root: Path) -> None:
     if (root / MARKER).is_file():
         check_format(root)
     for name in SWEEP_FOLDERS:
-        no_link(root / name)
+        check_not_link(root / name)
     root = root.resolve()  # a link may point to a folder that does not exist yet
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
@@ -58,10 +58,10 @@ def check_readable(root: Path, name: str) -> None:
             raise UserError(f"{name} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
-        if not root.exists() and (published(str(root)) / MARKER).is_file():
+        if not root.exists() and (results_path(str(root)) / MARKER).is_file():
             missing = "is published, and not in this folder"
             some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
-        elif root.parent.resolve() == reference().resolve():
+        elif root.parent.resolve() == reference_folder().resolve():
             some = nearest(root.name, _folders_of_results(root.parent))
         raise UserError(f"{name} {missing}; {some}")
     check_format(root)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.files import forget_torn, read_json, try_lock, write_bytes
+from ..base.files import read_json, remove_temporaries, try_lock, write_bytes
 from ..errors import UserError
 
 BEAT = 2.0  # seconds between two beats
@@ -44,7 +44,7 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
             raise _in_use(root, "{pid} on {host}".format(**read_lease(path)))
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        forget_torn(root, *SWEEP_FILES)
+        remove_temporaries(root, *SWEEP_FILES)
         with hold_lease(path) if multi_machine else contextlib.nullcontext() as lease:
             yield lease
     finally:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 from msgspec import Meta
 
-from ..base.notes import NOTES
-from ..errors import shortened
+from ..base.logger import LOGGER
+from ..errors import shorten
 
 FORMAT = 2
 MOST_VERSIONS = 1_000_000  # in the policy buffer: more phases than any run has
@@ -175,7 +175,7 @@ def _intern(content: Any) -> Any:
 
 def _word(text: str) -> str:
     if not text.isprintable() and any(unicodedata.category(letter) == "Cc" for letter in text):
-        raise ValueError(f"{shortened(text)!r} has a control character in it")
+        raise ValueError(f"{shorten(text)!r} has a control character in it")
     return sys.intern(text)
 
 
@@ -190,7 +190,7 @@ def record_problem(record: Any, run_id: str, job: Any) -> str | None:
     if not isinstance(record, dict):
         return "run.json is not a record"
     if record.get("id") != run_id:
-        return f"its record is that of run {shortened(str(record.get('id')))!r}"
+        return f"its record is that of run {shorten(str(record.get('id')))!r}"
     if record.get("format") != FORMAT:
         return None
     return _schema_problem(record, job) or _inconsistency(record)
@@ -198,9 +198,9 @@ def record_problem(record: Any, run_id: str, job: Any) -> str | None:
 
 def warn_damaged(run_id: str, problem: str) -> None:
     """Log a run that does not count, with the reason, in one line."""
-    name = run_id if is_id(run_id) else repr(shortened(run_id))
-    line = f"run {name} is damaged and does not count ({shortened(problem, 300)})"
-    NOTES.warning("%s", " ".join(line.split()))
+    name = run_id if is_id(run_id) else repr(shorten(run_id))
+    line = f"run {name} is damaged and does not count ({shorten(problem, 300)})"
+    LOGGER.warning("%s", " ".join(line.split()))
 
 
 def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
@@ -232,5 +232,5 @@ def _schema_problem(record: dict[str, Any], job: Any) -> str | None:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at ")
         place = re.sub(r"`key` in |[`$]", "", path).lstrip(".")
-        return f"{place}: {shortened(problem, 150)}"
+        return f"{place}: {shorten(problem, 150)}"
     return None

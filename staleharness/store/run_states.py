@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import read_json, try_lock
-from ..base.notes import NOTES
-from ..base.text import printable, shorten
+from ..base.logger import LOGGER
+from ..base.text import printable
+from ..errors import shorten
 from .locks import seems_alive
 from .store import Store
 from .unfinished_runs import LEASE, attempts_in, log_tail
@@ -35,7 +36,7 @@ def run_states(store: Store) -> dict[str, Any]:
             rows.append(_attempt(store, run_id, path))
         except (OSError, ValueError, TypeError, KeyError) as error:
             if path.is_dir() and (path / "job.json").exists():  # otherwise it is being published, or started, right now
-                NOTES.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
+                LOGGER.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
     counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
     return {"runs": rows, "counts": counts}
 

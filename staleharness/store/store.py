@@ -24,9 +24,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..base.files import put_aside, read_json, scratch, sync, user_path, write_json
-from ..base.notes import NOTES
-from ..errors import UserError, shortened
+from ..base.files import fsync, move_into, read_json, temporary_folder, user_path, write_json
+from ..base.logger import LOGGER
+from ..errors import UserError, shorten
 from . import folder_checks
 from .bundle_reader import is_packed, read_runs
 from .locks import MARKER, Lease, hold_folder
@@ -76,7 +76,7 @@ class Store:
 
     def _place(self, folder: str, run_id: str) -> Path:
         if not is_id(run_id):
-            raise UserError(f"{shortened(run_id)!r} is not a run id: 12 digits from 0-9 and a-f")
+            raise UserError(f"{shorten(run_id)!r} is not a run id: 12 digits from 0-9 and a-f")
         return self.root / folder / run_id
 
     def check(self) -> None:
@@ -128,7 +128,7 @@ class Store:
         except OSError as error:
             problem = f"{error.filename or path} cannot be read ({error.strerror})"
             raise UserError(f"{problem}, so it may be a good run; make it readable, or move {path} away") from error
-        put_aside(path, self.root / "damaged")
+        move_into(path, self.root / "damaged")
         return True
 
     def open_attempt(self, run_id: str, path: Path | None = None) -> Path:
@@ -136,7 +136,7 @@ class Store:
         our files is no regular file is moved to `damaged`: nothing is written through a link."""
         attempt = path or self.attempt_dir(run_id)
         if os.path.lexists(attempt) and not has_plain_files(attempt):
-            put_aside(attempt, self.root / "damaged")
+            move_into(attempt, self.root / "damaged")
         attempt.mkdir(parents=True, exist_ok=True)
         return attempt
 
@@ -171,7 +171,7 @@ class Store:
         if others := len(runs) - len(readable):
             who = "1 run is" if others == 1 else f"{others} runs are"
             text = "in %s %s of another format than %d, written by another version, and not counted"
-            NOTES.warning(text, self.root, who, FORMAT)
+            LOGGER.warning(text, self.root, who, FORMAT)
         return readable
 
     def adopt(self, other: Store, labels: Mapping[str, str]) -> int:
@@ -206,14 +206,14 @@ class Store:
         """Add a finished run from elsewhere: `fill` writes its files into a folder. It is added whole or not at all; an
         existing run stays."""
         temporary = self.root / f".{run_id}.taken"
-        with scratch(temporary):
+        with temporary_folder(temporary):
             fill(temporary)
             for path in temporary.iterdir():
-                sync(path)
+                fsync(path)
             if isinstance(problem := read_run(temporary, run_id), str):
                 raise UserError(f"run {run_id} was not added: {problem}")
             temporary.rename(self.run_dir(run_id))
-        sync(self.root / "runs")
+        fsync(self.root / "runs")
 
     def publish(self, run_id: str) -> Path:
         """Turn this worker's folder into a finished run: manifest, then one rename. A second one never counts twice.
@@ -240,8 +240,8 @@ class Store:
                 attempt.rename(final)
             else:
                 self._drop_second(attempt, first)
-        sync(final.parent)
-        sync(attempt.parent)
+        fsync(final.parent)
+        fsync(attempt.parent)
         return final
 
     def _drop_second(self, attempt: Path, first: StoredRun) -> None:
@@ -249,5 +249,5 @@ class Store:
         if read_json(attempt / "run.json")["metrics_sha256"] == first.record["metrics_sha256"]:
             shutil.rmtree(attempt)
             return
-        aside = put_aside(attempt, self.root / "damaged")
+        aside = move_into(attempt, self.root / "damaged")
         raise RuntimeError(f"run {first.id} finished twice with different metrics: {first.path} counts, not {aside}")

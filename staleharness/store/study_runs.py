@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base.parsing import parse_algorithm
-from ..base.published import reference
+from ..base.parsing import parse_choice
+from ..base.reference_results import reference_folder
 from ..errors import UserError, nearest
 from .run_grid import cell_of
 from .store import MARKER, Store
@@ -43,7 +43,7 @@ class StudyRuns:
 
 def published_bundles() -> list[Path]:
     """List the folders of all published bundles."""
-    return [marker.parent for marker in sorted(reference().glob(f"*/{MARKER}"))]
+    return [marker.parent for marker in sorted(reference_folder().glob(f"*/{MARKER}"))]
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:
@@ -86,7 +86,7 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
 
 def label_options(label: str) -> Mapping[str, Any]:
     """Parse the options in the brackets of an algorithm's label; ` N=...`, the forward lag, follows the brackets."""
-    return parse_algorithm(label.partition(" N=")[0]).options if "[" in label else {}
+    return parse_choice(label.partition(" N=")[0]).options if "[" in label else {}
 
 
 def _equal(value: Any, wish: Any) -> bool:

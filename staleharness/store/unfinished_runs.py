@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import shortened
+from ..errors import shorten
 from .stored_run import RESULTS, TRACE
 
 LEASE = "lease.json"  # of the worker in the folder, where machines share the file system
@@ -85,7 +85,7 @@ def log_tail(attempt: Path, lines: int = 25) -> str:
     with open(log, "rb") as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
         end = stream.read().decode(errors="replace").splitlines()[-lines:]
-    return "\n".join(shortened(line, 2000) for line in end)
+    return "\n".join(shorten(line, 2000) for line in end)
 
 
 def shorten_log(log: Path) -> None:

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from known_plugins import known
 
-from staleharness.base import stopping
+from staleharness.base import cancellation
 from staleharness.control import evaluation
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
@@ -195,8 +195,8 @@ def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.Monke
 
 def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[None] = []
-    monkeypatch.setattr(stopping, "_listeners", [])
-    stopping.listen(lambda: bool(asked.append(None) or len(asked) > 2))
+    monkeypatch.setattr(cancellation, "_listeners", [])
+    cancellation.listen(lambda: bool(asked.append(None) or len(asked) > 2))
     with pytest.raises(Interrupted, match=r"^stopped during an evaluation of odd$"):
         evaluated(OfSpaces)
     assert len(asked) == 3

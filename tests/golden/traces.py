@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from staleharness.base.machine import cpu_model, installed
+from staleharness.base.machine import cpu_model, package_version
 from staleharness.simulator.loop import simulation_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))  # as a script it has no pytest to do that
@@ -39,7 +39,7 @@ def made_with() -> dict[str, Any]:
     return {
         "cpu": cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
-        **{name: installed(name) for name in ("torch", "mujoco", "gymnasium", "numpy", "transformers")},
+        **{name: package_version(name) for name in ("torch", "mujoco", "gymnasium", "numpy", "transformers")},
     }
 
 

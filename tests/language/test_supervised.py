@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from staleharness.base import stopping
+from staleharness.base import cancellation
 from staleharness.base.cache import build_once
 from staleharness.errors import Interrupted, UserError
 from staleharness.language import supervised
@@ -106,12 +106,12 @@ def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_c
         steps.append(len(steps))
         return len(steps) == 2
 
-    stopping.listen(asked)
+    cancellation.listen(asked)
     try:
         with pytest.raises(Interrupted, match=r"before the first phase \(warm start: step 2 of 50"):
             simulation_of(spec(warm_start=50))
     finally:
-        stopping.listen(lambda: False)
+        cancellation.listen(lambda: False)
     left = {path.suffix for path in (own_cache / "taught").iterdir()}
     assert left == {".lock", ".checkpoints"}
     simulation_of(spec(warm_start=3))  # what was left behind is in nobody's way
@@ -153,11 +153,11 @@ def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> Non
             build_once("kind", "it", make)  # a second hold of the lock, as another process would have
         folder.mkdir()
 
-    stopping.listen(lambda: True)
+    cancellation.listen(lambda: True)
     try:
         assert build_once("kind", "it", make).is_dir()
     finally:
-        stopping.listen(lambda: False)
+        cancellation.listen(lambda: False)
 
 
 def test_every_run_begins_with_the_same_weights_build_once(

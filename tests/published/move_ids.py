@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from staleharness.base.files import digest, whole, write_json
+from staleharness.base.files import atomic_write, digest, write_json
 from staleharness.running.identity import read_stored, run_id
 from staleharness.spec import MATHS_VERSION
 from staleharness.store.bundle_reader import FILES, RUNS, TABLES, check_bundle, trace_path
@@ -115,7 +115,7 @@ def move(root: Path, why: str) -> dict[str, str]:
         assert all(repr(before[run].to_pylist()) == repr(after[ids[run]].to_pylist()) for run in ids), name
     manifest = json.loads((root / "manifest.json").read_text())
     for name, table in contents.items():
-        with whole(root / name) as stream:
+        with atomic_write(root / name) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)
     files = dict(manifest["files"])
     for run in changed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staleharness.base.files import name_of_folder
+from staleharness.base.files import safe_name
 from staleharness.running.names import folder_name
 from staleharness.running.plan import plan
 from staleharness.store.study import Question, ask
@@ -48,7 +48,7 @@ def test_environments_whose_names_a_folder_cannot_tell_apart_are_different_quest
 
 def test_a_folder_is_named_by_its_text_as_far_as_it_can_be() -> None:
     texts = ["report-vaco[delta=0.1]", "report-vaco[delta=0,1]", "report-../x", "a" * 300, "a" * 301]
-    names = [name_of_folder(text, text) for text in texts]
+    names = [safe_name(text, text) for text in texts]
     assert len(set(names)) == 5 and not any("/" in each or len(each) > 87 for each in names)
-    assert name_of_folder("report-all", []) == "report-all"
-    assert len({name_of_folder("report", exact, said=False) for exact in (1, 2)}) == 2
+    assert safe_name("report-all", []) == "report-all"
+    assert len({safe_name("report", exact, unambiguous=False) for exact in (1, 2)}) == 2

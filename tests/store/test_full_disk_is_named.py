@@ -18,7 +18,7 @@ from command_line import run_cli
 from results_helper import write_run
 from sweeping import environment
 
-from staleharness.base.files import whole
+from staleharness.base.files import atomic_write
 from staleharness.commands.shared.words import verbs
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
@@ -52,7 +52,7 @@ def test_a_verb_names_the_file(place: Path, verb: str) -> None:
 
 
 def test_the_name_is_part_of_the_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="left") as error, whole(tmp_path / "a") as stream:
+    with pytest.raises(OSError, match="left") as error, atomic_write(tmp_path / "a") as stream:
         stream.write(b"1")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert error.value.filename == str(tmp_path / "a") and not list(tmp_path.iterdir())

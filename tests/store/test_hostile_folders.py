@@ -13,7 +13,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness import cli
-from staleharness.base.files import folder_below
+from staleharness.base.files import make_subfolder
 from staleharness.errors import UserError
 from staleharness.pages import report
 from staleharness.store.store import Store
@@ -132,10 +132,10 @@ def test_a_folder_of_results_may_be_typed_as_a_link(results: Path, tmp_path: Pat
 def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
     (results / "reports").write_text("a file")
     with pytest.raises(UserError, match="cannot be made"):
-        folder_below(results, "reports", "x")
+        make_subfolder(results, "reports", "x")
     (results / "figures").symlink_to(results / "nowhere")
     with pytest.raises(UserError, match="figures is a link"):
-        folder_below(results, "figures")
+        make_subfolder(results, "figures")
 
 
 @pytest.mark.parametrize("name", ["staleharness.json", "runs/*/run.json", "runs/*/manifest.json", "runs/*/job.json"])

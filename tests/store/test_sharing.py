@@ -6,14 +6,17 @@ from pathlib import Path
 
 from results_helper import write_run
 
+from staleharness.base.reference_results import reference_folder
 from staleharness.store.store import Store
 from staleharness.store.study import read_study
-from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs, reference
+from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
 
 
 def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
     bundle = read_study_runs(
-        bundle_path(reference(), "vaco_delta", "small"), read_study(reference() / "vaco_delta" / "study.toml"), "small"
+        bundle_path(reference_folder(), "vaco_delta", "small"),
+        read_study(reference_folder() / "vaco_delta" / "study.toml"),
+        "small",
     )
     assert bundle is not None
     shared = overlap_with(bundle)
@@ -35,6 +38,6 @@ def test_a_run_that_was_made_again_elsewhere_is_told_from_one_that_is_shared(tmp
 
 
 def test_a_study_of_its_own_shares_nothing() -> None:
-    path = reference() / "ppo_hopper_cleanrl"
+    path = reference_folder() / "ppo_hopper_cleanrl"
     bundle = read_study_runs(path, read_study(path / "study.toml"), "small")
     assert bundle is not None and overlap_with(bundle) == ([], [], [], [])

@@ -343,7 +343,7 @@ def test_whole_leaves_what_a_sweep_takes_for_torn(tmp_path: Path, monkeypatch: p
     for name in ("staleharness.json", ".lease", ".probe.01234567", "checkpoint-00000001.pt", "mine"):
         files.write_bytes(tmp_path / name, b"")
     assert len(list(tmp_path.iterdir())) == 5
-    files.forget_torn(tmp_path, *SWEEP_FILES, CHECKPOINTS)
+    files.remove_temporaries(tmp_path, *SWEEP_FILES, CHECKPOINTS)
     assert [p.name[:6] for p in tmp_path.iterdir()] == [".mine."]
 
 

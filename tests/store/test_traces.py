@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from results_helper import write_run
 
-from staleharness.base import published
+from staleharness.base import reference_results
 from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
@@ -93,7 +93,7 @@ def test_a_replay_names_its_trace_by_its_place_in_the_bundle_on_every_machine(
     (run,) = [run for run in Store(home / "mine").read_all() if run.id == replay]
     name = f"results/reference/mine/traces/{real}.parquet"
     assert run.spec["lag"] == run.job()["spec"]["lag"] == f"trace:{name}"
-    monkeypatch.setattr(published, "reference", lambda: home)
+    monkeypatch.setattr(reference_results, "reference_folder", lambda: home)
     typed = f"trace:{folder / 'runs' / real / TRACE}"
     here, there = read_lag(typed), read_lag(run.spec["lag"])
     assert here.identity == there.identity and there.text == f"trace:{name}"

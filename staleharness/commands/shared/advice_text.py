@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base.text import fit, fixed_width, number, wrapped
+from ...base.text import fit, fixed_width, number, wrap_lines
 from ...statistics.advice import Advice
 from ...statistics.budget import Limit
 from ...statistics.method_advice import MethodAdvice
@@ -29,13 +29,13 @@ def as_text(found: Advice, source: str, width: int = WIDTH) -> list[str]:
         f"{source} | IQM of {s['measure']} | {s['level']:.0%} bootstrap intervals over seeds | runs of {steps} "
         f"steps, {days}"
     )
-    text = wrapped([head], width)
+    text = wrap_lines([head], width)
     text += _pipeline(found) if found.caps else []
-    text += ["", *wrapped([_log(found)], width)] if found.log else []
+    text += ["", *wrap_lines([_log(found)], width)] if found.log else []
     for env in found.envs:
         text += ["", *_environment(found, env, width)]
-    text += ["", *wrapped(_refused(found), width)] if found.refusals else []
-    return [*text, "", *wrapped([f"note: {note}" for note in found.notes], width)]
+    text += ["", *wrap_lines(_refused(found), width)] if found.refusals else []
+    return [*text, "", *wrap_lines([f"note: {note}" for note in found.notes], width)]
 
 
 def _pipeline(found: Advice) -> list[str]:
@@ -79,7 +79,7 @@ def _environment(found: Advice, env: str, width: int) -> list[str]:
     text = [f"{env}: share of the synchronous score that is kept", *fixed_width(headers, lines)]
     text += [f"no room for {', '.join(hidden)}: --json has them"] if hidden else []
     best = [_best(point, digits) for point in found.frontier if point["env"] == env]
-    return [*text, *(["highest score at each speed:"] if best else []), *wrapped(best, width)]
+    return [*text, *(["highest score at each speed:"] if best else []), *wrap_lines(best, width)]
 
 
 def _headings(found: Advice, methods: Sequence[MethodAdvice]) -> list[str]:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ...base.text import duration, printable, shorten
+from ...base.text import duration, printable
+from ...errors import shorten
 from ...running.execution import describe
 from ...running.plan import PlannedRun
 from ...task import find_env

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.files import folder_below
+from ...base.files import make_subfolder
 from ...base.text import printable
 from ...errors import UserError, nearest
 from ...statistics.normalise import NORMALISATIONS
@@ -86,7 +86,7 @@ def publish(
 
     try:
         grid = results.grid  # which may be none: then no folder is made
-        folder = folder_below(store.root, "reports", name)
+        folder = make_subfolder(store.root, "reports", name)
         table = stats.cached_table(folder, grid, expected, score=command.score, normalise=command.normalise)
     except UserError as error:
         if len(results) >= len(expected):

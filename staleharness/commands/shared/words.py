@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from ... import commands
+from ...base.package_registry import module_names
 from ...base.parsing import is_empty
 from ...errors import UserError, nearest
 from .arguments import flag_of
@@ -36,7 +36,7 @@ class Verb:
 @functools.cache
 def verbs() -> dict[str, Verb]:
     """Name -> verb, in the order of the help."""
-    files = {m.name for m in pkgutil.iter_modules(commands.__path__) if not m.ispkg}
+    files = set(module_names(commands.__name__))
     known = [name for name in ORDER if name in files]
     found = {}
     for file in [*known, *sorted(files - set(known))]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base.files import parse_json, read_json, user_path
 from ...base.machine import memory
-from ...errors import UserError, shortened
+from ...errors import UserError, shorten
 from ..spec import LanguageSpec
 from .gguf_file import gguf_of, header
 
@@ -114,7 +114,7 @@ def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str,
     for name in SIZES:
         size = config.get(name, 1)
         if type(size) is not int or size < 1:
-            raise UserError(f"MODEL={model} has a config.json whose {name} is {shortened(repr(size))}, not a size")
+            raise UserError(f"MODEL={model} has a config.json whose {name} is {shorten(repr(size))}, not a size")
     layers = {found[1] for name, _ in shapes if (found := LAYER.search(name))}
     if layers and config.get("num_hidden_layers", len(layers)) != len(layers):
         raise UserError(
@@ -165,7 +165,7 @@ def _shapes(file: Path) -> list[tuple[str, list[int]]]:
         raise UserError(f"{file} is cut short: {size:,} bytes of {end:,}; fetch it again")
     for name, shape in shapes.items():
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-            raise UserError(f"{file} is not a safetensors file: {shortened(name)!r} has no shape")
+            raise UserError(f"{file} is not a safetensors file: {shorten(name)!r} has no shape")
     return list(shapes.items())
 
 

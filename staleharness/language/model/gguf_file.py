@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base.cache import build_once
 from ...base.files import digest, user_path
-from ...base.machine import installed
+from ...base.machine import package_version
 from ...errors import UserError, missing_extra
 from .progress_bar import no_progress_bar
 
@@ -73,7 +73,7 @@ def dequantised(model: str, file: Path, progress: Callable[[str], None]) -> Path
         progress(f"dequantising {file.name} into the cache, once")
         _convert(model, file, folder)
 
-    return build_once("gguf", f"{said[:16]}-{installed('transformers')}-{installed('gguf')}", make)
+    return build_once("gguf", f"{said[:16]}-{package_version('transformers')}-{package_version('gguf')}", make)
 
 
 def _convert(model: str, file: Path, folder: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ...base.files import read_json
 from ...base.machine import memory
-from ...errors import UserError, missing_extra, shortened
+from ...errors import UserError, missing_extra, shorten
 from ..spec import LanguageSpec
 from .checkpoint_files import is_causal
 from .gguf_file import missing
@@ -81,7 +81,7 @@ def one_line(problem: str) -> Iterator[None]:
         yield
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{problem}: {shortened(words, 160)}") from error
+        raise UserError(f"{problem}: {shorten(words, 160)}") from error
 
 
 def _tokenizer_class(source: str) -> Any:

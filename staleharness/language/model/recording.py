@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...base.notes import NOTES
+from ...base.logger import LOGGER
 
 
 class Recording:
@@ -35,6 +35,6 @@ class Recording:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            NOTES.warning("decoding goes without CUDA graphs: %s", " ".join(str(error).split())[:160])
+            LOGGER.warning("decoding goes without CUDA graphs: %s", " ".join(str(error).split())[:160])
             return None
         return graph.replay

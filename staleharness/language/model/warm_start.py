@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...base.cache import build_once
-from ...base.machine import cpu_model, installed
+from ...base.machine import cpu_model, package_version
 from ...base.streams import integer
 from ...base.syntax import meaning_hash
 from .progress_bar import no_progress_bar
@@ -131,7 +131,7 @@ def _key(tokenizer: Any, config: Any, settings: WarmStart, sources: Sequence[Pat
         "config": config.to_dict(),
         "tokenizer": tokenizer.backend_tokenizer.to_str(),
         "sources": [meaning_hash(path.read_bytes()) for path in (Path(__file__), *sources)],
-        "versions": {name: installed(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
+        "versions": {name: package_version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "cpu": cpu_model(),
     }
     return hashlib.sha256(json.dumps(determines, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ...base.logger import LOGGER
 from ...base.machine import memory, memory_kills
-from ...base.notes import NOTES
 from ...base.processes import fixed_hashing, short_names
 from ..devices import GPUS, check_device_here, usable_cores, usable_gpus
 from ..job import Job
@@ -116,7 +116,7 @@ def make(demand: Demand) -> LocalPool:
         room.append(max(1, memory() // demand.memory))
         if room[1] < room[0]:
             sizes = f"{demand.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
-            NOTES.warning("%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes)
+            LOGGER.warning("%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes)
     gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
     if demand.runs_per_gpu is not None:
         room.append(demand.runs_per_gpu * max(1, len(gpus)))

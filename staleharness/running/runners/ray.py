@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.machine import installed
-from ...base.notes import NOTES
+from ...base.logger import LOGGER
+from ...base.machine import package_version
 from ...errors import UserError, missing_extra
 from ..job import Job
 from ..place import Place, Seen, environment, probe_file, see
@@ -179,7 +179,7 @@ class RayPlaces:
             return Ended(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
         if isinstance(error, known.RayTaskError) or getattr(error, "_actor_init_failed", False):
             return Ended(run_id, None, f"an error where it was to run: {_last_line(error)}")
-        NOTES.info("Ray says of run %s: %s", run_id, " ".join(str(error).split()))
+        LOGGER.info("Ray says of run %s: %s", run_id, " ".join(str(error).split()))
         return Ended(run_id, None, "loss of its machine", lost=True)
 
     def _drop(self, held: _Held) -> None:
@@ -220,7 +220,7 @@ class RayPlaces:
 
 def make(demand: Demand) -> RayPlaces:
     """Raises `UserError` where Ray is not installed, or its address is none."""
-    if installed("ray") is None:  # a folder called `ray` where the user stands can be imported, too
+    if package_version("ray") is None:  # a folder called `ray` where the user stands can be imported, too
         raise missing_extra("RUNNER=ray", "ray")
     address_from_environment()
     return RayPlaces(demand)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...base.notes import NOTES
+from ...base.logger import LOGGER
 from ...errors import UserError
 from ..job import Job
 from ..runner import Began, Demand, Ended, Event, Queued
@@ -102,7 +102,7 @@ class Slurm:
         try:
             commands.cancel(left)
         except SlurmError as error:
-            NOTES.warning("Slurm does not answer, and may still run %s: %s", " ".join(left), error)
+            LOGGER.warning("Slurm does not answer, and may still run %s: %s", " ".join(left), error)
         for array in self.arrays:
             if not array.live:
                 array.forget()
@@ -111,7 +111,7 @@ class Slurm:
         """Say it, once."""
         if key not in self._said:
             self._said.add(key)
-            NOTES.warning(text, *what)
+            LOGGER.warning(text, *what)
 
     # Submitting -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Slurm:
         for index, job in enumerate(array.jobs):
             self.runs[job.run_id].take(array, index, State("PENDING"))
             yield Queued(job.run_id)
-        NOTES.warning("array %s: %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time)
+        LOGGER.warning("array %s: %d tasks, %d at a time", array.id, len(array.jobs), array.at_a_time)
 
     def _sbatch(self, array: Array) -> str:
         array.at_a_time = self._share(array, len(self.arrays))
@@ -234,7 +234,7 @@ class Slurm:
         run_id = run.job.run_id
         if state.restarts > run.state.restarts:
             yield from run.hear()  # what its last life still had to say
-            NOTES.warning("task %s is back in the queue, to resume from its last checkpoint", run.task)
+            LOGGER.warning("task %s is back in the queue, to resume from its last checkpoint", run.task)
             run.again(state, now)
         run.state = state
         if run.flaps(now) and run.verdict is None:
@@ -283,7 +283,7 @@ class Slurm:
         except SlurmError as error:
             if error.passes:
                 raise
-            NOTES.warning("task %s could not be put back in the queue (%s), and is submitted anew", run.task, error)
+            LOGGER.warning("task %s could not be put back in the queue (%s), and is submitted anew", run.task, error)
             run.fell(now)
             run.let_go()
             self._next["submit"] = now

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ...base.files import folder_below, no_link, read_json, write_bytes, write_json
+from ...base.files import check_not_link, make_subfolder, read_json, write_bytes, write_json
 from ..job import Job
 
 PREFIX = "staleharness-"
@@ -34,7 +34,7 @@ class Array:
     @classmethod
     def make(cls, root: Path, jobs: Sequence[Job], options: Sequence[str]) -> Array:
         """A new one, ready to be submitted."""
-        folder = folder_below(root, "slurm") / f"{PREFIX}{secrets.token_hex(4)}"
+        folder = make_subfolder(root, "slurm") / f"{PREFIX}{secrets.token_hex(4)}"
         folder.mkdir()
         content = {"jobs": [asdict(job) for job in jobs], "options": [*options]}
         write_json(folder / "array.json", content)
@@ -52,7 +52,7 @@ class Array:
     def all(cls, root: Path) -> Iterator[Array]:
         """Those that earlier sweeps left in a results folder; what cannot be read was never submitted. Raises
         `UserError` where the folder of arrays is a link."""
-        no_link(root / "slurm")
+        check_not_link(root / "slurm")
         for folder in sorted((root / "slurm").glob(f"{PREFIX}*")):
             if not re.fullmatch(f"{PREFIX}[0-9a-f]{{8}}", folder.name):
                 continue  # not ours: Slurm is never asked for it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...base.notes import NOTES
+from ...base.logger import LOGGER
 from . import commands
 from .array import Array
 from .followed import ENDED, WAITING, Followed
@@ -45,10 +45,10 @@ def _take(array: Array, runs: Mapping[str, Followed], options: Sequence[str]) ->
             stale.append(array.task(index))
     commands.cancel(stale)
     if ours:
-        NOTES.warning("going on with %d tasks of array %s, of an earlier sweep", ours, array.id)
+        LOGGER.warning("going on with %d tasks of array %s, of an earlier sweep", ours, array.id)
     if others := len(array.live) - ours:
         text = "array %s goes on with %d tasks of an earlier sweep, which this one does not ask for"
-        NOTES.warning(text, array.id, others)
+        LOGGER.warning(text, array.id, others)
     if not array.live:
         array.forget()
     return bool(array.live)

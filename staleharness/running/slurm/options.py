@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from ...errors import UserError, shortened
+from ...errors import UserError, shorten
 
 OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(=[\w.,:=+/@%*\[\]&|()-]+)?", re.ASCII)
 OURS = (
@@ -20,13 +20,13 @@ def parse(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UserError(f"SLURM={shortened(text)!r} cannot be read: {error}") from None
+        raise UserError(f"SLURM={shorten(text)!r} cannot be read: {error}") from None
     for word in words:
         match = OPTION.fullmatch(word)
         if match is None:
-            raise UserError(f"SLURM: {shortened(word)!r} is not of the form --name=value, as in --time=4:00:00")
+            raise UserError(f"SLURM: {shorten(word)!r} is not of the form --name=value, as in --time=4:00:00")
         if match["name"] in OURS:
             raise UserError(f"SLURM: --{match['name']} is set by the runner; leave it out")
         if match["name"] == "signal" and not WARNING.fullmatch(word):
-            raise UserError(f"SLURM: {shortened(word)!r} must be of the form --signal=B:USR1@SECONDS")
+            raise UserError(f"SLURM: {shorten(word)!r} must be of the form --signal=B:USR1@SECONDS")
     return words

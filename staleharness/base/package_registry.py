@@ -1,4 +1,4 @@
-"""What the files of a package register there by name: a new entry is a new file, and nothing else is edited."""
+"""Registries that the modules of a package fill on import: a new entry is a new file, and nothing else is edited."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from ..errors import UserError, nearest
 T = TypeVar("T")
 
 
-class Registered(Mapping[str, T], Generic[T]):
-    """Entries by name, sorted. Whoever reads them first imports all files of the package."""
+def module_names(package: str) -> list[str]:
+    """Sorted names of the modules in a package, without sub-packages; imports none of them."""
+    paths = importlib.import_module(package).__path__
+    return sorted(module.name for module in pkgutil.iter_modules(paths) if not module.ispkg)
+
+
+class PackageRegistry(Mapping[str, T], Generic[T]):
+    """Entries by name, sorted. The first access imports all modules of the package."""
 
     def __init__(self, package: str, what: str) -> None:
         self.package = package
@@ -22,7 +28,7 @@ class Registered(Mapping[str, T], Generic[T]):
         self._complete = False
 
     def put(self, name: str, entry: T) -> None:
-        """Enter it. Raises `ValueError` where the name is taken."""
+        """Add an entry. Raises `ValueError` for a name in use."""
         if name in self._entries:
             raise ValueError(f"two files of {self.package} register {name!r}")
         self._entries[name] = entry
@@ -47,6 +53,6 @@ class Registered(Mapping[str, T], Generic[T]):
 
     def _load(self) -> None:
         if not self._complete:
-            self._complete = True  # first: a file that asks while it is imported must not recurse
-            for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
-                importlib.import_module(f"{self.package}.{module.name}")
+            self._complete = True  # first, so that a module which reads the registry on import does not recurse
+            for name in module_names(self.package):
+                importlib.import_module(f"{self.package}.{name}")

@@ -6,40 +6,40 @@ from collections.abc import Iterator
 
 import pytest
 
-from staleharness.base import stopping
+from staleharness.base import cancellation
 from staleharness.errors import Interrupted
 
 
 @pytest.fixture(autouse=True)
 def nobody_listens_afterwards() -> Iterator[None]:
     yield
-    stopping.listen(lambda: False)
+    cancellation.listen(lambda: False)
 
 
 def test_what_is_done_is_heard_at_once_and_then_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(cancellation.time, "monotonic", lambda: clock[0])
     heard: list[str] = []
-    stopping.listen(lambda: False, heard.append)
+    cancellation.listen(lambda: False, heard.append)
     for step in range(8):
-        stopping.check(f"step {step}")
+        cancellation.report(f"step {step}")
         clock[0] += 0.4
     assert heard == ["step 0", "step 3", "step 6"]  # 0.0, 1.2 and 2.4 s
 
 
 def test_who_is_asked_to_end_says_where_it_was() -> None:
     asked = iter([False, True])
-    stopping.listen(lambda: next(asked))
-    stopping.check("loading")
+    cancellation.listen(lambda: next(asked))
+    cancellation.report("loading")
     with pytest.raises(Interrupted, match=r"^stopped before the first phase \(reading\)$"):
-        stopping.check("reading")
+        cancellation.report("reading")
 
 
 def test_what_takes_long_within_a_phase_is_ended_and_says_nothing() -> None:
     heard: list[str] = []
     asked = iter([False, True])
-    stopping.listen(lambda: next(asked), heard.append)
-    stopping.heed("an evaluation")
+    cancellation.listen(lambda: next(asked), heard.append)
+    cancellation.check_stop("an evaluation")
     with pytest.raises(Interrupted, match=r"^stopped during an evaluation$"):
-        stopping.heed("an evaluation")
+        cancellation.check_stop("an evaluation")
     assert heard == []

@@ -1,4 +1,4 @@
-"""How a command is named to a reader, in a checkout and where only the wheel is."""
+"""Text for people: the wording of a command line, and where a study is found."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from staleharness.base import invocation
+from staleharness.base import text
 from staleharness.store import study
 
 
 def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert invocation.invocation("figures", paper="vaco", fig="3") == "make figures PAPER=vaco FIG=3"
-    assert invocation.invocation("reproduce", dry=True) == "make reproduce DRY=1"
-    monkeypatch.setattr(invocation, "MAKEFILE", tmp_path / "Makefile")
-    assert invocation.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
-    assert invocation.invocation("reproduce", dry=True) == "staleharness reproduce --dry"
+    assert text.invocation("figures", paper="vaco", fig="3") == "make figures PAPER=vaco FIG=3"
+    assert text.invocation("reproduce", dry=True) == "make reproduce DRY=1"
+    monkeypatch.setattr(text, "MAKEFILE", tmp_path / "Makefile")
+    assert text.invocation("figures", paper="vaco", fig="3") == "staleharness figures --paper vaco --fig 3"
+    assert text.invocation("reproduce", dry=True) == "staleharness reproduce --dry"
 
 
 def test_a_built_in_study_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

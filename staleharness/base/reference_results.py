@@ -1,0 +1,40 @@
+"""Published results: bundles below `results/reference/` of a checkout, or inside the wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UserError, shorten
+from .files import user_path
+from .plugins import builtin_folder
+
+PLACE = ("results", "reference")
+
+
+def reference_folder() -> Path:
+    """Folder of the published bundles: inside the wheel, or in the checkout."""
+    inside = builtin_folder("reference")
+    return inside if inside.is_dir() else inside.parent.joinpath(*PLACE)
+
+
+def results_path(text: str) -> Path:
+    """Path of results as typed. `results/reference/...` falls back to the published bundles where the working folder
+    has no such path. Raises `UserError` for text that cannot be a path."""
+    path = user_path(text)
+    if path.parts[:2] == PLACE and not path.exists():
+        return reference_folder().joinpath(*path.parts[2:])
+    return path
+
+
+def portable_name(text: str) -> str:
+    """Name of a file in the spec of a run: `results/reference/...` for a published file, on every machine; otherwise
+    the absolute path. Raises `UserError` for text that cannot be a path, or not be part of a spec."""
+    path = results_path(text).absolute()
+    if path.resolve().is_relative_to(home := reference_folder().resolve()):
+        return str(Path(*PLACE) / path.resolve().relative_to(home))
+    if set(str(path)) & set(" ,[]"):
+        raise UserError(
+            f"{shorten(text)} lies in {str(path.parent)!r}: a run names the whole path, which may not have a blank, "
+            "comma or bracket; move the file, or give a whole path that leads there through a link"
+        )
+    return str(path)

@@ -1,0 +1,47 @@
+"""Registries filled by the modules of a package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from staleharness.base.package_registry import PackageRegistry
+from staleharness.errors import UserError
+
+
+@pytest.fixture
+def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageRegistry[str]:
+    """A package of two files; the registry stands in a third."""
+    package = tmp_path / "registry_of_tests"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "registry.py").write_text(
+        "from staleharness.base.package_registry import PackageRegistry\n"
+        "THINGS = PackageRegistry('registry_of_tests', 'thing')\n"
+    )
+    for name in ("two", "one"):
+        (package / f"{name}.py").write_text(f"from .registry import THINGS\nTHINGS.put({name!r}, {name.upper()!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from registry_of_tests.registry import THINGS
+
+    yield THINGS
+    for name in [name for name in sys.modules if name.startswith("registry_of_tests")]:
+        del sys.modules[name]
+
+
+def test_modules_are_imported_on_first_access(things: PackageRegistry[str]) -> None:
+    assert "registry_of_tests.one" not in sys.modules
+    assert dict(things) == {"one": "ONE", "two": "TWO"} and list(things) == ["one", "two"] and len(things) == 2
+    assert "one" in things and "three" not in things
+
+
+def test_an_unknown_name_names_the_nearest(things: PackageRegistry[str]) -> None:
+    with pytest.raises(UserError, match="thing 'oen' is unknown; did you mean 'one'"):
+        things["oen"]
+
+
+def test_a_name_in_use_is_refused(things: PackageRegistry[str]) -> None:
+    with pytest.raises(ValueError, match="two files of registry_of_tests register 'one'"):
+        things.put("one", things["one"])
