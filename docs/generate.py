@@ -14,15 +14,15 @@ import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from corrections import corrections
 from fields import comments, typed
+from leaderboard import leaderboard
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
-from staleharness.figures.drawings import sheet
-from staleharness.pages.corrections import corrections
-from staleharness.pages.leaderboard import leaderboard
+from staleharness.figures.named_figures import sheet
 from staleharness.simulator.methods import MethodEntry, entry_of, extra_passes, families
 from staleharness.statistics.results import load
 

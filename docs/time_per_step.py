@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from staleharness.figures.canvas import FAINT, INK, TITLE, drawing, few_colours, to_bytes
+from staleharness.figures.canvas import FAINT, INK, TITLE, plot_settings, reduce_colours, to_bytes
 from staleharness.figures.palette import MARKERS
 from staleharness.pipeline.caps import Cap, over_caps
 from staleharness.pipeline.settings import Pipeline
@@ -64,7 +64,7 @@ def figure(found: dict[str, dict[int, list[Cap]]]) -> Figure:
         "Pipelines simulated, seed 0, 150 steps each (the first fifth left out): 1,024 slots, batches of 256 rows in "
         "groups of 8, trained on in the order in which they are complete. Without a cap the trainer binds."
     )
-    with drawing():
+    with plot_settings():
         made = Figure(figsize=(7.0, 3.4), layout="constrained")
         axes = made.subplots(1, len(found), sharey=True)
         for ax, (name, of) in zip(axes, found.items(), strict=True):
@@ -103,4 +103,4 @@ if __name__ == "__main__":
     everything = {name: simulated(spread) for name, spread in SPREADS.items()}
     page = HERE / "pipeline.md"
     page.write_text(with_table(page.read_text(encoding="utf-8"), table(everything)), encoding="utf-8")
-    (HERE / "time_per_step.png").write_bytes(few_colours(to_bytes(figure(everything), "png")))
+    (HERE / "time_per_step.png").write_bytes(reduce_colours(to_bytes(figure(everything), "png")))

@@ -61,10 +61,10 @@ def one_fork_server() -> Iterator[None]:
 @pytest.fixture
 def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports show one figure: drawing them all takes several times as long as the sweeps of a test."""
-    from staleharness.figures import drawings
+    from staleharness.figures import named_figures
 
-    every = drawings.sections
-    monkeypatch.setattr(drawings, "sections", lambda results: every(results)[:1])
+    every = named_figures.sections
+    monkeypatch.setattr(named_figures, "sections", lambda results: every(results)[:1])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from places import ROOT
 
 from staleharness.commands.shared.execute import planned_of
 from staleharness.commands.shared.words import parse
-from staleharness.pages.papers import chosen, read_paper
+from staleharness.pages.papers import read_paper, select_figures
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.append(ROOT / "results" / "reference" / "README.md")
@@ -81,7 +81,7 @@ def test_a_command_is_one_that_there_is(page: str, line: str, tmp_path: Path, mo
         monkeypatch.chdir(ROOT)
         assert planned_of(command).runs
     if verb.name in ("figures", "reproduce") and command.paper:
-        assert chosen(read_paper(command.paper)[1], command.fig)
+        assert select_figures(read_paper(command.paper)[1], command.fig)
 
 
 def passed_on(words: list[str], scratch: Path) -> list[str]:

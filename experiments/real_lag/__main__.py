@@ -27,8 +27,8 @@ from page import page
 
 from staleharness.base.files import write_bytes
 from staleharness.base.reference_results import reference_folder
-from staleharness.figures.canvas import COLUMN, few_colours
-from staleharness.pages.gallery_texts import picture_file
+from staleharness.figures.canvas import COLUMN, reduce_colours
+from staleharness.pages.gallery import picture_file
 from staleharness.running.execution import carry_out, describe
 from staleharness.running.plan import Plan, PlannedRun
 from staleharness.store.bundle_writer import pack
@@ -96,7 +96,7 @@ def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
     write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
     for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
         write_bytes(folder / picture_file(name, "wide"), draw(frame))
-        write_bytes(folder / picture_file(name, "narrow"), few_colours(draw(frame, COLUMN)))
+        write_bytes(folder / picture_file(name, "narrow"), reduce_colours(draw(frame, COLUMN)))
     print(f"{len(frame)} runs in {folder / 'README.md'}")
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from staleharness.figures.canvas import COLUMN, FAINT, PAGE, drawing, to_bytes
+from staleharness.figures.canvas import COLUMN, FAINT, PAGE, plot_settings, to_bytes
 from staleharness.statistics.labels import display_label
 
 STYLES = {  # colours of Okabe and Ito
@@ -33,7 +33,7 @@ Panels = dict[tuple[str, str], Axes]  # by task and load
 def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
     """A PNG, a panel per task and load: shares of the decisions by lag, over all methods and seeds."""
     found = lags(frame)
-    with drawing():
+    with plot_settings():
         figure, panels = _panels(frame, width, 1.45)
         for (task, load), ax in panels.items():
             mine = found[(found["task"] == task) & (found["load"] == load)].set_index("way")
@@ -53,7 +53,7 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
 def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
     """A PNG, a panel per task and load: final scores of each method, way by way, with Student's 95 % intervals."""
     ways = (ON_POLICY, *WAYS)
-    with drawing():
+    with plot_settings():
         figure, panels = _panels(frame, width, 1.9)
         for (task, load), ax in panels.items():
             mine = frame[(frame["task"] == task) & frame["load"].isin([load, ""])]

@@ -124,8 +124,8 @@ def _number(text: str, name: str) -> float:
 
 
 def _drawn(found: Advice, source: str, kind: str) -> bytes:
-    from ..figures.advice import draw_advice
     from ..figures.canvas import to_bytes
+    from ..figures.staleness_cost import draw_advice
 
     return to_bytes(draw_advice(found, source), kind, source)
 

@@ -29,7 +29,7 @@ def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
     from ..base.files import make_subfolder
     from ..base.text import plural, printable
-    from ..exporters.registry import EXPORTERS
+    from ..exporters.exporter import EXPORTERS
     from ..statistics.results import Results
     from ..store.store import Store
 

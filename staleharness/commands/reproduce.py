@@ -50,8 +50,8 @@ def handle(command: Command) -> int:
     from ..api import plan
     from ..base.files import make_subfolder, user_path
     from ..base.text import plural
-    from ..pages.gallery import make, show
-    from ..pages.papers import chosen, experiments, read_paper
+    from ..pages.gallery import load_figures, make
+    from ..pages.papers import experiments, read_paper, select_figures
     from ..store.store import Store
     from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
@@ -62,7 +62,7 @@ def handle(command: Command) -> int:
         return _list(command)
     name = command.paper or "vaco"
     paper, figures = read_paper(name)
-    wanted = chosen(figures, command.fig)
+    wanted = select_figures(figures, command.fig)
     out, code = user_path(command.out), 0
     plans = []
     for study in dict.fromkeys(f.entry.study for f in wanted):
@@ -95,7 +95,7 @@ def handle(command: Command) -> int:
             code = max(code, execute(shown, planned, store, runner_of(command, planned, store), command.restart))
         if code == 130:
             return code
-    entries = show(wanted, out, command.scale)
+    entries = load_figures(wanted, out, command.scale)
     folder = make_subfolder(out, bundle_path(Path(), "figures", command.scale).name)
     pictures = make(paper, figures, entries, [f.name for f in wanted], folder)
     if command.json:

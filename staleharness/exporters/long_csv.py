@@ -10,11 +10,10 @@ import numpy as np
 
 from ..base.files import atomic_write, check_replaceable, write_bytes
 from ..base.text import rows_to_csv
-from ..pages.contents import run_records
+from ..pages.report_contents import run_records
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .registry import EXPORTERS
-from .series import HISTOGRAM, phases, settings
+from .exporter import EXPORTERS, HISTOGRAM, phases, settings
 
 COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .registry import EXPORTERS
-from .series import HISTOGRAM, final_scores, panel, phases, title
+from .exporter import EXPORTERS, HISTOGRAM, final_scores, panel, phases, title
 
 PROJECT = "staleharness"
 

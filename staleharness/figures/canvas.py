@@ -1,4 +1,4 @@
-"""Paper and pens: settings, panels, axes and names shared by all figures. No pyplot, no global state.
+"""Page of a figure: settings, panels, axes and names shared by all figures. No pyplot, no global state.
 
 `width` is in inches: 7 is a printed page, 3.5 a column or a telephone; panels wrap accordingly.
 """
@@ -24,7 +24,7 @@ from PIL.PngImagePlugin import PngInfo
 from ..base.text import printable
 from ..errors import shorten
 from ..statistics.table import Table
-from .captions import made
+from .captions import run_facts
 from .palette import Style
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ METADATA: dict[str, dict[str, None]] = {
 
 
 @contextlib.contextmanager
-def drawing() -> Iterator[None]:
-    """Our settings on matplotlib's own defaults, whatever the user has configured; put back afterwards."""
+def plot_settings() -> Iterator[None]:
+    """Apply our settings to matplotlib's defaults, whatever the user has configured, and restore them afterwards."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(cast(Any, SETTINGS))
@@ -88,34 +88,34 @@ def drawing() -> Iterator[None]:
 
 
 def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
-    """The figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
+    """Return the figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
 
-    `source` stands in the metadata of an SVG or PNG and says what the figure was drawn from.
+    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from.
     """
     stream = io.BytesIO()
     metadata = METADATA[kind] | ({"Source": source} if source else {})
-    with drawing():
+    with plot_settings():
         figure.savefig(stream, format=kind, metadata=metadata)
     # matplotlib names the font it has; a reader's machine may have another, and Verdana is as wide
     return stream.getvalue().replace(b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif")
 
 
-def few_colours(png: bytes) -> bytes:
-    """A PNG in 256 colours, those of small marks kept, with the texts of its metadata: a third of the size."""
+def reduce_colours(png: bytes) -> bytes:
+    """Return a PNG in 256 colours, those of small marks included, with its metadata: a third of the size."""
     with Image.open(io.BytesIO(png)) as image:
         about = PngInfo()
         for key, text in image.info.items():
             if isinstance(text, str):
                 about.add_text(str(key), text)
         stream = io.BytesIO()
-        # by an octree: cuts by the median give most colours to large areas, and turn a small blue mark green
-        few = image.convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        few.save(stream, "png", optimize=True, dpi=image.info["dpi"], pnginfo=about)
+        # An octree: median cut gives most colours to large areas, and turns a small blue mark green.
+        palette_image = image.convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        palette_image.save(stream, "png", optimize=True, dpi=image.info["dpi"], pnginfo=about)
     return stream.getvalue()
 
 
 def retitle(figure: Figure, title: str) -> None:
-    """Another title over a finished figure; a long one is smaller, and one that is longer still ends in an ellipsis."""
+    """Replace the title of a finished figure; a long one is set smaller, a longer one ends in an ellipsis."""
     room = figure.get_figwidth() * 13  # letters
     size = max(LEAST_TITLE, TITLE * min(1.0, room / max(1, len(title))))
     for text in figure.texts:
@@ -124,24 +124,25 @@ def retitle(figure: Figure, title: str) -> None:
             text.set_fontsize(size)
 
 
-def columns_for(width: float, wanted: int) -> int:
-    """How many panels stand side by side: as many as wanted, if they fit."""
-    return max(1, min(wanted, int(width / NARROWEST)))
+def columns_for(width: float, most: int) -> int:
+    """Number of panels side by side: `most`, or fewer if they do not fit."""
+    return max(1, min(most, int(width / NARROWEST)))
 
 
 @contextlib.contextmanager
 def panels(
-    title: str, subtitle: str, groups: Sequence[object], *, table: Table, columns: int, height: float, width: float
+    title: str, subtitle: str, groups: Sequence[object], table: Table, width: float, height: float, columns: int = 0
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with one panel of `height` inches per group, in rows of `columns`; title, subtitle and what the runs
-    of the table are at the top left. DRAFT is written across it where runs of the table are missing.
+    """A figure with one panel of `height` inches per group, in rows of `columns` (0: up to four, if they fit); title,
+    subtitle and facts about the runs at the top left. DRAFT is written across it if runs of the table are missing.
 
     Panels of an equal group have one y axis, whose labels stand at the left edge only.
     """
+    columns = columns or columns_for(width, min(4, len(groups)))
     rows = math.ceil(len(groups) / columns)
     wide = int(width * 19)
-    lines = [title, *_wrap(subtitle, wide), *_wrap(made(table), wide)]
-    with drawing():
+    lines = [title, *_wrap(subtitle, wide), *_wrap(run_facts(table), wide)]
+    with plot_settings():
         figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
         axes: list[Axes] = []
@@ -157,32 +158,23 @@ def panels(
         retitle(figure, title)
         yield figure, axes
         if table.draft:
-            figure.text(
-                0.5,
-                0.45,
-                "DRAFT",
-                ha="center",
-                va="center",
-                rotation=18,
-                fontsize=12 * width,
-                fontweight="bold",
-                color=INK,
-                alpha=0.1,
-                gid="draft",
-            )
+            large: dict[str, Any] = {"fontsize": 12 * width, "fontweight": "bold", "color": INK, "alpha": 0.1}
+            figure.text(0.5, 0.45, "DRAFT", ha="center", va="center", rotation=18, gid="draft", **large)
         if (engine := figure.get_layout_engine()) is not None:
             engine.execute(figure)  # places everything once, for all formats
         figure.set_layout_engine(None)  # "none" would be an engine, for which matplotlib draws twice when it saves
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` letters that do not break `K = 16` in two."""
+    """Return lines of at most `width` letters that do not break `K = 16` in two."""
     lines = textwrap.wrap(re.sub(r" = (?=\d)", "\u00a0=\u00a0", text), width)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def label_edges(axes: Sequence[Axes], columns: int, x: str, y: str) -> None:
-    """Name the x axis under the lowest panel of each column and the y axis left of each row."""
+def label_edges(axes: Sequence[Axes], x: str, y: str) -> None:
+    """Label the x axis of the lowest panel in each column and the y axis of the first one in each row."""
+    grid = axes[0].get_gridspec()
+    columns = grid.ncols if grid and len(axes) > 1 else 1
     for i, ax in enumerate(axes):
         if i + columns >= len(axes):
             ax.set_xlabel(x)
@@ -209,13 +201,13 @@ def percent_axis(ax: Axes) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
 
 
-def shown(label: str, width: float = COLUMN) -> str:
-    """An algorithm's label as a figure of this width can bear it."""
+def short_label(label: str, width: float = COLUMN) -> str:
+    """An algorithm's label, shortened to fit a figure of this width."""
     return shorten(printable(label), 28 if width < 5 else 40)
 
 
 def gid(look: Style) -> str:
-    """What the report finds a series by (it shows and hides algorithms)."""
+    """Id of an algorithm's marks, by which the report shows and hides them."""
     return f"series-{look.index}"
 
 
@@ -224,7 +216,8 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     width = figure.get_figwidth()
     # A leading underscore would hide an entry, hence the space.
     names = {
-        label: (" " if label.startswith("_") else "") + shown(s.name or label, width) for label, s in looks.items()
+        label: (" " if label.startswith("_") else "") + short_label(s.name or label, width)
+        for label, s in looks.items()
     }
     lengths = [0.45 + 0.075 * len(name) for name in names.values()]  # inches, about
     per_row = len(names) if sum(lengths) < width else max(1, int(width / max(lengths)))
@@ -234,7 +227,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
     # matplotlib fills columns; people read rows.
     looks = {label: looks[label] for i in range(per_row) for label in list(looks)[i::per_row]}
     handles = [Line2D([], [], color=s.colour, dashes=s.dashes, linewidth=2) for s in looks.values()]
-    made = figure.legend(
+    box = figure.legend(
         handles,
         [names[label] for label in looks],
         loc="outside lower left",
@@ -243,7 +236,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
         handlelength=1.4 if len({s.colour for s in looks.values()}) == len(looks) else 2.4,  # to see dashes
         columnspacing=1.4,
     )
-    for line, text, look in zip(made.get_lines(), made.get_texts(), looks.values(), strict=True):
+    for line, text, look in zip(box.get_lines(), box.get_texts(), looks.values(), strict=True):
         line.set_gid(gid(look))
         text.set_gid(gid(look))
 
@@ -260,34 +253,30 @@ def names_at_ends(
     order = sorted(ends, key=lambda e: (e[2], e[0]))
     heights: list[float] = []
     for _, _, y in order:
-        wanted = (y - low) / (high - low)
-        heights.append(max(wanted, heights[-1] + least) if heights else wanted)
+        at = (y - low) / (high - low)
+        heights.append(max(at, heights[-1] + least) if heights else at)
     too_high = max(0.0, heights[-1] - 1.0) if heights else 0.0
     for i in range(len(heights) - 1, -1, -1):
         above = heights[i + 1] - least if i + 1 < len(heights) else heights[i] - too_high
         heights[i] = min(heights[i], above)
     for (label, x, y), at in zip(order, heights, strict=True):
         look = looks[label]
-        leader = {
+        arrow = {
             "arrowstyle": "-",
             "color": look.colour,
             "linewidth": 0.5,
+            "relpos": (0, 0.5),
             "shrinkA": 1,
             "shrinkB": 2,
-            "relpos": (0, 0.5),
         }
-        note = ax.annotate(
-            shown(look.name or label),
-            xy=(x, y),
-            xytext=(1.025, at),
-            textcoords="axes fraction",
-            va="center",
-            ha="left",
-            color=look.colour,
-            fontweight="bold",
-            arrowprops=leader,
-            annotation_clip=False,
-            gid=gid(look),
-        )
+        font: dict[str, Any] = {
+            "va": "center",
+            "ha": "left",
+            "color": look.colour,
+            "fontweight": "bold",
+            "gid": gid(look),
+        }
+        place: dict[str, Any] = {"textcoords": "axes fraction", "annotation_clip": False}
+        note = ax.annotate(short_label(look.name or label), (x, y), (1.025, at), arrowprops=arrow, **place, **font)
         if note.arrow_patch is not None:
             note.arrow_patch.set_gid(gid(look))

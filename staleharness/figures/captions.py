@@ -1,4 +1,4 @@
-"""What the second line of a figure says: n, the interval, the score and its scale."""
+"""Second line of a figure: n, the interval, the score and its scale, and the looks of its algorithms."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from ..statistics.small_samples import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun
-from .palette import Style, in_order, styles
+from .palette import Style, sequential_styles, styles
 
 
 def labels(table: Table) -> list[str]:
-    """All algorithms of a table, in the order in which figures show them."""
+    """Algorithms of a table, in the order in which figures show them."""
     return sorted({r["algorithm"] for r in table.rows})
 
 
 def looks_of(table: Table) -> dict[str, Style]:
-    """How each algorithm of a table looks, and what readers call it. Where it is a part of a larger one (`series`), as
-    it looks there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
+    """Look of each algorithm of a table, with its name for readers. In a part of a larger table (`series`) it looks as
+    it does there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
     names, values = table.settings.get("names", {}), table.settings.get("values", {})
-    there = labels(table)
-    if values and set(there) <= set(values):
-        looks = in_order({label: values[label] for label in there})
+    algorithms = labels(table)
+    if values and set(algorithms) <= set(values):
+        looks = sequential_styles({label: values[label] for label in algorithms})
     else:
-        whole = styles([*table.settings.get("series", ()), *there])
-        looks = {label: whole[label] for label in there}
+        every = styles([*table.settings.get("series", ()), *algorithms])
+        looks = {label: every[label] for label in algorithms}
     return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
 
 
 def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
-    """The same of curves against lag, which join rows that differ in lag alone and name the lag model where there are
-    several: as their rows look where they are called alike, otherwise by themselves."""
+    """Looks of curves against lag, which join rows that differ in lag alone and name the lag model if there are
+    several: those of rows with the same names, or else new ones."""
     looks, names = looks_of(table), sorted(set(names))
     if not set(names) <= set(looks):
-        own = table.settings.get("names", {})
-        looks = {name: replace(look, name=display_label(name, own)) for name, look in styles(names).items()}
+        own_names = table.settings.get("names", {})
+        looks = {name: replace(look, name=display_label(name, own_names)) for name, look in styles(names).items()}
     return {name: look for name, look in looks.items() if name in names}
 
 
@@ -47,28 +47,28 @@ def _span(numbers: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def seeds(found: RunGrid) -> str:
-    """How many runs a cell has."""
-    return f"n = {_span([len(rs) for rs in found.cells.values()])}"
+def seeds(grid: RunGrid) -> str:
+    """Number of runs in a cell, in words."""
+    return f"n = {_span([len(rs) for rs in grid.cells.values()])}"
 
 
 def machines(runs: Iterable[StoredRun]) -> str:
-    """The processors that runs were made on."""
+    """Processors that runs were made on."""
     return ", ".join(sorted({str(r.record["fingerprint"].get("cpu")) for r in runs}))
 
 
 def size(table: Table) -> str:
-    """How many runs and tasks a row rests on, and whether runs are missing."""
-    there = [r for r in table.rows if r["n_runs"]]
-    runs, tasks = ([r[c] for r in there] for c in ("n_runs", "n_tasks"))
+    """Number of runs and tasks of a row, and of missing runs, in words."""
+    rows = [r for r in table.rows if r["n_runs"]]
+    runs, tasks = ([r[c] for r in rows] for c in ("n_runs", "n_tasks"))
     missing = sum(r["missing"] for r in table.rows)
     text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
     text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
     return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
 
 
-def made(table: Table) -> str:
-    """How big the runs are and when they were made."""
+def run_facts(table: Table) -> str:
+    """Size and dates of the runs, in words."""
     s = table.settings
     phases, steps = (_span([size[i] for size in s["sizes"]]) for i in (0, 1))
     days = " to ".join(dict.fromkeys([s["dates"][0], s["dates"][-1]])) if s["dates"] else "no day"
@@ -77,52 +77,54 @@ def made(table: Table) -> str:
 
 
 def axis(table: Table) -> str:
-    """The label of an axis of scores: an accuracy is shown as it is, a return normalised."""
+    """Label of an axis of scores: an accuracy is shown as it is, a return normalised."""
     return str(table.settings["measure"]) if table.settings["normalise"] == "raw" else "normalised score"
 
 
 def band(table: Table) -> str:
-    """What the coloured band around a curve is, or the thin lines beside it."""
-    return _shown(table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs")
+    """Legend of the coloured band around a curve, or of the thin lines beside it."""
+    return _interval_or_runs(
+        table, f"band: {table.settings['level']:.0%} pointwise bootstrap interval", "thin lines: the runs"
+    )
 
 
 def spread(table: Table) -> str:
-    """What the band around a mean of a diagnostic is."""
-    return _shown(
+    """Legend of the band around the mean of a diagnostic."""
+    return _interval_or_runs(
         table, f"band: {table.settings['level']:.0%} pointwise interval (Student's)", "band: range of the runs"
     )
 
 
 def bars(table: Table) -> str:
-    """What the bar around a point is, or the dots beside it."""
-    return _shown(table, f"bars: {interval(table)}", "dots: the runs")
+    """Legend of the bar around a point, or of the dots beside it."""
+    return _interval_or_runs(table, f"bars: {interval(table)}", "dots: the runs")
 
 
 def below(table: Table) -> str:
-    """What stands below a number in a table: its interval, or its runs."""
-    return _shown(table, f"its {interval(table)}", "its runs")
+    """Legend of the line below a number in a table: its interval, or its runs."""
+    return _interval_or_runs(table, f"its {interval(table)}", "its runs")
 
 
 def interval(table: Table) -> str:
     return f"{table.settings['level']:.0%} stratified bootstrap interval"
 
 
-def _shown(table: Table, interval: str, runs: str) -> str:
-    """What is shown of rows with runs enough for an interval, and of those without."""
+def _interval_or_runs(table: Table, interval: str, runs: str) -> str:
+    """Legend of rows with enough runs for an interval, of those without, or of both."""
     if not has_small_samples(table):
         return interval
-    return (
-        f"{interval}, or {runs} where too few for one" if has_intervals(table) else f"{runs} (too few for an interval)"
-    )
+    if has_intervals(table):
+        return f"{interval}, or {runs} where too few for one"
+    return f"{runs} (too few for an interval)"
 
 
 def iqm_axis(table: Table) -> str:
-    """The label of an axis of interquartile means."""
+    """Label of an axis of interquartile means."""
     return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
 
 
 def scale(table: Table) -> str:
-    """Which score is shown, and how it is normalised."""
+    """Name of the score and its normalisation."""
     s = table.settings
     scale = "not normalised" if s["normalise"] == "raw" else f"normalised: {s['normalise']}"
     return f"{s['measure']}, {scale}"

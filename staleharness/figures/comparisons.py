@@ -1,4 +1,4 @@
-"""Algorithms against each other: chance of improvement, performance profiles, differences seed by seed."""
+"""Comparisons of algorithms: probability of improvement, performance profiles, differences seed by seed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..statistics.scores import Array, final_score
 from ..statistics.small_samples import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
-from .canvas import COLUMN, FAINT, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis
+from .canvas import COLUMN, PAGE, gid, label_edges, legend, panels, percent_axis
 from .captions import axis, bars, interval, looks_of, scale, seeds
-from .marks import dots, highest_first, named_rows
+from .marks import REFERENCE_LINE, dots, draw_line, highest_first, named_rows
 from .registry import FIGURES
 
 REPS = 2000
@@ -33,69 +33,58 @@ def probability_of_improvement(
 ) -> Figure:
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
     rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
-    few = {(r["algorithm"], r["capacity"]) for r in table.rows if "dots" in r}
-    bar = f"bars: {interval(table)}{', none where the runs are too few' if few else ''}"
+    too_few = {(r["algorithm"], r["capacity"]) for r in table.rows if "dots" in r}
+    bar = f"bars: {interval(table)}{', none where the runs are too few' if too_few else ''}"
     subtitle = (
         f"chance that a run scores higher than a run of {display_label(baseline)} at the same K, averaged over "
         f"environments; 0.5 is a draw; {seeds(results.grid)} seeds, "
-        f"{bar if has_intervals(table) else 'too few for an interval'}; {table.settings['measure']}, not normalised"
+        f"{bar if has_intervals(table) else 'too few for an interval'}; "
+        f"{table.settings['measure']}, not normalised"
     )
     ks = table.settings["capacities"]
     last = {r["algorithm"]: r["probability"] for r in rows if r["capacity"] == ks[-1]}
     looks = highest_first({label: look for label, look in looks_of(table).items() if label != baseline}, last)
-    columns = columns_for(width, min(4, len(ks)))
-    with panels(
-        f"Probability of improvement over {display_label(baseline)}",
-        subtitle,
-        [0] * len(ks),
-        table=table,
-        columns=columns,
-        height=0.5 + 0.17 * len(looks),
-        width=width,
-    ) as (figure, axes):
+    title, height = f"Probability of improvement over {display_label(baseline)}", 0.5 + 0.17 * len(looks)
+    with panels(title, subtitle, [0] * len(ks), table, width, height) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
-            here = {}
+            estimates = {}
             for r in (r for r in rows if r["capacity"] == k):
-                bare = not few.isdisjoint({(r["algorithm"], k), (baseline, k)})
-                here[r["algorithm"]] = r["probability"], *((None, None) if bare else (r["low"], r["high"]))
-            named_rows(ax, looks, here, width)
-            ax.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+                bare = not too_few.isdisjoint({(r["algorithm"], k), (baseline, k)})
+                estimates[r["algorithm"]] = r["probability"], *((None, None) if bare else (r["low"], r["high"]))
+            named_rows(ax, looks, estimates, width)
+            ax.axvline(0.5, **REFERENCE_LINE)
             ax.set_xlim(-0.02, 1.02)
             ax.set_title(f"K = {k}", loc="left")
-        label_edges(axes, columns, "probability", "")
+        label_edges(axes, "probability", "")
     return figure
 
 
 @FIGURES.register("performance_profiles")
 def performance_profiles(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
-    found, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
+    looks, ks, scores = looks_of(table), table.settings["capacities"], all_scores(results.grid, table)
     fewest = max(2, table.settings.get("fewest", 0))
     band = f"band: {table.settings['level']:.0%} pointwise stratified bootstrap interval"
     if has_small_samples(table):
         band = f"{band}, none where the runs are too few" if has_intervals(table) else "too few for an interval"
-    subtitle = (
-        f"share of runs that end above τ, averaged over environments ({seeds(found)} seeds), {band}; {scale(table)}"
-    )
-    everything = [x for tasks in all_scores(found, table).values() for x in np.concatenate(list(tasks.values()))]
+    n = f"{seeds(results.grid)} seeds"
+    subtitle = f"share of runs that end above τ, averaged over environments ({n}), {band}; {scale(table)}"
+    everything = [x for tasks in scores.values() for x in np.concatenate(list(tasks.values()))]
     taus = np.linspace(min(0.0, *everything), max(1.0, *everything), POINTS)
-    columns = columns_for(width, min(4, len(ks)))
-    with panels(
-        "Performance profiles", subtitle, [0] * len(ks), table=table, columns=columns, height=1.9, width=width
-    ) as (figure, axes):
+    with panels("Performance profiles", subtitle, [0] * len(ks), table, width, 1.9) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             for label, look in looks.items():
-                tasks = list(all_scores(found, table).get((label, k), {}).values())
+                tasks = list(scores.get((label, k), {}).values())
                 if not tasks:
                     continue
                 if min(map(len, tasks)) >= fewest:
                     rng = np.random.default_rng(stable_seed("profile", label, k))
                     low, high = percentiles(profile(resample(tasks, REPS, rng), taus))
                     ax.fill_between(taus, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
-                ax.plot(taus, profile(tasks, taus), color=look.colour, dashes=look.dashes, gid=gid(look))
+                draw_line(ax, look, taus, profile(tasks, taus))
             ax.set_title(f"K = {k}", loc="left")
             percent_axis(ax)
-        label_edges(axes, columns, f"{axis(table)} τ", "runs above τ")
+        label_edges(axes, f"{axis(table)} τ", "runs above τ")
         legend(figure, looks)
     return figure
 
@@ -108,30 +97,22 @@ def profile(tasks: Sequence[Array], taus: Array) -> Array:
 @FIGURES.register("paired_differences")
 def paired_differences(results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip") -> Figure:
     """Score minus the baseline's, seed by seed (common random numbers): dots, and their mean with its interval."""
-    found, ks = results.grid, table.settings["capacities"]
-    if baseline not in found.labels:
-        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
+    grid, ks = results.grid, table.settings["capacities"]
+    if baseline not in grid.labels:
+        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, grid.labels)}")
     looks = {label: look for label, look in looks_of(table).items() if label != baseline}
-    apart = {label: pairs(found, table, label, baseline, ks[-1]) for label in looks}
-    looks = highest_first(looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in apart.items() if tasks})
+    last = {label: pairs(grid, table, label, baseline, ks[-1]) for label in looks}
+    looks = highest_first(looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in last.items() if tasks})
     subtitle = (
         f"{axis(table)} minus that of {display_label(baseline)} with the same seed, environment and K: dots; black: "
-        f"mean over environments and seeds ({seeds(found)} seeds), {bars(table)} over pairs; {scale(table)}"
+        f"mean over environments and seeds ({seeds(grid)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
-    columns = columns_for(width, min(4, len(ks)))
-    with panels(
-        f"Differences from {display_label(baseline)}, seed by seed",
-        subtitle,
-        [0] * len(ks),
-        table=table,
-        columns=columns,
-        height=0.5 + 0.19 * len(looks),
-        width=width,
-    ) as (figure, axes):
+    title, height = f"Differences from {display_label(baseline)}, seed by seed", 0.5 + 0.19 * len(looks)
+    with panels(title, subtitle, [0] * len(ks), table, width, height) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             rows = {}
             for at, (label, look) in enumerate(looks.items()):
-                tasks = pairs(found, table, label, baseline, k)
+                tasks = pairs(grid, table, label, baseline, k)
                 if not tasks:
                     continue
                 low = high = None
@@ -141,31 +122,31 @@ def paired_differences(results: Results, table: Table, width: float = PAGE, *, b
                 rows[label] = (float(mean_of_tasks(*tasks)[0]), low, high)
                 dots(ax, at, np.concatenate(tasks).tolist(), look, across=True)
             named_rows(ax, looks, rows, width)
-            ax.axvline(0, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+            ax.axvline(0, **REFERENCE_LINE)
             ax.set_title(f"K = {k}", loc="left")
             ax.xaxis.set_major_locator(MaxNLocator(5 if width > COLUMN else 4))
-        label_edges(axes, columns, "difference of scores", "")
+        label_edges(axes, "difference of scores", "")
     return figure
 
 
-def pairs(found: RunGrid, table: Table, label: str, baseline: str, k: int) -> list[Array]:
+def pairs(grid: RunGrid, table: Table, label: str, baseline: str, k: int) -> list[Array]:
     """Differences of normalised final scores of the seeds that both have: [pairs] per environment."""
     normalise, score = normaliser_of(table), table.settings["score"]
     out = []
-    for env in found.envs:
+    for env in grid.envs:
         a, b = (
             {r.spec["seed"]: float(normalise(env, final_score(r, score))) for r in members}
-            for members in (found.cells.get(Cell(who, k, env), []) for who in (label, baseline))
+            for members in (grid.cells.get(Cell(who, k, env), []) for who in (label, baseline))
         )
         if both := sorted(set(a) & set(b)):
             out.append(np.array([a[s] - b[s] for s in both]))
     return out
 
 
-def all_scores(found: RunGrid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
+def all_scores(grid: RunGrid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
     """{(algorithm, K): {environment: normalised final scores [runs]}}."""
     normalise, out = normaliser_of(table), dict[tuple[str, int], dict[str, Array]]()
-    for cell, members in found.cells.items():
+    for cell, members in grid.cells.items():
         raw = np.array([final_score(r, table.settings["score"]) for r in members])
         out.setdefault((cell.label, cell.capacity), {})[cell.env] = normalise(cell.env, raw)
     return out

@@ -1,4 +1,4 @@
-"""Marks that several figures share: points with intervals over the capacity, and named rows with intervals."""
+"""Marks that several figures share: lines, points and intervals, over the capacity or in rows of names."""
 
 from __future__ import annotations
 
@@ -12,34 +12,54 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
-from ..statistics.scores import score_before_training
+from ..statistics.scores import Array, score_before_training
 from ..statistics.table import Table
-from .canvas import FAINT, INK, gid, shown
+from .canvas import FAINT, INK, gid, short_label
 from .palette import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-UNTRAINED = "; grey dots: the untrained policy"  # in the second line of a figure that shows its level
+UNTRAINED_NOTE = "; grey dots: the untrained policy"  # in the second line of a figure that shows its level
+REFERENCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}  # a level to compare with
 End = tuple[str, float, float]  # of an algorithm's line: label, x, y
 
 
-def level(ax: Axes, height: float) -> None:
-    """A dotted line across the panel; nothing where `height` is not a number."""
+def level_line(ax: Axes, height: float) -> None:
+    """Draw a dotted line across the panel; nothing if `height` is not a number."""
     if math.isfinite(height):
-        ax.axhline(height, color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+        ax.axhline(height, **REFERENCE_LINE)
+
+
+def draw_line(
+    ax: Axes, look: Style, x: Sequence[float] | Array, y: Sequence[float] | Array, *, marker: float = 0, **pen: Any
+) -> None:
+    """Draw a line in the colour and dashes of an algorithm, with its markers of a size, 0 for none."""
+    if marker:
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+        pen = {"marker": look.marker, "markersize": marker} | edge | pen
+    if "linestyle" not in pen:
+        pen["dashes"] = look.dashes
+    ax.plot(x, y, color=look.colour, gid=gid(look), **pen)
+
+
+def draw_interval(
+    ax: Axes, look: Style, x: Sequence[float], y: Sequence[float] | Array, thick: float, alpha: float = 0.35
+) -> None:
+    """Draw a pale bar from one point (x, y) to another."""
+    ax.plot(x, y, color=look.colour, linewidth=thick, alpha=alpha, gid=gid(look))
 
 
 def untrained_return(results: Results, table: Table, env: str) -> float:
-    """What the untrained policy scores on an environment, NaN where its runs do not say."""
-    known = score_before_training(results.grid, env, table.settings["score"])
-    return math.nan if known is None else known[0]
+    """Return of the untrained policy on an environment, NaN if its runs did not measure it."""
+    score = score_before_training(results.grid, env, table.settings["score"])
+    return math.nan if score is None else score[0]
 
 
 def untrained_score(results: Results, table: Table) -> float:
-    """What the untrained policy scores on the table's scale, mean over environments; NaN where one is not known, and
-    where it lies so far below all rows that a line there would flatten them."""
+    """Score of the untrained policy on the table's scale, mean over environments; NaN if one is unknown, or if it lies
+    so far below all rows that a line there would flatten them."""
     normalise, envs = normaliser_of(table), results.grid.envs
     scores = [float(normalise(env, untrained_return(results, table, env))) for env in envs]
     rows = [row["iqm"] for row in table.rows if row["iqm"] is not None]
@@ -52,7 +72,7 @@ def untrained_score(results: Results, table: Table) -> float:
 def points_against_capacity(
     ax: Axes, looks: Mapping[str, Style], rows: Sequence[Mapping[str, Any]], name: str, ks: Sequence[int]
 ) -> list[End]:
-    """One line per algorithm over a logarithmic K: `name` of its rows, with the interval where there is one.
+    """Draw one line per algorithm over a logarithmic K: `name` of its rows, with the interval where there is one.
 
     `rows` have {algorithm, capacity, name, name_low, name_high}. Returns the end of each line: (algorithm, x, y).
     """
@@ -64,21 +84,10 @@ def points_against_capacity(
         y = [r[name] for r in mine]
         for xi, r in zip(x, mine, strict=True):
             if r[f"{name}_low"] is not None:
-                bar = [r[f"{name}_low"], r[f"{name}_high"]]
-                ax.plot([xi, xi], bar, color=look.colour, linewidth=2.2, alpha=0.35, gid=gid(look))
+                draw_interval(ax, look, [xi, xi], [r[f"{name}_low"], r[f"{name}_high"]], 2.2)
             elif "dots" in r:
                 dots(ax, xi, r["dots"][name], look)
-        ax.plot(
-            x,
-            y,
-            color=look.colour,
-            dashes=look.dashes,
-            gid=gid(look),
-            marker=look.marker,
-            markersize=5.5,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-        )
+        draw_line(ax, look, x, y, marker=5.5)
         if mine:
             ends.append((label, x[-1], y[-1]))
     ax.set_xscale("log", base=2)
@@ -96,19 +105,19 @@ def highest_first(looks: Mapping[str, Style], values: Mapping[str, float]) -> di
 
 
 def dots(ax: Axes, at: float, values: Sequence[float], look: Style, *, across: bool = False) -> None:
-    """The runs of a point that has no interval, above and below it; `across`: left and right of it."""
+    """Draw the runs of a point that has no interval, above and below it; `across`: left and right of it."""
     places: tuple[Sequence[float], Sequence[float]] = ([at] * len(values), values)
     x, y = reversed(places) if across else places
     pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0, "alpha": 0.75}
     ax.plot(x, y, "o", gid=gid(look), **pen)
 
 
-def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
+def name_identical_lines(ax: Axes, looks: Mapping[str, Style]) -> None:
     """Name, in the panel, the algorithms whose lines lie exactly on each other: only one of them can be seen."""
     groups: dict[bytes, list[str]] = {}
     for look in looks.values():
-        drawn = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
-        mine = [line for line in drawn if line.get_alpha() is None]  # not its runs or intervals
+        series = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
+        mine = [line for line in series if line.get_alpha() is None]  # not its runs or intervals
         longest = max(mine, key=lambda line: len(np.asarray(line.get_ydata())), default=None)
         if longest is not None and len(np.asarray(longest.get_ydata())) > 1:
             heights = np.asarray(longest.get_ydata(), dtype=np.float64)
@@ -117,23 +126,16 @@ def say_same(ax: Axes, looks: Mapping[str, Style]) -> None:
     if same:
         lines = [line for text in same for line in textwrap.wrap(text, 26)]
         right, low = _emptiest_corner(ax, 0.72, 0.05 + 0.09 * len(lines))
-        note = ax.text(
-            0.98 if right else 0.02,
-            0.03 if low else 0.97,
-            "\n".join(lines),
-            transform=ax.transAxes,
-            ha="right" if right else "left",
-            va="bottom" if low else "top",
-            fontsize=5.5,
-            color=FAINT,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
-        )
+        place: dict[str, Any] = {"ha": "right" if right else "left", "va": "bottom" if low else "top"}
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
+        x, y = 0.98 if right else 0.02, 0.03 if low else 0.97
+        note = ax.text(x, y, "\n".join(lines), fontsize=5.5, color=FAINT, bbox=box, transform=ax.transAxes, **place)
         note.set_in_layout(False)
 
 
 def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]:
-    """The corner (at the right? below?) in which a note of this size, in shares of the panel, hides the least of the
-    panel's lines; of equal ones the first of upper left, lower left, upper right, lower right."""
+    """Corner (at the right, below) in which a note of this size, in shares of the panel, hides the least of the panel's
+    lines; of equal ones the first of upper left, lower left, upper right, lower right."""
     ax.get_ylim()  # settles the limits
     pieces = [np.empty((0, 2))]
     for line in ax.lines:
@@ -155,9 +157,9 @@ def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]
 def named_rows(
     ax: Axes, looks: Mapping[str, Style], rows: Mapping[str, tuple[float, float | None, float | None]], width: float
 ) -> None:
-    """A line per algorithm of `looks`, from top to bottom: the estimate in black on its interval (value, low, high).
+    """Draw a row per algorithm, from top to bottom: the estimate in black on its interval (value, low, high).
 
-    An algorithm without a row keeps its line, empty. `width` is that of the figure, in inches.
+    An algorithm without an entry keeps its row, empty. `width` is that of the figure, in inches.
     """
     for at, (label, look) in enumerate(looks.items()):
         if label not in rows:
@@ -166,10 +168,15 @@ def named_rows(
         if low is not None and high is not None:
             ax.barh(at, high - low, left=low, height=0.6, color=look.colour, alpha=0.55, gid=gid(look))
         ax.plot([value] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
-    ax.set_ylim(len(looks) - 0.4, -0.6)
-    ax.grid(axis="y", visible=False)
-    ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="y", length=0)
-    ax.set_yticks(range(len(looks)), labels=[shown(s.name or label, width) for label, s in looks.items()])
+    row_axis(ax, [short_label(s.name or label, width) for label, s in looks.items()])
     for text, look in zip(ax.get_yticklabels(), looks.values(), strict=False):
         text.set_gid(gid(look))
+
+
+def row_axis(ax: Axes, names: Sequence[str], spine: bool = False) -> None:
+    """Turn the y axis into rows with names, from top to bottom."""
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    ax.spines["left"].set_visible(spine)
+    ax.tick_params(axis="y", length=0)
+    ax.set_yticks(range(len(names)), labels=names)

@@ -1,4 +1,4 @@
-"""How each algorithm looks, the same in every figure: a colour, a marker and a dash."""
+"""Looks of algorithms, the same in every figure: a colour, a marker and a dash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Colours of Okabe and Ito (2008), told apart with any colour vision; not their yellow, too pale on white.
-OWN = {
+ALGORITHM_COLOURS = {
     "ppo_clip": ("#222222", "o"),
     "vaco": ("#D55E00", "D"),
     "spo": ("#0072B2", "s"),
@@ -18,7 +18,7 @@ OWN = {
 }
 # For everyone else, in order of name: searched for so that all fourteen stay apart in simulations of red- and of
 # green-blind eyes (tests/figures/test_palette.py), with markers that OWN does not use.
-OTHERS = (
+SPARE_COLOURS = (
     ("#23008B", "<"),
     ("#B3BE68", ">"),
     ("#E72656", "h"),
@@ -42,23 +42,23 @@ class Style:
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
-    """Label -> style. A known algorithm has a colour of its own, wherever and beside whomever it appears.
+    """Style by label. An algorithm in `ALGORITHM_COLOURS` has its colour in every figure.
 
     Variants (`vaco[delta=0.1]`) and other algorithms follow in order of name; the first variant of a known
-    one takes its colour if the plain one is absent. After `OTHERS` come the colours of known ones that are
+    one takes its colour if the plain one is absent. After `SPARE_COLOURS` come the colours of known ones that are
     absent; more than there are colours: again from the first, dashed.
     """
     names = sorted(set(labels))
-    known = {_base(label) for label in names}
-    spare = [*OTHERS, *(look for name, look in OWN.items() if name not in known)]
+    bases = {_base(label) for label in names}
+    spare = [*SPARE_COLOURS, *(look for name, look in ALGORITHM_COLOURS.items() if name not in bases)]
     out: dict[str, Style] = {}
-    taken: set[str] = set()
+    bases_in_use: set[str] = set()
     others = 0
     for index, label in enumerate(names):
         base = _base(label)
-        if base in OWN and base not in taken:
-            taken.add(base)
-            out[label] = Style(index, *OWN[base], DASHES[0])
+        if base in ALGORITHM_COLOURS and base not in bases_in_use:
+            bases_in_use.add(base)
+            out[label] = Style(index, *ALGORITHM_COLOURS[base], DASHES[0])
         else:
             colour, marker = spare[others % len(spare)]
             out[label] = Style(index, colour, marker, DASHES[others // len(spare) % len(DASHES)])
@@ -67,11 +67,11 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def _base(label: str) -> str:
-    """The algorithm, without its options and its forward lag."""
+    """Algorithm of a label, without its options and its forward lag."""
     return label.split("[")[0].split(" N=")[0]
 
 
-def in_order(values: Mapping[str, Any]) -> dict[str, Style]:
+def sequential_styles(values: Mapping[str, Any]) -> dict[str, Style]:
     """Label -> style, of labels that are the values of one option: sorted by value, from light to dark."""
     labels = sorted(values, key=lambda label: (isinstance(values[label], str), values[label]))
     low, high = ([int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in LIGHT_TO_DARK)

@@ -1,4 +1,4 @@
-"""The figures and tables of pages by name. A file of this folder holds one, or a family of them, and registers each."""
+"""Figures and tables of pages by name. A file of this folder holds one, or a family of them, and registers each."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Figures(PackageRegistry[Drawing]):
     def register(self, name: str, section: Section | None = None, panel: Panel | None = None) -> Callable[[Draw], Draw]:
         """Decorator of a drawing function (results, table, width, **options) -> figure."""
 
-        def keep(draw: Draw) -> Draw:
+        def add(draw: Draw) -> Draw:
             self.put(name, Drawing(name, draw, section, panel))
             return draw
 
-        return keep
+        return add
 
 
 class Sheets(PackageRegistry[Tabulation]):
@@ -68,21 +68,21 @@ class Sheets(PackageRegistry[Tabulation]):
     def register(self, name: str, section: Section | None = None) -> Callable[[Write], Write]:
         """Decorator of a function (results, table, **options) -> sheet."""
 
-        def keep(write: Write) -> Write:
+        def add(write: Write) -> Write:
             self.put(name, Tabulation(name, write, section))
             return write
 
-        return keep
+        return add
 
 
-def the_one(what: str, asked: Choice | None, known: Sequence[Choice]) -> Choice:
-    """What one panel shows: what is asked, or what there is where it is one. Raises `UserError`."""
-    if asked is None and len(known) == 1:
-        return known[0]
-    if asked is not None and asked in known:
-        return asked
-    names = ", ".join(map(str, known))
-    raise UserError(f"{what}={asked!r}: one panel shows one {what} of these results, which have {names}")
+def single_choice(what: str, choice: Choice | None, choices: Sequence[Choice]) -> Choice:
+    """Return `choice`, or the only one of `choices` if it is None. Raises `UserError`."""
+    if choice is None and len(choices) == 1:
+        return choices[0]
+    if choice is not None and choice in choices:
+        return choice
+    names = ", ".join(map(str, choices))
+    raise UserError(f"{what}={choice!r}: one panel shows one {what} of these results, which have {names}")
 
 
 FIGURES = Figures("staleharness.figures", "figure")

@@ -1,7 +1,4 @@
-"""A table of a page: numbers with their intervals, as HTML and as Markdown.
-
-A picture of a table cannot be read on a telephone, searched or copied; this can.
-"""
+"""Tables of a page: numbers with their intervals, as HTML, Markdown and CSV, to be searched and copied."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ CSV = ("block", "row", "column", "value", "interval")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What stands in a cell: the value, below it its interval or n, and how dark the cell is (0 to 1; None: white)."""
+class SheetCell:
+    """Cell: a value, below it its interval or n, and the darkness of the cell (0 to 1; None: white)."""
 
     value: str
     below: str = ""
@@ -30,17 +27,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Block:
-    """One table: entries [rows, columns] with their names; `corner` says what the names are."""
+    """One table: cells [rows, columns] with their names; `corner` is the heading of the names."""
 
-    title: str  # over it, where there are several
+    title: str  # over it, if there are several
     corner: str
     columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[Entry]]]
+    rows: Sequence[tuple[str, Sequence[SheetCell]]]
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Tables that belong together. `about` says n, intervals and scale, as the second line of a figure does."""
+    """Tables that belong together. `about`: n, intervals and scale, as in the second line of a figure."""
 
     title: str
     about: Sequence[str]
@@ -49,9 +46,9 @@ class Sheet:
 
     @property
     def lines(self) -> list[str]:
-        """What stands under the tables."""
-        said = [f"{text[0].upper()}{text[1:]}." for text in self.about if text]
-        return [DRAFT, *said] if self.draft else said
+        """Lines under the tables."""
+        lines = [f"{text[0].upper()}{text[1:]}." for text in self.about if text]
+        return [DRAFT, *lines] if self.draft else lines
 
     def markdown(self) -> str:
         parts = []
@@ -60,16 +57,16 @@ class Sheet:
                 parts.append(f"*{_plain(block.title)}*\n")
             heads = [block.corner, *block.columns]
             table = [heads, ["---", *["---:"] * len(block.columns)]]
-            table += [[label, *map(_words, entries)] for label, entries in block.rows]
+            table += [[label, *map(_markdown_cell, entries)] for label, entries in block.rows]
             parts += ["\n".join(f"| {' | '.join(map(_plain, line))} |" for line in table), ""]
         return "\n".join([*parts, f"*{_plain(' '.join(self.lines))}*"])
 
     def html(self) -> str:
-        """Elements to stand inside a page with the style of the reports; every text is escaped."""
+        """Elements for a page with the style of the reports; every text is escaped."""
         return "\n".join([*map(self._block, self.blocks), f'<p class="about">{escape(" ".join(self.lines))}</p>'])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """HTML for a notebook."""
         return f"<h3>{escape(self.title)}</h3>\n{self.html()}"
 
     def _block(self, block: Block) -> str:
@@ -95,7 +92,7 @@ class Sheet:
                     yield block.title, label, column, entry.value, entry.below
 
 
-def _cell(entry: Entry) -> str:
+def _cell(entry: SheetCell) -> str:
     below = f"<br><small>{_unbroken(entry.below)}</small>" if entry.below else ""
     value = f"<b>{escape(entry.value)}</b>" if entry.bold else escape(entry.value)
     style = ""
@@ -105,23 +102,23 @@ def _cell(entry: Entry) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """HTML in which a line breaks between an interval and n, and never inside one of them."""
+    """Return HTML in which a line breaks between an interval and n, and never inside one of them."""
     return re.sub(r"(?<=,) | (?==)|(?<==) | (?=to )|(?<=to) ", "&nbsp;", escape(text))
 
 
 def colour(shade: float) -> str:
-    """`#rrggbb` between the `SHADES`, of a number that is held to 0..1."""
+    """Return `#rrggbb` between the `SHADES`, of a number clipped to 0..1."""
     place = 2 * min(1.0, max(0.0, shade))
     low, high = (SHADES[0], SHADES[1]) if place <= 1 else (SHADES[1], SHADES[2])
     part = place if place <= 1 else place - 1
     return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
 
 
-def _words(entry: Entry) -> str:
+def _markdown_cell(entry: SheetCell) -> str:
     value = f"**{entry.value}**" if entry.bold else entry.value
     return f"{value} {entry.below}".rstrip()
 
 
 def _plain(text: str) -> str:
-    """Markdown text that no bar or line end can break out of."""
+    """Return Markdown that no bar or line end can break out of."""
     return " ".join(text.replace("|", "\\|").split())

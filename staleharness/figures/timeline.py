@@ -1,9 +1,9 @@
-"""Who works and who waits, along the time of a simulated pipeline."""
+"""Timeline of a simulated pipeline: trainer, slots and queue at work and waiting."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from ..pipeline.log import Record
 from ..pipeline.summary import summary
-from .canvas import FAINT, PAGE, drawing
+from .canvas import FAINT, PAGE, plot_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,15 +27,15 @@ def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS)
     A stretch of a row and the step that trains have the colour of their version; white is waiting.
     """
     begin, end = _window(record, steps)
-    found = summary(record)
-    lag = found["lag"]
-    told = (
-        f"{found['step_seconds']:.1f} s a step, mean lag {lag['start_mean']:.2f}, "
-        f"trainer works {found['trainer'].get('training', 0):.0%} and slots {found['slots'].get('working', 0):.0%} of "
-        f"the time; {found['binds']} binds: {found['why']}. Colour: version of the weights; white: waiting"
+    result = summary(record)
+    lag = result["lag"]
+    facts = (
+        f"{result['step_seconds']:.1f} s a step, mean lag {lag['start_mean']:.2f}, "
+        f"trainer works {result['trainer'].get('training', 0):.0%} and slots {result['slots'].get('working', 0):.0%} "
+        f"of the time; {result['binds']} binds: {result['why']}. Colour: version of the weights; white: waiting"
     )
-    lines = textwrap.wrap(told, int(width * 19))
-    with drawing():
+    lines = textwrap.wrap(facts, int(width * 19))
+    with plot_settings():
         figure = Figure(figsize=(width, 3.3 + 0.14 * len(lines)))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.03)
         grid = figure.add_gridspec(3, 1, height_ratios=(0.35, 2.6, 0.8))
@@ -49,24 +49,13 @@ def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS)
         top.set_xlim(begin, end)
         queue.set_xlabel("seconds")
         figure.suptitle("\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35)
-        figure.text(
-            0.005,
-            1 - 0.03 / figure.get_figheight(),
-            f"A pipeline at work: {name}",
-            ha="left",
-            va="top",
-            fontsize=9,
-            fontweight="bold",
-            gid="figure-title",
-        )
-        there = {state for b, e, state in record.trainer if state in STATES and e > begin and b < end}
-        if there:
-            figure.legend(
-                handles=[Patch(color=STATES[s], label=s) for s in sorted(there)],
-                loc="outside lower left",
-                frameon=False,
-                ncols=2,
-            )
+        title, top_edge = f"A pipeline at work: {name}", 1 - 0.03 / figure.get_figheight()
+        font: dict[str, Any] = {"fontsize": 9, "fontweight": "bold", "gid": "figure-title"}
+        figure.text(0.005, top_edge, title, ha="left", va="top", **font)
+        states = {state for b, e, state in record.trainer if state in STATES and e > begin and b < end}
+        if states:
+            handles = [Patch(color=STATES[s], label=s) for s in sorted(states)]
+            figure.legend(handles=handles, loc="outside lower left", frameon=False, ncols=2)
         figure.align_ylabels([lanes, queue])
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -93,40 +82,40 @@ def _trainer(ax: Axes, record: Record) -> None:
 
 def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
     slots = record.pipeline.slots
-    shown = np.unique(np.linspace(0, slots - 1, min(LANES, slots)).astype(int))
-    lane = {int(slot): at for at, slot in enumerate(shown)}
-    made = np.where(np.isnan(record.made), record.seconds, record.made)
+    visible = np.unique(np.linspace(0, slots - 1, min(LANES, slots)).astype(int))
+    lane = {int(slot): at for at, slot in enumerate(visible)}
+    end_of_row = np.where(np.isnan(record.made), record.seconds, record.made)
     row = record.stretch_row
     before = np.append(0, record.stretch_end[:-1])
     before[np.append(True, row[1:] != row[:-1])] = 0
-    whole = np.maximum(record.done[row], 1)
-    span = made - record.began
-    left = record.began[row] + span[row] * before / whole
-    right = record.began[row] + span[row] * record.stretch_end / whole
-    there = np.isin(record.slot[row], shown) & (right > begin) & (left < end)
+    length = np.maximum(record.done[row], 1)
+    span = end_of_row - record.began
+    left = record.began[row] + span[row] * before / length
+    right = record.began[row] + span[row] * record.stretch_end / length
+    shown_rows = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
     for colour in range(4):
-        mine = there & (record.stretch_version % 4 == colour)
+        mine = shown_rows & (record.stretch_version % 4 == colour)
         y = [lane[int(s)] for s in record.slot[row[mine]]]
         ax.barh(y, (right - left)[mine], left=left[mine], height=0.8, color=VERSIONS[colour], linewidth=0)
-    ends = record.made[np.isin(record.slot, shown)]
-    owners = record.slot[np.isin(record.slot, shown)]
+    ends = record.made[np.isin(record.slot, visible)]
+    owners = record.slot[np.isin(record.slot, visible)]
     inside = (ends > begin) & (ends < end)
     ax.plot(ends[inside], [lane[int(s)] for s in owners[inside]], "|", color="white", markersize=3, markeredgewidth=0.8)
     for from_, to, state in record.trainer:
         if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stands still as well
             ax.axvspan(from_, to, color=STATES[state], alpha=0.55, linewidth=0)
-    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.set_ylim(len(visible) - 0.4, -0.6)
     ax.set_yticks([])
-    ax.set_ylabel(f"slots ({len(shown)} of {slots})" if len(shown) < slots else f"slots ({slots})")
+    ax.set_ylabel(f"slots ({len(visible)} of {slots})" if len(visible) < slots else f"slots ({slots})")
     ax.grid(visible=False)
 
 
 def _queue(ax: Axes, record: Record, begin: float, end: float) -> None:
-    """Rows of finished groups that wait, of those that will be trained on."""
-    taken = ~np.isnan(record.queued) & (record.step >= 0)
-    came, went = np.sort(record.queued[taken]), np.sort(record.step_began[record.step[taken]])
-    at = np.unique(np.concatenate([came, went, [begin, end]]))
-    waiting = np.searchsorted(came, at, side="right") - np.searchsorted(went, at, side="right")
+    """Draw the number of rows of finished groups that wait, of those that will be trained on."""
+    trained = ~np.isnan(record.queued) & (record.step >= 0)
+    arrived, left = np.sort(record.queued[trained]), np.sort(record.step_began[record.step[trained]])
+    at = np.unique(np.concatenate([arrived, left, [begin, end]]))
+    waiting = np.searchsorted(arrived, at, side="right") - np.searchsorted(left, at, side="right")
     ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)
     ax.set_ylabel("rows in queue")
     ax.set_ylim(bottom=0)

@@ -1,57 +1,62 @@
-"""The figures of a paper as pictures and pages: what is asked, what the paper claims, what we saw.
+"""Gallery: the figures of a paper as pictures and pages, with question, claim, verdict and tests.
 
-<out>/README.md             every paper and figure, and how it stands
+<out>/README.md             every paper and figure, with the verdict on each
 <out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as SVG and as PNG, for
-                            a page and for a telephone, and what is a table as a table
+                            a page and for a telephone, and tables as tables
 <out>/<paper>.html          the same as one file that loads nothing
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
-bytes. Whoever reads results needs no torch, and neither does this.
+bytes. Needs no torch.
 
-A picture or section is only ever replaced by a newer one of the same figure: a figure whose results are not there now
-stays as it was drawn.
+A picture or section is only ever replaced by a newer one of the same figure: a figure whose results are absent stays
+as it was drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
 from ..base.text import invocation
+from ..base.version import __version__
 from ..errors import UserError
-from .gallery_texts import INDEX_TITLE, drawn_sections, html, index, markdown, picture_file, section
-from .papers import Paper, PaperFigure, chosen, read_paper
-from .shown import Shown, at_scale, show
+from ..figures.sheet import Sheet
+from .gallery_figures import DRAFT, GalleryFigure, at_scale, load_figures
+from .papers import Paper, PaperFigure, experiments, read_paper, select_figures
+from .report import PAGE
+from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
 ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
-__all__ = ["Shown", "index", "make", "publish", "show"]
+__all__ = ["GalleryFigure", "index", "load_figures", "make", "publish"]
 
 
 def make(
-    paper: Paper, figures: Sequence[PaperFigure], shown: Sequence[Shown], drawn: Sequence[str], out: Path
+    paper: Paper, figures: Sequence[PaperFigure], entries: Sequence[GalleryFigure], redraw: Sequence[str], out: Path
 ) -> list[Path]:
-    """Draw the figures named in `drawn`, and write the page of the paper. Returns the files written.
+    """Draw the figures named in `redraw`, and write the page of the paper. Returns the files written.
 
-    figures: all of the paper, in the order of its page. shown: those whose texts are written anew; the page keeps the
+    figures: all of the paper, in the order of its page. entries: those whose texts are written anew; the page keeps the
     sections of the others, and of those that have no results now. Removes nothing. The page as one HTML file is
-    written where no figure on it is left as it was. Raises `UserError`, before anything is written, where another file
+    written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
-    from ..figures.canvas import COLUMN, few_colours, retitle, to_bytes
+    from ..figures.canvas import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.canvas import PAGE as FULL
-    from ..figures.drawings import check_drawing, draw, sheet
+    from ..figures.named_figures import check_drawing, draw, sheet
     from ..figures.registry import SHEETS
-    from .inline import inline_svg
+    from .inline_svg import inline_svg
 
     name = figures[0].paper
     page, folder = out / f"{name}.md", out / name
     check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
     for place in filter(Path.is_dir, (out, folder)):
         remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
-    written, inline, sheets = [], {}, {}
-    for s in shown:
+    files_written, inline, sheets = [], {}, {}
+    for s in entries:
         e = s.figure.entry
         check_drawing(e.draw, e.options, f"{name}/{s.figure.name}.toml")
         if s.bundle is None or s.table is None:
@@ -59,7 +64,7 @@ def make(
         if e.draw in SHEETS:
             sheets[s.figure.name] = sheet(e.draw, s.results, s.table, **s.options)
             continue
-        if s.figure.name not in drawn:
+        if s.figure.name not in redraw:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         forms = {}
@@ -68,43 +73,184 @@ def make(
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
             png = to_bytes(figure, "png", s.source)
-            files = {"svg": svg, "png": png} if form == "wide" else {"png": few_colours(png)}
+            files = {"svg": svg, "png": png} if form == "wide" else {"png": reduce_colours(png)}
             for kind, data in files.items():
                 path = folder / picture_file(s.figure.name, form, kind)
                 write_bytes(path, data)
-                written.append(path)
+                files_written.append(path)
             forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
         inline[s.figure.name] = forms
     out.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)
-    sections = {s.figure.heading: section(paper, s, sheets) for s in shown}
-    without = {s.figure.heading for s in shown if s.state == "no bundle"}
+    sections = {s.figure.heading: section(paper, s, sheets) for s in entries}
+    without = {s.figure.heading for s in entries if s.state == "no bundle"}
     keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - without)
     sections |= {heading: earlier[heading] for heading in keep}
     pages = {page: markdown(paper, name, [sections[f.heading] for f in figures if f.heading in sections])}
-    if not keep and all(s.state == "no bundle" or s.figure.name in drawn for s in shown):
-        pages[out / f"{name}.html"] = html(paper, name, shown, inline, sheets)
+    if not keep and all(s.state == "no bundle" or s.figure.name in redraw for s in entries):
+        pages[out / f"{name}.html"] = html(paper, name, entries, inline, sheets)
     for path, text in pages.items():
         write_bytes(path, text.encode())
-        written.append(path)
-    return written
+        files_written.append(path)
+    return files_written
 
 
-def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -> tuple[list[Shown], Path]:
+def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -> tuple[list[GalleryFigure], Path]:
     """Draw the wanted figures of a paper that have results, and write its page and the list of papers. Returns the
-    wanted figures, and the paper's page. Raises `UserError`, before anything is written; also where no wanted figure
-    has results."""
+    wanted figures, and the paper's page. Raises `UserError`, before anything is written; also if no wanted figure has
+    results."""
     paper, figures = read_paper(name)
-    names = [f.name for f in chosen(figures, wanted)]
+    names = [f.name for f in select_figures(figures, wanted)]
     folder = user_path(out)
     check_creatable(folder)
     check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
-    shown = show(figures, user_path(bundles), scale)
-    found = [s for s in shown if s.figure.name in names]
-    if all(s.state == "no bundle" for s in found):
+    entries = load_figures(figures, user_path(bundles), scale)
+    wanted_figures = [s for s in entries if s.figure.name in names]
+    if all(s.state == "no bundle" for s in wanted_figures):
         which = "none of its figures has" if wanted in (None, "all") else f"FIG={wanted} does not have"
         remedy = invocation("reproduce", paper=name, **at_scale(scale))
         raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}")
-    make(paper, figures, shown, names, folder)
+    make(paper, figures, entries, names, folder)
     write_bytes(folder / "README.md", index(folder).encode())
-    return found, folder / f"{name}.md"
+    return wanted_figures, folder / f"{name}.md"
+
+
+INDEX_TITLE = "Gallery"
+TABLE_MARK = "<!-- "  # stands before a table on a page
+
+
+def markdown(paper: Paper, name: str, sections: Sequence[str]) -> str:
+    """Page of a paper, from its sections in order."""
+    about = f"<{paper.link}>. {paper.about}" if paper.link else paper.about
+    redraw = f"To redraw all figures from the committed runs, without torch: `{invocation('figures', paper=name)}`."
+    return "\n\n".join([f"# {paper.title}", about, redraw, *sections]) + "\n"
+
+
+def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
+    """Section of a figure; `sheets` holds the figures that are tables, by name. Its source
+    (`GalleryFigure.source`) stands before a table; a picture carries it inside."""
+    e, name = s.figure.entry, s.figure.name
+    lines = [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
+    if name in sheets:
+        lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]
+    elif s.state != "no bundle":
+        lines += [picture(s.figure.heading, name, f"{s.figure.paper}/"), ""]
+    if e.claim:
+        lines += [f"**The {paper.source}:** {e.claim}", ""]
+    if e.asked:
+        lines += [f"**Why:** {e.asked}", ""]
+    return "\n".join([*lines, *verdict_lines(s), facts_line(s)]).rstrip()
+
+
+def drawn_sections(page: Path) -> dict[str, str]:
+    """Sections of a paper's page with a picture or a table, by heading; none without a page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    parts = {part.partition("\n")[0]: f"## {part}".rstrip() for part in text.split("\n## ")[1:]}
+    return {heading: part for heading, part in parts.items() if _shows(part)}
+
+
+def _shows(part: str) -> bool:
+    return "<picture>" in part or TABLE_MARK in part
+
+
+def picture_file(name: str, form: str, kind: str = "png") -> str:
+    """File of a figure in its `wide` or `narrow` form."""
+    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
+
+
+def picture(text: str, name: str, folder: str = "") -> str:
+    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
+    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
+    return (
+        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="{escape(text)}"></picture>'
+    )
+
+
+def facts_line(s: GalleryFigure) -> str:
+    if s.state == "no bundle":
+        return s.facts
+    return f"{s.facts} Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`."
+
+
+def index(out: Path) -> str:
+    """List of papers and of each figure's verdict, from the pages in the folder."""
+    lines = [
+        f"# {INDEX_TITLE}",
+        "",
+        "Figures of papers, redrawn from runs of this harness. Each figure states the runs and tests behind it.",
+        "",
+    ]
+    for path in sorted(experiments().glob("*/paper.toml")):
+        name = path.parent.name
+        paper, figures = read_paper(name)
+        page = out / f"{name}.md"
+        page_text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        title = (
+            f"[{paper.title}]({name}.md)"
+            if page.is_file()
+            else f"{paper.title} (`{invocation('figures', paper=name)}`)"
+        )
+        lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
+        for f in figures:
+            text = page_text.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
+            word = "draft" if DRAFT in text else "yes"
+            place = f"{name}.md#{anchor(f.heading)}" if TABLE_MARK in text else f"{name}/{f.name}.png"
+            cell = f"[{word}]({place})" if _shows(text) else "no bundle yet"
+            lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {verdict_on_page(text)} |")
+        lines.append("")
+    studies = sorted(out.glob("*/README.md"))  # with a page of their own
+    if studies:
+        titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in studies]
+        lines += ["## Studies of our own", ""]
+        lines += [f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, studies, strict=True)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading of Markdown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def html(
+    paper: Paper,
+    name: str,
+    entries: Sequence[GalleryFigure],
+    inline: Mapping[str, Mapping[str, str]],
+    sheets: Mapping[str, Sheet],
+) -> str:
+    """Page of a paper as one file; `inline` holds each figure's two SVG elements, `sheets` its tables."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    rows = []
+    for s in entries:
+        # Only the rewritten SVG and the tables are trusted as markup.
+        forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
+        rows.append(
+            {
+                "name": s.figure.name,
+                "heading": s.figure.heading,
+                "entry": s.figure.entry,
+                "forms": forms,
+                "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
+                "verdict": verdict_words(s),
+                "saw": s.reading.saw,
+                "tests": test_rows(s.reading),
+                "state": s.state,
+                "redraw": s.redraw,
+                "rerun": s.rerun,
+                "facts": re.sub("`", "", s.facts),
+                "files": f"{name}/{s.figure.name}",
+            }
+        )
+    return environment.get_template("gallery.html.j2").render(
+        paper=paper, figures=rows, version=__version__, css=Markup((PAGE / "page.css").read_text(encoding="utf-8"))
+    )

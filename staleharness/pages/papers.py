@@ -1,8 +1,8 @@
-"""The figures of papers: what each asks, whose runs fill it, how it is drawn, what the paper claims, what we saw.
+"""Figures of papers: question, study, drawing, the paper's claim, and our observation.
 
 experiments/<study>.toml            a study: a grid of runs (`study.Question`)
 experiments/<paper>/paper.toml      a paper: title, link, what it is about (`Paper`)
-experiments/<paper>/<figure>.toml   a figure of it (`Entry`); fig3.toml is Figure 3
+experiments/<paper>/<figure>.toml   a figure of it (`FigureSpec`); fig3.toml is Figure 3
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One figure, as its file describes it."""
+class FigureSpec:
+    """One figure, as its file describes it; the fields are the keys of the file."""
 
     title: str
     question: str
@@ -64,7 +64,7 @@ class PaperFigure:
 
     paper: str  # folder
     name: str  # file, without .toml
-    entry: Entry
+    entry: FigureSpec
     question: Question  # of the study, at the small scale; `at` gives the paper's
 
     @property
@@ -79,28 +79,28 @@ class PaperFigure:
 
 
 def experiments() -> Path:
-    """Where studies and figures lie: in the checkout, or inside the wheel."""
+    """Folder of studies and figures: in the checkout, or inside the wheel."""
     return builtin_folder("experiments")
 
 
 def read_paper(name: str, folder: Path | None = None) -> tuple[Paper, list[PaperFigure]]:
-    """A paper and its figures: those with a number first, in order. Raises `UserError` naming file, key and remedy."""
+    """Read a paper and its figures, those with a number first. Raises `UserError` naming file, key and remedy."""
     root = experiments() if folder is None else folder
-    known = sorted(path.parent.name for path in root.glob("*/paper.toml"))
-    if name not in known:
-        raise UserError(f"PAPER={name!r} is unknown; {nearest(name, known)}")
+    names = sorted(path.parent.name for path in root.glob("*/paper.toml"))
+    if name not in names:
+        raise UserError(f"PAPER={name!r} is unknown; {nearest(name, names)}")
     path = root / name / "paper.toml"
     paper = build_from(Paper, path)
     figures = []
     for file in sorted((root / name).glob("*.toml")):
         if file != path:
-            entry = build_from(Entry, file)
+            entry = build_from(FigureSpec, file)
             figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
     return paper, sorted(figures, key=lambda f: (not f.number, int(re.sub(r"\D", "", f.number) or 0), f.name))
 
 
 def build_from(kind: type[Any], file: Path) -> Any:
-    """A file of one of the two kinds; what it lacks is said like what it has too much."""
+    """Read a file as a `Paper` or a `FigureSpec`. Raises `UserError` for missing and for unknown keys."""
     content = read_toml(file)
     try:
         return build(kind, content, f"spec file {file}")
@@ -111,23 +111,23 @@ def build_from(kind: type[Any], file: Path) -> Any:
         raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
 
 
-def _required(found: Any) -> bool:
-    return found.default is MISSING and found.default_factory is MISSING
+def _required(option: Any) -> bool:
+    return option.default is MISSING and option.default_factory is MISSING
 
 
 def _study(root: Path, name: str, asked_by: Path) -> Question:
-    known = [path.stem for path in root.glob("*.toml")]
-    if name not in known:
-        raise UserError(f"spec file {asked_by}: study={name!r} is not in {root}; {nearest(name, known)}")
+    names = [path.stem for path in root.glob("*.toml")]
+    if name not in names:
+        raise UserError(f"spec file {asked_by}: study={name!r} is not in {root}; {nearest(name, names)}")
     return read_study(root / f"{name}.toml")
 
 
-def chosen(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigure]:
-    """The figure called `3`, `fig3` or `components`; all where none or `all` is named. Raises `UserError`."""
+def select_figures(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigure]:
+    """Return the figure called `3`, `fig3` or `components`; all figures for None or `all`. Raises `UserError`."""
     if wanted in (None, "all"):
         return list(figures)
-    found = [f for f in figures if wanted in (f.name, f.number)]
-    if not found:
+    selection = [f for f in figures if wanted in (f.name, f.number)]
+    if not selection:
         names = [f.number or f.name for f in figures]
         raise UserError(f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none")
-    return found
+    return selection

@@ -27,10 +27,20 @@ from ..statistics.significance import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
-from .cards import cards
-from .contents import AXES, COLUMNS, NUMBERS, RUN_COLUMNS, entries, failure, run_records, run_row, score_row
-from .pairs import squares
-from .pairs import to_csv as pairs_csv
+from .method_cards import cards
+from .report_contents import (
+    AXES,
+    COLUMNS,
+    NUMBERS,
+    RUN_COLUMNS,
+    entries,
+    failure,
+    pairs_csv,
+    run_records,
+    run_row,
+    score_row,
+    squares,
+)
 
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
@@ -63,9 +73,9 @@ def write(
 
     from ..figures.canvas import COLUMN, to_bytes
     from ..figures.canvas import PAGE as FULL
-    from ..figures.drawings import sections
+    from ..figures.named_figures import sections
     from ..figures.registry import Tabulation
-    from .inline import inline_svg
+    from .inline_svg import inline_svg
 
     against = method_pairs(results.grid, table.settings["score"])
     lists: dict[str, Iterable[str]] = {

@@ -1,4 +1,4 @@
-"""What a page says of a claim: the verdict, what was seen, and the table of the tests behind it."""
+"""Texts of a page about a claim: the verdict, the observation, and the table of the tests behind it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import re
 from ..statistics.claims.claim_results import ClaimResult
 from ..statistics.claims.contrast import Contrast
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
-from .shown import Shown
+from .gallery_figures import GalleryFigure
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
 HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
-SAID = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
+VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 
 
-def standing(s: Shown) -> str:
-    """The verdict in words, also where there is none."""
+def verdict_words(s: GalleryFigure) -> str:
+    """Verdict in words, also if there is none."""
     reading = s.reading
     return reading.verdict or (NO_CLAIM if reading.saw else UNSEEN)
 
 
-def standing_on(page: str) -> str:
-    """The verdict that the text of a figure on a page gives."""
-    found = SAID.search(page)
-    return found[1] if found else UNSEEN
+def verdict_on_page(page: str) -> str:
+    """Read the verdict from the text of a figure on a page."""
+    match = VERDICT_LINE.search(page)
+    return match[1] if match else UNSEEN
 
 
-def said_lines(s: Shown) -> list[str]:
-    """The Markdown of verdict, text and tests."""
+def verdict_lines(s: GalleryFigure) -> list[str]:
+    """Markdown of verdict, text and tests."""
     reading = s.reading
-    lines = [f"**Verdict:** {standing(s)}.", ""]
+    lines = [f"**Verdict:** {verdict_words(s)}.", ""]
     if reading.saw:
         lines += [f"**We saw:** {reading.saw}", ""]
     if rows := test_rows(reading):
@@ -42,8 +42,7 @@ def said_lines(s: Shown) -> list[str]:
 
 
 def test_rows(reading: ClaimResult) -> list[list[str]]:
-    """A row for each comparison, headings first; empty where nothing was tested. Columns that no row fills are left
-    out."""
+    """A row for each comparison, headings first; empty without tests. Columns that no row fills are left out."""
     rows = [row for tested in reading.parts for row in _part(tested)]
     if not rows:
         return []
@@ -55,37 +54,37 @@ def _part(tested: PartResult) -> list[list[str]]:
     rows = []
     for i, row in enumerate(tested.rows):
         several = len(tested.rows) > 1
-        said = [tested.part.says, OUTCOMES[tested.outcome]] if i == 0 else ["", ""]
-        rows.append([*said, *_cells(tested, row), OUTCOMES[row.outcome] if several else ""])
+        part = [tested.part.says, OUTCOMES[tested.outcome]] if i == 0 else ["", ""]
+        rows.append([*part, *_cells(tested, row), OUTCOMES[row.outcome] if several else ""])
     return rows
 
 
 def _cells(tested: PartResult, row: PartComparison) -> list[str]:
-    """What is compared, the difference with its interval, p, n, and the same by environment."""
-    made = row.contrast
-    if made is None:
+    """Cells of a comparison: its text, the difference with its interval, p, n, and the differences by environment."""
+    contrast = row.contrast
+    if contrast is None:
         return [row.text, row.problem or "–", "", "", ""]
     part = tested.part
     margin = f" (margin {_number(tested, part.margin)})" if part.margin else ""
-    envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in made.envs.items()]
+    envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in contrast.envs.items()]
     return [
         row.text,
-        _interval(tested, made) + margin,
-        _p(made.p),
-        str(made.n),
+        _interval(tested, contrast) + margin,
+        _p(contrast.p),
+        str(contrast.n),
         ", ".join(envs) if len(envs) > 1 else "",
     ]
 
 
-def _interval(tested: PartResult, made: Contrast) -> str:
-    value = _number(tested, made.value)
-    if made.low is None or made.high is None:
-        return f"{value} [{'one seed' if made.p is None else 'the same in every seed'}]"
-    return f"{value} [{_number(tested, made.low)}, {_number(tested, made.high)}]"
+def _interval(tested: PartResult, contrast: Contrast) -> str:
+    value = _number(tested, contrast.value)
+    if contrast.low is None or contrast.high is None:
+        return f"{value} [{'one seed' if contrast.p is None else 'the same in every seed'}]"
+    return f"{value} [{_number(tested, contrast.low)}, {_number(tested, contrast.high)}]"
 
 
 def _number(tested: PartResult, value: float) -> str:
-    """With two digits that count, of shares in per cent; a ratio near one with two decimals."""
+    """Format with two significant digits, shares in per cent; a ratio near one with two decimals."""
     if tested.part.ratio:
         return f"× {math.exp(value):.2f}" if abs(value) < math.log(2) else f"× {math.exp(value):.2g}"
     if tested.part.what in PERCENT:

@@ -19,7 +19,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import Interrupted, UserError
 from staleharness.figures.palette import styles
 from staleharness.language.spec import LanguageSpec
-from staleharness.pages.cards import cards, percent
+from staleharness.pages.method_cards import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.job import Job
 from staleharness.running.run import execute

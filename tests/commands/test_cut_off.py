@@ -16,7 +16,7 @@ from crash import every_crash
 from results_helper import write_run
 from sweeping import staleharness
 
-from staleharness.figures import advice, canvas, drawings
+from staleharness.figures import canvas, named_figures, staleness_cost
 from staleharness.pages import gallery, report
 from staleharness.pages.papers import read_paper
 from staleharness.statistics.aggregate import table
@@ -42,12 +42,12 @@ def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         texts = SimpleNamespace(title=name, caption=name)
         return SimpleNamespace(name=name, section=texts, draw=lambda *what: None)
 
-    monkeypatch.setattr(drawings, "sections", lambda runs: [section("one"), section("two")])
-    monkeypatch.setattr(drawings, "draw", lambda *what, **options: None)
-    monkeypatch.setattr(advice, "draw_advice", lambda *what: None)
+    monkeypatch.setattr(named_figures, "sections", lambda runs: [section("one"), section("two")])
+    monkeypatch.setattr(named_figures, "draw", lambda *what, **options: None)
+    monkeypatch.setattr(staleness_cost, "draw_advice", lambda *what: None)
     monkeypatch.setattr(canvas, "retitle", lambda *what: None)
     monkeypatch.setattr(canvas, "to_bytes", lambda figure, kind, source="": PICTURES[kind])
-    monkeypatch.setattr(canvas, "few_colours", lambda png: png)
+    monkeypatch.setattr(canvas, "reduce_colours", lambda png: png)
 
 
 def store(root: Path, seeds: int) -> None:
@@ -76,7 +76,7 @@ def command(*words: str) -> Act:
 
 def draw_paper(root: Path) -> None:
     paper, figures = read_paper("p", root / "experiments")
-    gallery.make(paper, figures, gallery.show(figures, root / "bundles", reps=10), ["fig2"], root / "made")
+    gallery.make(paper, figures, gallery.load_figures(figures, root / "bundles", reps=10), ["fig2"], root / "made")
 
 
 def write_report(root: Path) -> None:

@@ -22,7 +22,7 @@ from command_line import run_cli
 from needs import needs_extra
 from results_helper import write_run
 
-from staleharness.exporters import event_files, long_csv, series, wandb_runs
+from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
 HOSTILE = "../../=up[\x1b]<b>"
@@ -88,11 +88,11 @@ def test_an_export_that_dies_leaves_nothing_half_written(
 ):
     runs, calls = Store(results).read_all(), []
 
-    def failing(run: StoredRun) -> series.Phases:
+    def failing(run: StoredRun) -> exporter.Phases:
         calls.append(run)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return series.phases(run)
+        return exporter.phases(run)
 
     monkeypatch.setattr(long_csv, "phases", failing)
     folder = tmp_path / "to"
@@ -151,7 +151,7 @@ def read_back(folder: Path) -> Any:
 @needs_extra("tensorboard")
 def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
-    for run, path in zip(runs, event_files.write(runs, tmp_path), strict=True):
+    for run, path in zip(runs, tensorboard_runs.write(runs, tmp_path), strict=True):
         found = read_back(path.parent)
         held = {
             (tag.removeprefix("phase/"), event.step): event.value
@@ -174,7 +174,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
     from tensorboard.plugins.hparams import metadata
 
     (run,) = (r for r in Store(results).read_all() if r.record["label"] == "vaco")
-    (path,) = event_files.write([run], tmp_path)
+    (path,) = tensorboard_runs.write([run], tmp_path)
     found = read_back(path.parent)
     for i, event in enumerate(found.Histograms("lag_histogram")):
         counts = run.metrics()["lag_histogram"][i]
@@ -196,9 +196,9 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
 @needs_extra("tensorboard")
 def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
-    event_files.write(runs, tmp_path / "x")
+    tensorboard_runs.write(runs, tmp_path / "x")
     before = files(tmp_path / "x")
-    event_files.write(runs, tmp_path / "x")
+    tensorboard_runs.write(runs, tmp_path / "x")
     assert files(tmp_path / "x") == before and len(before) == 2
     words = ["export", "tensorboard", "--out", str(results), "--to", str(tmp_path / "y")]
     program = (
@@ -216,7 +216,7 @@ def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(
 def test_a_name_cannot_climb_out_of_the_folder(tmp_path: Path):
     run = write_run(tmp_path / "r", "spo", 0, env="..", phases=2)
     run = replace(run, record={**run.record, "label": HOSTILE})  # its schema would refuse it
-    (path,) = event_files.write([run], tmp_path / "to")
+    (path,) = tensorboard_runs.write([run], tmp_path / "to")
     assert path.resolve().is_relative_to((tmp_path / "to").resolve()) and path.name.endswith(run.id)
     assert path.relative_to(tmp_path / "to").parts[0] == "_."
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from results_helper import write_run
 
-from staleharness.exporters.series import phases
+from staleharness.exporters.exporter import phases
 
 
 def test_time_adds_up_over_phases_and_memory_is_no_part_of_it(tmp_path: Path) -> None:

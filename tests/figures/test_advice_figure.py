@@ -9,9 +9,8 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.advice import draw_advice
-from staleharness.figures.drawings import draw
-from staleharness.figures.share_kept import GAP, TOP
+from staleharness.figures.named_figures import draw
+from staleharness.figures.staleness_cost import GAP, TOP, draw_advice
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.caps import Cap
 from staleharness.statistics.advice import advise

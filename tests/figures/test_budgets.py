@@ -10,8 +10,8 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.budgets import budgets, interval, kept
-from staleharness.figures.collapse import collapse
+from staleharness.figures.budgets_and_slowdowns import budgets, interval, kept_shares
+from staleharness.figures.reward_falls import collapse
 from staleharness.statistics.claims.evidence import Evidence
 from staleharness.statistics.results import Results
 
@@ -41,7 +41,7 @@ def test_each_study_has_its_panel_and_each_seed_its_dot(tmp_path: Path) -> None:
     dots = [line.get_xdata().tolist() for line in first.lines if line.get_marker() == "o"]
     assert dots[0] == pytest.approx([0.3, 0.31, 0.32, 0.33, 0.34])
     assert len(first.patches) == 3 and not second.patches  # an interval of five seeds, none of one
-    assert kept(Evidence(large, table), "Hopper-v5", 16)["vaco"].tolist() == pytest.approx([0.8])
+    assert kept_shares(Evidence(large, table), "Hopper-v5", 16)["vaco"].tolist() == pytest.approx([0.8])
 
 
 def test_bars_bear_that_the_scores_without_lag_are_uncertain_too(tmp_path: Path) -> None:

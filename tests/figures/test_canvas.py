@@ -13,7 +13,7 @@ from PIL import Image
 from places import ROOT
 
 from staleharness.figures import canvas
-from staleharness.figures.marks import say_same
+from staleharness.figures.marks import name_identical_lines
 from staleharness.figures.palette import Style, styles
 from staleharness.statistics.table import Table
 
@@ -46,7 +46,7 @@ def test_a_note_stands_in_the_corner_that_lines_leave_free(corner: tuple[int, in
     for look in looks.values():
         ax.plot(x, 10.0**y, gid=canvas.gid(look))
     ax.set_yscale(scale)
-    say_same(ax, looks)
+    name_identical_lines(ax, looks)
     (note,) = ax.texts
     assert note.get_text() == "a = b"
     assert (note.get_ha() == "right", note.get_va() == "bottom") == (bool(right), bool(low))
@@ -57,8 +57,8 @@ def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
     ax = figure.add_subplot()
     ax.plot([0, 1], color="#D55E00")
     wide = canvas.to_bytes(figure, "png", "from here")
-    small = canvas.few_colours(wide)
-    assert len(small) < len(wide) and canvas.few_colours(wide) == small
+    small = canvas.reduce_colours(wide)
+    assert len(small) < len(wide) and canvas.reduce_colours(wide) == small
     before, after = (Image.open(io.BytesIO(data)) for data in (wide, small))
     assert after.mode == "P" and after.text == {"Source": "from here"} and after.size == before.size
     apart = np.abs(np.asarray(before.convert("RGB"), float) - np.asarray(after.convert("RGB"), float))
@@ -69,7 +69,7 @@ def test_few_colours_keep_those_of_methods_in_a_crowded_picture() -> None:
     """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
     wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()
     before, after = (
-        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) for data in (wide, canvas.few_colours(wide))
+        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) for data in (wide, canvas.reduce_colours(wide))
     )
     assert np.abs(after - before).max() < 24  # of 255, at any pixel
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from results_helper import write_run
 
-from staleharness.figures.collapse import collapse
-from staleharness.figures.told_apart import told_apart
+from staleharness.figures.baseline_tests import differences_from_baseline
+from staleharness.figures.reward_falls import collapse
 from staleharness.statistics.results import Results, load
 
 
@@ -42,5 +42,5 @@ def test_holms_family_is_said_to_be_a_panel_where_there_are_several(tmp_path: Pa
                 write_run(tmp_path / "both", label, seed, env=env, sampled=100.0 + seed**2, phases=4)
     for folder, words in (("both", "for all rows of a panel."), ("Hopper-v5", "for all rows.")):
         results = load(tmp_path / folder)
-        figure = told_apart(results, results.table(reps=50, engine="quick"))
+        figure = differences_from_baseline(results, results.table(reps=50, engine="quick"))
         assert words in " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]

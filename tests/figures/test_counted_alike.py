@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
-from staleharness.figures.bins import binned, draw_spread
-from staleharness.figures.canvas import drawing
-from staleharness.figures.drawings import draw
+from staleharness.figures.canvas import plot_settings
+from staleharness.figures.metric_curves import binned_mean, draw_spread
+from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
 from staleharness.statistics.claims.contrast import contrast
 from staleharness.statistics.claims.early_warning import falls
@@ -35,9 +35,9 @@ def test_a_line_is_the_mean_over_environments_that_its_band_is_around(tmp_path: 
     from matplotlib.figure import Figure
 
     runs = list(unequal(tmp_path))
-    _, line = binned(runs, "tv_data")
+    _, line = binned_mean(runs, "tv_data")
     assert line == pytest.approx(0.5, abs=0.002)  # it was 0.75, the mean over runs, outside of the band
-    with drawing():
+    with plot_settings():
         ax = Figure().subplots()
         draw_spread(ax, runs, "tv_data", styles(["vaco"])["vaco"])
     (band,) = ax.collections
@@ -45,7 +45,7 @@ def test_a_line_is_the_mean_over_environments_that_its_band_is_around(tmp_path: 
     assert low < line[0] < high and (low + high) / 2 == pytest.approx(line[0])
     tasks: dict[str, list[float]] = {}
     for run in runs:
-        tasks.setdefault(str(run.spec["env"]), []).append(float(binned([run], "tv_data")[1][0]))
+        tasks.setdefault(str(run.spec["env"]), []).append(float(binned_mean([run], "tv_data")[1][0]))
     same = contrast({env: np.array([each]) for env, each in tasks.items()}, lambda means: float(means[0]))
     assert (low, high) == pytest.approx((same.low, same.high))  # the interval of a verdict on it
     _, in_report = diagnostics(runs).staleness["tv_data"]

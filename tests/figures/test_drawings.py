@@ -14,17 +14,15 @@ from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
 from staleharness.figures import (
-    ablations,
     captions,
     comparisons,
-    curves,
+    learning_curves,
     marks,
+    metric_curves,
+    option_scores,
     over_training,
     palette,
-    rows,
-    thresholds,
-    two_options,
-    warning,
+    reward_falls,
 )
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import normalise
@@ -95,7 +93,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
     curves = [[0.0, 60.0, 40.0, 100.0], [0.0, 20.0, 50.0, 60.0], [0.0, 10.0, 20.0, 30.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=4) for s, c in enumerate(curves)]
     table = quick(runs)  # worst 30, best 100: half-way is 65
-    figure = thresholds.steps_to_threshold(Results.of(runs), table)
+    figure = over_training.steps_to_threshold(Results.of(runs), table)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert line.get_xdata().tolist() == [0, 4 * 2048, 4 * 2048]
     np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 1 / 3])
@@ -142,15 +140,17 @@ def test_a_metric_falls_when_its_mean_is_first_well_below_its_best_so_far(tmp_pa
     run = write_run(tmp_path, "tis", 0, phases=6, columns=columns)
     # means of two: 0.7 0.3 0.1 0.45 0.9, and 0.4 0.6 0.575 0.5 0.225
     steps = [2048 * phase for phase in range(1, 7)]
-    assert warning.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
-    assert warning.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
-    assert warning.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
-    assert warning.falls(run, "ess", 0.5, steps[0], 2) == (steps[3], steps[5])  # the first phase is not its best
-    assert np.isnan(warning.falls(run, "ess", 0.5, steps[2], 2)[0])
-    assert np.isnan(warning.falls(run, "ess", 0.1, 0, 2)).all()
-    assert np.isnan(warning.falls(run, "nothing", 0.5, 0, 2)).all()
-    assert np.isnan(warning.falls(run, "ess", 1.0, 0, 7)).all()
-    figure = warning.warning_before_fall(Results.of([run]), quick([run]), metric="ess", name="ESS", share=0.9, window=2)
+    assert reward_falls.falls(run, "ess", 0.5, 0, 2) == (steps[2], steps[5])
+    assert reward_falls.falls(run, "ess", 0.4, 0, 2) == (steps[3], steps[5])
+    assert reward_falls.falls(run, "ess", 0.9, 0, 2) == (steps[2], steps[4])
+    assert reward_falls.falls(run, "ess", 0.5, steps[0], 2) == (steps[3], steps[5])  # the first phase is not its best
+    assert np.isnan(reward_falls.falls(run, "ess", 0.5, steps[2], 2)[0])
+    assert np.isnan(reward_falls.falls(run, "ess", 0.1, 0, 2)).all()
+    assert np.isnan(reward_falls.falls(run, "nothing", 0.5, 0, 2)).all()
+    assert np.isnan(reward_falls.falls(run, "ess", 1.0, 0, 7)).all()
+    figure = reward_falls.warning_before_fall(
+        Results.of([run]), quick([run]), metric="ess", name="ESS", share=0.9, window=2
+    )
     assert [list(line.get_xdata()) for line in figure.axes[2].lines] == [[steps[2], steps[4]], [steps[2]], [steps[4]]]
 
 
@@ -166,7 +166,7 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
         write_run(tmp_path, "spo", 0, capacity=k, phases=2)
     runs = read(tmp_path)
     options = {"rows": {"w": ["weight_max", "weight_min"], "TV": ["tv_end"]}, "name": "weights", "unit": "w"}
-    figure = rows.rows_over_training(Results.of(runs), quick(runs), logarithmic=True, line=1.0, **options)
+    figure = metric_curves.rows_over_training(Results.of(runs), quick(runs), logarithmic=True, line=1.0, **options)
     assert [ax.get_title("left") for ax in figure.axes] == ["w, K = 1", "w, K = 4", "TV, K = 1", "TV, K = 4"]
     high, low = [line for line in figure.axes[1].lines if line.get_gid()]
     assert [*high.get_xdata()] == [2048, 4096] and [*high.get_ydata()] == pytest.approx([128**0.5, 32**0.5])
@@ -178,14 +178,14 @@ def test_rows_over_training_hold_each_column_as_a_mean_over_runs_and_who_lacks_i
     assert len([line for line in figure.axes[2].lines if line.get_gid()]) == 2  # of the TV, one for each method
     assert len({ax.get_ylim() for ax in figure.axes}) == 1 and figure.axes[0].get_yscale() == "log"
     options["rows"] = {"w": ["weight_max"]}
-    (box,) = rows.rows_over_training(Results.of(runs), quick(runs), **options).legends
+    (box,) = metric_curves.rows_over_training(Results.of(runs), quick(runs), **options).legends
     assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
 
 def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4), seeds=1, phases=2)
     options = {"rows": {"steps": ["gradient_steps"], "share": ["clipped"]}, "name": "x", "line": 1.0}
-    figure = rows.rows_over_training(Results.of(runs), quick(runs), one_axis=False, **options)
+    figure = metric_curves.rows_over_training(Results.of(runs), quick(runs), one_axis=False, **options)
     steps, steps_4, share, share_4 = (ax.get_ylim() for ax in figure.axes)
     assert steps == steps_4 and share == share_4 and steps[1] > 10 * share[1]
     levels = [[line.get_ydata() for line in ax.lines if not line.get_gid()] for ax in figure.axes]
@@ -195,7 +195,7 @@ def test_rows_may_have_axes_of_their_own_and_the_level_is_that_of_the_last(tmp_p
 def test_on_a_narrow_page_the_rows_of_a_capacity_stand_side_by_side(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), capacities=(1, 4, 8), seeds=1, phases=2)
     options = {"rows": {"a": ["tv_end"], "b": ["clipped"]}, "name": "x", "unit": "x"}
-    figure = rows.rows_over_training(Results.of(runs), quick(runs), 3.5, **options)
+    figure = metric_curves.rows_over_training(Results.of(runs), quick(runs), 3.5, **options)
     titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
     assert titles == ["a, K = 1", "b, K = 1", "a, K = 4", "b, K = 4", "a, K = 8", "b, K = 8"]
 
@@ -205,7 +205,7 @@ def test_what_a_phases_time_went_to_can_be_a_row(tmp_path: Path) -> None:
     for run, seconds in zip(runs, ([0.1, 0.3], [0.3, 0.5]), strict=True):
         pd.DataFrame({"proximal": seconds}).to_parquet(run.path / "timing.parquet")
     options = {"rows": {"proximal step": ["seconds/proximal"]}, "name": "time", "unit": "seconds"}
-    figure = rows.rows_over_training(Results.of(runs), quick(runs), **options)
+    figure = metric_curves.rows_over_training(Results.of(runs), quick(runs), **options)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert [*line.get_ydata()] == pytest.approx([0.2, 0.4])
     assert "on Test CPU" in " ".join(figure._suptitle.get_text().split())
@@ -219,7 +219,7 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     table = quick(runs)
     table.settings["names"] = {"spo": "quadratic pull"}
     assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", "VACO"}
-    (ax,) = curves.learning_curves(Results.of(runs), table).axes
+    (ax,) = learning_curves.learning_curves(Results.of(runs), table).axes
     assert {t.get_text() for t in ax.texts} == {"quadratic pull", "VACO"}
     (box,) = over_training.score_and_area(Results.of(runs), table).legends
     assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "VACO"]
@@ -232,10 +232,10 @@ def test_an_options_value_is_what_the_run_had_not_what_its_label_says(tmp_path: 
     a = write_run(tmp_path, "vaco", 0, settings={"hyper": {"delta": 0.2}})
     b = write_run(tmp_path, "vaco[delta=0.4]", 0, settings={"hyper": {"delta": 0.4}})
     c = write_run(tmp_path, "spo", 0, settings={"learning_rate": 0.1})
-    assert ablations.option_values([a, b, c], "delta") == {"vaco": 0.2, "vaco[delta=0.4]": 0.4}
-    assert ablations.option_values([a, b, c], "learning_rate") == {"spo": 0.1}
+    assert option_scores.option_values([a, b, c], "delta") == {"vaco": 0.2, "vaco[delta=0.4]": 0.4}
+    assert option_scores.option_values([a, b, c], "learning_rate") == {"spo": 0.1}
     with pytest.raises(UserError, match="option='rho': no run here has it"):
-        ablations.option_values([a], "rho")
+        option_scores.option_values([a], "rho")
 
 
 def test_a_line_over_an_option_goes_through_the_tables_iqm_in_order_of_value(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_line_over_an_option_goes_through_the_tables_iqm_in_order_of_value(tmp
             label = "vaco" if delta == 0.2 else f"vaco[delta={delta}]"
             write_run(tmp_path, label, seed, sampled=level + seed, settings={"hyper": {"delta": delta}})
     runs = read(tmp_path)
-    ax = ablations.score_against_option(Results.of(runs), quick(runs), option="delta", name="δ").axes[0]
+    ax = option_scores.score_against_option(Results.of(runs), quick(runs), option="delta", name="δ").axes[0]
     *_, line = ax.lines
     np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
     np.testing.assert_allclose(line.get_ydata(), [(v + 0.5 - 10) / 41 for v in levels.values()])
@@ -261,7 +261,7 @@ def test_two_options_make_a_panel_per_value_and_capacity_and_a_line_per_method(t
                 own = {"kind": "chain", "settings": {"batch": b, "horizon": h}}
                 write_run(tmp_path, label, seed, capacity=k, sampled=y + extra, phases=3, **own)
     runs = read(tmp_path)
-    figure = two_options.score_against_two_options(
+    figure = option_scores.score_against_two_options(
         Results.of(runs), quick(runs), option="batch", across="horizon", name="B", across_name="H"
     )
     titles = [ax._left_title.get_text() for ax in figure.axes]

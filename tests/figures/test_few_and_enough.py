@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
+from staleharness.figures.baseline_tests import differences_from_baseline
 from staleharness.figures.captions import band, bars, below, spread
 from staleharness.figures.comparisons import performance_profiles, probability_of_improvement
-from staleharness.figures.phase_diagram import phase_diagram
-from staleharness.figures.risk_table import risk_table
-from staleharness.figures.score_and_time import score_and_time
-from staleharness.figures.told_apart import told_apart
+from staleharness.figures.lag_tables import risk_table
+from staleharness.figures.option_scores import phase_diagram
+from staleharness.figures.time_spent import score_and_time
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.small_samples import show_single_runs
 from staleharness.statistics.table import Table
@@ -85,5 +85,5 @@ def test_a_share_kept_needs_runs_enough_at_both_ends(tmp_path: Path) -> None:
 
 
 def test_the_seeds_of_a_figure_at_one_capacity_are_those_that_it_has_there(tmp_path: Path) -> None:
-    figure = told_apart(*written(tmp_path, {"ppo_clip": 6, "spo": 6}, at_1={"ppo_clip": 3, "spo": 3}))
+    figure = differences_from_baseline(*written(tmp_path, {"ppo_clip": 6, "spo": 6}, at_1={"ppo_clip": 3, "spo": 3}))
     assert "runs (n = 6 seeds)" in said(figure)

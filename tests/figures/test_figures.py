@@ -14,7 +14,7 @@ import pytest
 from drawn import all_figures
 from results_helper import ALGORITHMS, write_grid, write_run
 
-from staleharness.figures import bins, canvas, drawings, palette
+from staleharness.figures import canvas, metric_curves, named_figures, palette
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results, load
 from staleharness.store.stored_run import StoredRun
@@ -36,7 +36,7 @@ def lines(ax: matplotlib.axes.Axes) -> dict[str, np.ndarray]:
 
 def test_a_known_algorithm_keeps_its_colour_whoever_stands_beside_it():
     together = palette.styles(["zeta", "vaco", "alpha", "spo"])
-    assert together["vaco"].colour == palette.styles(["vaco"])["vaco"].colour == palette.OWN["vaco"][0]
+    assert together["vaco"].colour == palette.styles(["vaco"])["vaco"].colour == palette.ALGORITHM_COLOURS["vaco"][0]
 
 
 def test_all_known_algorithms_and_six_more_look_different():
@@ -49,14 +49,14 @@ def test_a_lone_variant_takes_its_algorithms_colour_and_a_second_one_another():
     one = palette.styles(["vaco[delta=0.1]"])
     two = palette.styles(["vaco[delta=0.1]", "vaco[delta=0.3]"])
     assert one["vaco[delta=0.1]"] == two["vaco[delta=0.1]"]
-    assert one["vaco[delta=0.1]"].colour == palette.OWN["vaco"][0] != two["vaco[delta=0.3]"].colour
+    assert one["vaco[delta=0.1]"].colour == palette.ALGORITHM_COLOURS["vaco"][0] != two["vaco[delta=0.3]"].colour
 
 
 def test_known_colours_stay_apart_for_colour_blind_eyes():
     # Viénot, Brettel and Mollon (1999): what is left without the long or the medium wavelength cones.
     protan = [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, -0.0], [0.00401, -0.00401, 1.0]]
     deutan = [[0.29275, 0.70725, 0.0], [0.29275, 0.70725, -0.0], [-0.02234, 0.02234, 1.0]]
-    rgb = {n: np.array(matplotlib.colors.to_rgb(c)) for n, (c, _) in palette.OWN.items()}
+    rgb = {n: np.array(matplotlib.colors.to_rgb(c)) for n, (c, _) in palette.ALGORITHM_COLOURS.items()}
     for matrix in (np.eye(3), protan, deutan):
         seen = {n: (np.array(matrix) @ c**2.2).clip(0, 1) ** (1 / 2.2) for n, c in rgb.items()}
         assert min(np.abs(seen[a] - seen[b]).max() for a, b in itertools.combinations(seen, 2)) > 0.1
@@ -68,7 +68,7 @@ def test_known_colours_stay_apart_for_colour_blind_eyes():
 def test_a_learning_curve_is_the_iqm_over_seeds_at_each_evaluation(tmp_path: Path):
     curves = [[0.0, 10.0, 20.0], [0.0, 20.0, 40.0], [0.0, 30.0, 90.0], [0.0, 90.0, 95.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=5) for s, c in enumerate(curves)]
-    figure = drawings.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50))
+    figure = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50))
     (line,) = figure.axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048, 5 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0, 25, 65])
@@ -79,13 +79,13 @@ def test_curves_evaluated_at_different_steps_are_compared_where_all_exist(tmp_pa
         write_run(tmp_path, "vaco", 0, curve=[0.0, 4.0], phases=5),
         write_run(tmp_path, "vaco", 1, curve=[0.0, 2.0], phases=3, settings={"steps": 5 * 2048}),
     ]
-    (line,) = drawings.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50)).axes[0].lines
+    (line,) = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50)).axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0.0, 2.0])
 
 
 def test_every_environment_and_capacity_has_its_panel(results):
-    figure = drawings.draw("learning_curves", *results)
+    figure = named_figures.draw("learning_curves", *results)
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["A-v1, K = 1", "A-v1, K = 4", "B-v1, K = 1", "B-v1, K = 4"]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
@@ -93,7 +93,7 @@ def test_every_environment_and_capacity_has_its_panel(results):
 
 def test_the_aggregate_curve_ends_at_the_tables_iqm(results):
     runs, table = results
-    figure = drawings.draw("aggregate_curves", runs, table)
+    figure = named_figures.draw("aggregate_curves", runs, table)
     for ax, k in zip(figure.axes, (1, 4), strict=True):
         ends = sorted(float(y[-1]) for y in lines(ax).values())
         assert ends == pytest.approx(sorted(r["iqm"] for r in table.rows if r["capacity"] == k))
@@ -101,7 +101,7 @@ def test_the_aggregate_curve_ends_at_the_tables_iqm(results):
 
 def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
     runs, table = results
-    ax = drawings.draw("score_against_capacity", runs, table).axes[0]
+    ax = named_figures.draw("score_against_capacity", runs, table).axes[0]
     drawn = {round(float(y), 9) for line in ax.lines for y in line.get_ydata()}
     for row in table.rows:
         assert {round(row[k], 9) for k in ("iqm", "iqm_low", "iqm_high")} <= drawn
@@ -110,7 +110,7 @@ def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
 
 def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
     runs, table = results
-    figure = drawings.draw("aggregate_scores", runs, table)
+    figure = named_figures.draw("aggregate_scores", runs, table)
     for ax, name in zip(figure.axes, ("iqm", "median", "mean", "optimality_gap"), strict=True):
         assert [p.get_x() for p in ax.patches] == [r[f"{name}_low"] for r in table.rows]
         assert [float(line.get_xdata()[0]) for line in ax.lines] == [r[name] for r in table.rows]
@@ -118,7 +118,7 @@ def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
 
 def test_the_lag_histogram_shows_shares_of_all_decisions(results):
     runs, table = results
-    ax = drawings.draw("lag_histogram", runs, table).axes[1]
+    ax = named_figures.draw("lag_histogram", runs, table).axes[1]
     total = sum(sum(r.record["lag_histogram"].values()) for r in runs if r.record["spec"]["capacity"] == 4)
     zero = sum(r.record["lag_histogram"]["0"] for r in runs if r.record["spec"]["capacity"] == 4)
     assert sum(p.get_height() for p in ax.patches) == pytest.approx(1.0)
@@ -127,9 +127,9 @@ def test_the_lag_histogram_shows_shares_of_all_decisions(results):
 
 def test_diagnostics_are_means_over_runs_in_equal_bins(tmp_path: Path):
     runs = write_grid(tmp_path, ("vaco",), phases=250, seeds=2)
-    ax = drawings.draw("staleness", Results.of(runs), stats.table(runs, reps=50)).axes[0]
+    ax = named_figures.draw("staleness", Results.of(runs), stats.table(runs, reps=50)).axes[0]
     (y,) = lines(ax).values()
-    assert len(y) == bins.BINS
+    assert len(y) == metric_curves.BINS
     assert y.mean() == pytest.approx(np.mean([r.metrics()["tv_data"].mean() for r in runs]), rel=0.02)
 
 
@@ -137,13 +137,13 @@ def test_a_diagnostic_that_no_run_measured_is_an_empty_panel(tmp_path: Path):
     run = write_run(tmp_path, "vaco", 0)
     frame = run.metrics().assign(ess_data=None)  # as JSON's null arrives
     frame.to_parquet(run.path / "metrics.parquet")
-    figure = drawings.draw("staleness", Results.of([run]), stats.table([run]))
+    figure = named_figures.draw("staleness", Results.of([run]), stats.table([run]))
     assert [len(y) for y in lines(figure.axes[1]).values()] == [0]
 
 
 def test_one_run_has_a_curve_without_a_band(tmp_path: Path):
     runs = [write_run(tmp_path, "vaco", 0)]
-    figure = drawings.draw("learning_curves", Results.of(runs), stats.table(runs))
+    figure = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs))
     assert len(figure.axes[0].lines) == 1 and not figure.axes[0].collections
 
 
@@ -160,7 +160,7 @@ def test_no_text_of_a_figure_hangs_over_its_edge(results):
     for width, (name, figure) in itertools.chain(
         (w, item) for w in (canvas.PAGE, canvas.COLUMN) for item in all_figures(runs, table, w).items()
     ):
-        with canvas.drawing():
+        with canvas.plot_settings():
             figure.draw_without_rendering()
         texts = [figure._suptitle, *figure.texts, *(t for box in figure.legends for t in box.get_texts())]
         for ax in figure.axes:
@@ -201,11 +201,11 @@ def test_drawing_leaves_matplotlib_as_it_was_and_never_loads_pyplot(results):
     runs, table = results
     with matplotlib.rc_context({"font.size": 33, "svg.hashsalt": "mine"}):
         before = dict(matplotlib.rcParams)
-        canvas.to_bytes(drawings.draw("aggregate_scores", runs, table), "svg")
+        canvas.to_bytes(named_figures.draw("aggregate_scores", runs, table), "svg")
         assert dict(matplotlib.rcParams) == before
     program = """
 import sys
-from staleharness.figures.drawings import FIGURES
+from staleharness.figures.named_figures import FIGURES
 assert len(FIGURES) > 20
 print(*(m in sys.modules for m in sys.argv[1:]))
 """
@@ -218,7 +218,7 @@ def test_names_with_dollars_underscores_tags_and_foreign_letters_are_drawn(tmp_p
     names = ["$\\alpha$", "_hidden", "<b>&amp;", "名前", "x" * 60]
     runs = [write_run(tmp_path, n, 0, sampled=float(i)) for i, n in enumerate(names)]
     runs += [write_run(tmp_path, "spo", 0, capacity=4)]
-    figure = drawings.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
+    figure = named_figures.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
     svg = canvas.to_bytes(figure, "svg").decode()
     texts = {t.text.strip() for t in ElementTree.fromstring(svg).iter() if t.tag.endswith("text") and t.text}
     assert {"$\\alpha$", "_hidden", "<b>&amp;", "名前"} <= texts

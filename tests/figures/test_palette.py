@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from staleharness.figures.palette import DASHES, OTHERS, OWN, in_order, styles
+from staleharness.figures.palette import ALGORITHM_COLOURS, DASHES, SPARE_COLOURS, sequential_styles, styles
 
 EYES = {  # of linear RGB; Machado, Oliveira and Fernandes (2009), severity 1
     "normal": np.eye(3),
@@ -36,7 +36,7 @@ def lab(colour: str, eye: str = "normal") -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("eye", EYES)
 def test_any_two_colours_are_told_apart(eye: str) -> None:
-    colours = [colour for colour, _ in (*OWN.values(), *OTHERS)]
+    colours = [colour for colour, _ in (*ALGORITHM_COLOURS.values(), *SPARE_COLOURS)]
     apart = {(a, b): np.linalg.norm(lab(a, eye) - lab(b, eye)) for a, b in itertools.combinations(colours, 2)}
     assert min(apart.values()) > LEAST, min(apart, key=lambda pair: apart[pair])
 
@@ -47,7 +47,7 @@ def test_the_simulation_finds_two_colours_that_green_blind_eyes_cannot_tell() ->
 
 
 def test_a_study_of_many_methods_uses_every_colour_before_it_dashes() -> None:
-    looks = styles([f"method{i}" for i in range(len(OTHERS) + len(OWN))])
+    looks = styles([f"method{i}" for i in range(len(SPARE_COLOURS) + len(ALGORITHM_COLOURS))])
     assert len({look.colour for look in looks.values()}) == len(looks)
     assert {look.dashes for look in looks.values()} == {DASHES[0]}
     assert "#D55E00" not in {s.colour for name, s in styles(["vaco", *looks]).items() if name in list(looks)[:13]}
@@ -55,7 +55,7 @@ def test_a_study_of_many_methods_uses_every_colour_before_it_dashes() -> None:
 
 def test_values_in_order_go_from_light_to_dark() -> None:
     values = {"vaco": 0.2, "vaco[delta=0.8]": 0.8, "vaco[delta=0.05]": 0.05, "vaco[delta=0.4]": 0.4, "x": 0.1}
-    looks = in_order(values)
+    looks = sequential_styles(values)
     assert list(looks) == ["vaco[delta=0.05]", "x", "vaco", "vaco[delta=0.4]", "vaco[delta=0.8]"]
     for eye in EYES:
         lightness = [lab(look.colour, eye)[0] for look in looks.values()]

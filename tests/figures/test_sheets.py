@@ -13,9 +13,9 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import phase_diagram, risk_table, score_and_time
-from staleharness.figures.drawings import draw, sheet
-from staleharness.figures.sheet import Block, Entry, Sheet, colour
+from staleharness.figures import lag_tables, option_scores, time_spent
+from staleharness.figures.named_figures import draw, sheet
+from staleharness.figures.sheet import Block, Sheet, SheetCell, colour
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import retention
 from staleharness.statistics.results import Results
@@ -49,7 +49,7 @@ TABLE = Sheet(
             "all",
             HOSTILE,
             ["K = 1"],
-            [("ppo", [Entry("0.5", "[0.4, 0.6]", 1.0, bold=True)]), (HOSTILE, [Entry(HOSTILE)])],
+            [("ppo", [SheetCell("0.5", "[0.4, 0.6]", 1.0, bold=True)]), (HOSTILE, [SheetCell(HOSTILE)])],
         )
     ],
 )
@@ -122,15 +122,15 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    made_of = score_and_time.score_and_time(Results.of(runs), quick(runs))
+    made_of = time_spent.score_and_time(Results.of(runs), quick(runs))
     score, time, share = made_of.blocks
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
-    absent = Entry("–")
+    absent = SheetCell("–")
     assert list(score.columns) == ["K = 1", "K = 4"]
-    assert score.rows == [("A-3PO", [Entry("0.600", interval), absent]), ("SPO", [absent, Entry("0.250")])]
-    assert time.rows == [("A-3PO", [Entry("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, Entry("0.07")])]
-    assert share.rows == [("A-3PO", [Entry("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, Entry("0.0")])]
+    assert score.rows == [("A-3PO", [SheetCell("0.600", interval), absent]), ("SPO", [absent, SheetCell("0.250")])]
+    assert time.rows == [("A-3PO", [SheetCell("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, SheetCell("0.07")])]
+    assert share.rows == [("A-3PO", [SheetCell("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, SheetCell("0.0")])]
     assert [block.title for block in made_of.blocks] == [
         "final greedy accuracy",
         "training time, minutes",
@@ -139,7 +139,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
-    assert [score_and_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+    assert [time_spent._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds",
         "minutes",
         "minutes",
@@ -158,7 +158,7 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
                 settings = {"learning_rate": rate, "hyper": {}}
                 write_run(tmp_path, f"spo[learning_rate={rate}]", seed, capacity=k, sampled=level, settings=settings)
     runs = read(tmp_path)
-    (block,) = phase_diagram.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").blocks
+    (block,) = option_scores.phase_diagram(Results.of(runs), quick(runs), option="learning_rate").blocks
     assert block.title == "SPO" and list(block.columns) == ["K = 1", "K = 4"]
     assert [(name, [entry.bold for entry in row]) for name, row in block.rows] == [
         ("0.1", [True, False]),
@@ -167,7 +167,7 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
     table = {(r["capacity"], r["algorithm"]): r for r in quick(runs).rows}
     row = table[1, "spo[learning_rate=0.1]"]
     interval = f"[{row['iqm_low']:.2f}, {row['iqm_high']:.2f}]"
-    assert block.rows[0][1][0] == Entry(f"{row['iqm']:.2f}", interval, row["iqm"], True)
+    assert block.rows[0][1][0] == SheetCell(f"{row['iqm']:.2f}", interval, row["iqm"], True)
 
 
 # --- the risk table
@@ -197,7 +197,7 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
     assert retention.retention(grid(runs), "spo", 4, "sampled") is None
-    (block,) = risk_table.risk_table(Results.of(runs), quick(runs)).blocks
+    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
     unmeasured = ["not measured"] * 3
     assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
@@ -206,7 +206,7 @@ def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
 
 
 def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
-    names = [risk_table.band_name(risk_table.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
+    names = [lag_tables.band_name(lag_tables.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
     assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
 
 
@@ -222,7 +222,7 @@ def test_methods_may_share_the_runs_without_lag(tmp_path: Path) -> None:
             own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}
             write_run(tmp_path, label, seed, env="word-problems", capacity=5, sampled=score, **own)
     runs = read(tmp_path)
-    (block,) = risk_table.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
+    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
     rows = {name: [entry.value for entry in entries] for name, entries in block.rows}
     assert sorted(rows) == ["PPO-clip", "TIS"]
     assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]

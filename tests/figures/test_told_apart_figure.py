@@ -9,7 +9,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.told_apart import told_apart
+from staleharness.figures.baseline_tests import differences_from_baseline
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
@@ -41,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Table]:
 
 
 def test_methods_stand_best_first_with_a_dot_per_run(found: tuple[Results, Table]) -> None:
-    (ax,) = told_apart(*found).axes
+    (ax,) = differences_from_baseline(*found).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["VACO", "A-3PO", "PPO-clip", "TIS"]
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [len(line.get_xdata()) for line in dots] == [5] * 4  # those of K = 16 alone
@@ -49,7 +49,7 @@ def test_methods_stand_best_first_with_a_dot_per_run(found: tuple[Results, Table
 
 
 def test_what_a_test_tells_from_the_baseline_is_dark_and_named_in_bold(found: tuple[Results, Table]) -> None:
-    (ax,) = told_apart(*found).axes
+    (ax,) = differences_from_baseline(*found).axes
     dark = [bar.get_alpha() > 0.5 for bar in ax.patches]
     assert dark == [True, False, True]  # vaco, a3po, tis; the baseline has no bar
     bold = {text.get_text(): text.get_fontweight() for text in ax.get_yticklabels()}
@@ -61,23 +61,23 @@ def test_what_a_test_tells_from_the_baseline_is_dark_and_named_in_bold(found: tu
 
 
 def test_the_second_line_says_how_many_pairs_are_told_apart(found: tuple[Results, Table]) -> None:
-    said = " ".join(told_apart(*found)._suptitle.get_text().split())  # type: ignore[attr-defined]
+    said = " ".join(differences_from_baseline(*found)._suptitle.get_text().split())  # type: ignore[attr-defined]
     assert "5 of 6 pairs told apart" in said and "F = " in said and "Holm" in said and "n = 5" in said
 
 
 def test_what_stands_beside_is_compared_with_the_baseline_and_is_no_method(found: tuple[Results, Table]) -> None:
-    figure = told_apart(*found, beside="vaco")
+    figure = differences_from_baseline(*found, beside="vaco")
     said = " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
     assert "2 of 3 pairs told apart" in said and len(figure.axes[0].patches) == 3
 
 
 def test_another_baseline_or_capacity_must_be_there(found: tuple[Results, Table]) -> None:
-    (ax,) = told_apart(*found, baseline="tis", k=1).axes
+    (ax,) = differences_from_baseline(*found, baseline="tis", k=1).axes
     assert len(ax.patches) == 3
     with pytest.raises(UserError, match="did you mean 'ppo_clip'"):
-        told_apart(*found, baseline="ppo_clp")
+        differences_from_baseline(*found, baseline="ppo_clp")
     with pytest.raises(UserError, match="k=8"):
-        told_apart(*found, k=8)
+        differences_from_baseline(*found, k=8)
 
 
 def test_one_run_a_method_is_shown_and_nothing_is_claimed(tmp_path: Path) -> None:
@@ -85,6 +85,6 @@ def test_one_run_a_method_is_shown_and_nothing_is_claimed(tmp_path: Path) -> Non
         write_run(tmp_path, label, 0, kind="language", env="word-problems", capacity=16, sampled=x, phases=4)
         for label, x in LEVELS.items()
     ]
-    figure = told_apart(Results.of(runs), stats.table(runs, reps=50, engine="quick"))
+    figure = differences_from_baseline(Results.of(runs), stats.table(runs, reps=50, engine="quick"))
     assert "one run a method" in " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
     assert not figure.axes[0].patches

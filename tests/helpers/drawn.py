@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from staleharness.figures.canvas import PAGE
-from staleharness.figures.drawings import sections
+from staleharness.figures.named_figures import sections
 from staleharness.figures.registry import Drawing
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table

@@ -18,8 +18,8 @@ STEPS = 120  # of some seconds in all: something is said every second
 TALKATIVE = """
 from staleharness import cli
 from staleharness.commands.shared import display
-from staleharness.figures import drawings
-drawings.sections = lambda results: []
+from staleharness.figures import named_figures
+named_figures.sections = lambda results: []
 display.PLAIN_EVERY = 0.0
 cli.main()
 """

@@ -55,21 +55,21 @@ def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch
         file.unlink()
     runs[0].path.rmdir()
     paper, figures = read_paper("p", shelf)
-    for room in ("pages.papers", "pages.gallery_texts"):
+    for room in ("pages.papers", "pages.gallery"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
-    (shown,) = gallery.show(figures, tmp_path, reps=50)
+    (shown,) = gallery.load_figures(figures, tmp_path, reps=50)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
     assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     assert "| [draft](p/fig2.png) |" in gallery.index(tmp_path / "out")
     write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
-    gallery.make(paper, figures, gallery.show(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+    gallery.make(paper, figures, gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     assert "| [yes](p/fig2.png) |" in gallery.index(tmp_path / "out")
 
 
 def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> None:
     paper, figures = read_paper("p", shelf)
-    shown = gallery.show(figures, tmp_path / "nowhere")
+    shown = gallery.load_figures(figures, tmp_path / "nowhere")
     written = gallery.make(paper, figures, shown, ["fig2"], tmp_path / "out")
     assert {path.suffix for path in written} == {".md", ".html"}
     text = (tmp_path / "out" / "p.md").read_text()

@@ -51,7 +51,7 @@ def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
     real = aggregate.table
     monkeypatch.setattr(aggregate, "table", lambda *a, **o: made.append("table") or real(*a, **o))
     monkeypatch.setattr(report, "_page", lambda *a: made.append("page") or [b"<html>"])
-    monkeypatch.setattr("staleharness.figures.drawings.sections", lambda results: [])
+    monkeypatch.setattr("staleharness.figures.named_figures.sections", lambda results: [])
 
     def ask() -> list[str]:
         made.clear()

@@ -11,10 +11,10 @@ from needs import require_model
 from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES
 from places import ROOT
 
-from staleharness.figures import drawings
+from staleharness.figures import named_figures
 from staleharness.pages import gallery
 from staleharness.pages.papers import read_paper
-from staleharness.pages.verdict_texts import said_lines
+from staleharness.pages.verdict_texts import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.labels import without_option
@@ -52,7 +52,7 @@ def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> None:
     entry = FIGURES[name].entry
-    drawings.check_drawing(entry.draw, entry.options, name)
+    named_figures.check_drawing(entry.draw, entry.options, name)
     assert entry.question.endswith("?")
     assert entry.claim or entry.asked
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
@@ -90,8 +90,8 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_runs(name: str) -> None:
     text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
-    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference"):
-        said = "\n".join(said_lines(s))
+    for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference"):
+        said = "\n".join(verdict_lines(s))
         assert said in text, f"{s.figure.name}: {s.redraw}"
         assert "{" not in s.reading.saw
         assert s.reading.verdict in (VOCABULARY if s.figure.entry.part else ("", CANNOT_TELL))
@@ -112,9 +112,9 @@ def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None
 def test_the_committed_pictures_and_tables_are_made_from_the_committed_runs(name: str) -> None:
     pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
-    for s in gallery.show(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
+    for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
         for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
-            if s.state == "no bundle" or s.figure.entry.draw in drawings.SHEETS:
+            if s.state == "no bundle" or s.figure.entry.draw in named_figures.SHEETS:
                 assert not file.exists()
                 assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
             else:

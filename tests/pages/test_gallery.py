@@ -26,7 +26,7 @@ def figures(
     in `one/` and none in `none/`."""
     (shelf / "p" / "fig3.toml").write_text(SECOND.format("aggregate_scores"))
     (shelf / "t.toml").write_text((shelf / "s.toml").read_text())
-    for module in ("pages.papers", "pages.gallery_texts"):
+    for module in ("pages.papers", "pages.gallery"):
         monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     monkeypatch.chdir(tmp_path)
     for folder in ("both/s", "both/t", "one/s"):
@@ -111,7 +111,7 @@ def test_drawing_one_figure_leaves_the_sections_of_the_others(shelf: Path, tmp_p
     paper, known = read_paper("p", shelf)
     first, second = known
     for figure, headings in ((second, [second]), (first, [first, second])):
-        shown = gallery.show([figure], tmp_path / "both", reps=50)
+        shown = gallery.load_figures([figure], tmp_path / "both", reps=50)
         written = gallery.make(paper, known, shown, [figure.name], tmp_path / "new")
         page = (tmp_path / "new" / "p.md").read_text()
         assert re.findall("\n## (.*)", page) == [f.heading for f in headings]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from paper_studies import FIGURES, write_study
 
-from staleharness.figures import canvas, captions, comparisons, curves, drawings, over_training
+from staleharness.figures import canvas, captions, comparisons, learning_curves, named_figures, over_training
 from staleharness.pages import gallery
 from staleharness.statistics import retention
 
 
 @pytest.fixture(scope="module")
-def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.Shown]]:
+def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.GalleryFigure]]:
     """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
     root = tmp_path_factory.mktemp("bundles")
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
@@ -21,23 +21,25 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     with pytest.MonkeyPatch.context() as patch:
         for room in (comparisons, retention, over_training):
             patch.setattr(room, "REPS", 50)
-        patch.setattr(curves, "CURVE_REPS", 50)
-        shown = gallery.show(list(FIGURES.values()), root, reps=50, engine="quick")
+        patch.setattr(learning_curves, "CURVE_REPS", 50)
+        shown = gallery.load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_is_drawn_from_runs_of_its_studys_shape(name: str, every: dict[str, gallery.Shown]) -> None:
+def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
+    name: str, every: dict[str, gallery.GalleryFigure]
+) -> None:
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None
     draft = len(shown.bundle.requests) > 1  # a study of one run is whole
     assert shown.state == ("draft" if draft else "drawn")
-    if entry.draw in drawings.SHEETS:
-        made = drawings.sheet(entry.draw, shown.results, shown.table, **entry.options)
+    if entry.draw in named_figures.SHEETS:
+        made = named_figures.sheet(entry.draw, shown.results, shown.table, **entry.options)
         assert made.lines[0].startswith("DRAFT") and made.blocks[0].rows
         say_what_they_rest_on(" ".join(made.lines).lower())
         return
-    figure = drawings.draw(entry.draw, shown.results, shown.table, **entry.options)
+    figure = named_figures.draw(entry.draw, shown.results, shown.table, **entry.options)
     say_what_they_rest_on(" ".join(figure._suptitle.get_text().split()))
     assert any(text.get_text() == "DRAFT" for text in figure.texts) == draft
     assert not any(ax.images for ax in figure.axes)  # a browser blurs their pixels
@@ -48,7 +50,7 @@ def say_what_they_rest_on(said: str) -> None:
         assert words in said, said
 
 
-def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.Shown]) -> None:
+def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.GalleryFigure]) -> None:
     seen: dict[tuple[str, str], set[str]] = {}
     for shown in every.values():
         assert shown.table is not None
@@ -57,13 +59,13 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, 
     assert all(len(colours) == 1 for colours in seen.values())
 
 
-@pytest.mark.parametrize("draw", drawings.FIGURES)
-def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Shown]) -> None:
+@pytest.mark.parametrize("draw", named_figures.FIGURES)
+def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.GalleryFigure]) -> None:
     for shown in every.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:
-            figure = drawings.draw(draw, shown.results, shown.table, canvas.COLUMN, **entry.options)
-            with canvas.drawing():
+            figure = named_figures.draw(draw, shown.results, shown.table, canvas.COLUMN, **entry.options)
+            with canvas.plot_settings():
                 figure.draw_without_rendering()
             texts = [figure._suptitle, *(t for box in figure.legends for t in box.get_texts())]
             texts += [t for ax in figure.axes for t in (ax._left_title, ax.xaxis.label, *ax.texts)]

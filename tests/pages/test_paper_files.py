@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.figures import drawings
+from staleharness.figures import named_figures
 from staleharness.pages import papers
 from staleharness.pages.papers import read_paper
 from staleharness.store.study import ask, read_study
@@ -67,12 +67,16 @@ def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
         ("metric_over_training", {}, "needs the option 'metric'"),
     ):
         with pytest.raises(UserError, match=words):
-            drawings.check_drawing(name, options, "x")
+            named_figures.check_drawing(name, options, "x")
     _, figures = read_paper("p", shelf)
-    assert papers.chosen(figures, "2") == papers.chosen(figures, "fig2") == papers.chosen(figures, None)
-    assert papers.chosen(figures, "all") == papers.chosen(figures, None)
+    assert (
+        papers.select_figures(figures, "2")
+        == papers.select_figures(figures, "fig2")
+        == papers.select_figures(figures, None)
+    )
+    assert papers.select_figures(figures, "all") == papers.select_figures(figures, None)
     with pytest.raises(UserError, match="FIG='9' is unknown; known: 2"):
-        papers.chosen(figures, "9")
+        papers.select_figures(figures, "9")
 
 
 def test_the_papers_scale_replaces_what_it_names_and_all_settings(shelf: Path) -> None:

@@ -19,8 +19,8 @@ import pytest
 from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
-from staleharness.figures import canvas, drawings
-from staleharness.pages import contents, inline, report
+from staleharness.figures import canvas, named_figures
+from staleharness.pages import inline_svg, report, report_contents
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
 from staleharness.store.stored_run import StoredRun
@@ -159,7 +159,7 @@ def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Pa
 
 def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
     assert "phase 3\ndone\nnan" in page.texts
-    assert contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
+    assert report_contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
 
 
 def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):
@@ -189,9 +189,9 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: 
 def test_a_report_is_left_alone_while_it_is_whole_and_made_again_byte_for_byte_where_it_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    every = drawings.sections
+    every = named_figures.sections
     two = ("lag_histogram", "learning_curves")
-    monkeypatch.setattr(drawings, "sections", lambda results: [s for s in every(results) if s.name in two])
+    monkeypatch.setattr(named_figures, "sections", lambda results: [s for s in every(results) if s.name in two])
     runs, table = small(tmp_path, "spo", "vaco")
     folder = report.write(tmp_path / "x", Results.of(runs), table, [FAILURE], "command", "title").parent
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
@@ -245,7 +245,7 @@ def test_inline_figures_keep_their_text_and_lose_their_ids():
 <g id="series-3"><use xlink:href="#mark"/></g>
 <image xlink:href="data:image/png;base64,AAAA"/>
 <g id="unused"><text id="figure-title">T</text><text>id="mark" &lt;b&gt;</text></g></svg>"""
-    out = inline.inline_svg(svg, "p-", 'a "label"')
+    out = inline_svg.inline_svg(svg, "p-", 'a "label"')
     assert 'data-series="3"' in out and 'href="#p-mark"' in out and 'id="p-mark"' in out
     assert 'href="data:image/png;base64,AAAA"' in out
     assert "unused" not in out and ">T<" not in out and "metadata" not in out
@@ -307,7 +307,7 @@ def test_everything_behind_the_page_is_one_download(written: Path) -> None:
 def test_what_a_killed_report_has_left_goes_and_what_another_is_writing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawings, "sections", lambda results: [])
+    monkeypatch.setattr(named_figures, "sections", lambda results: [])
     runs, table = small(tmp_path, "spo")
     folder = tmp_path / "report"
     folder.mkdir()
@@ -320,7 +320,7 @@ def test_what_a_killed_report_has_left_goes_and_what_another_is_writing_stays(
 
 
 def test_the_page_is_rendered_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawings, "sections", lambda results: [])
+    monkeypatch.setattr(named_figures, "sections", lambda results: [])
     runs, table = small(tmp_path, "spo", "vaco")
     arguments = ([*runs] * 200, Results.of(runs), table, [], "a command", "many", [], [])
     pieces = list(report._page(*arguments))

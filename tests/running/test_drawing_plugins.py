@@ -19,8 +19,8 @@ from staleharness.store.study import ask
 
 WITHOUT_FIGURES = """
 from staleharness import cli
-from staleharness.figures import drawings
-drawings.sections = lambda results: []
+from staleharness.figures import named_figures
+named_figures.sections = lambda results: []
 cli.main()
 """
 PLUGIN = HELPERS / "drawing_plugin.py"

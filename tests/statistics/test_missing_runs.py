@@ -10,7 +10,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.drawings import sheet
+from staleharness.figures.named_figures import sheet
 from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from corrections import _gap
 
-from staleharness.figures.told_apart import spread_of
-from staleharness.pages.corrections import _gap
+from staleharness.figures.baseline_tests import spread_of
 from staleharness.pages.verdict_texts import _cells
 from staleharness.statistics.claims import part_tests
 from staleharness.statistics.claims.claim import ClaimPart

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
-from staleharness.pages.pairs import squares
+from staleharness.pages.report_contents import squares
 from staleharness.statistics.results import Results
 from staleharness.statistics.significance import hedges_g, method_pairs
 

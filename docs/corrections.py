@@ -8,20 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.parsing import parse_choice
-from ..base.text import markdown_table
-from ..statistics.claims.claim_results import fill_numbers
-from ..statistics.claims.evidence import Evidence
-from ..statistics.labels import display_label
-from ..statistics.results import Results, load
-from ..statistics.significance import (
+from staleharness.base.parsing import parse_choice
+from staleharness.base.text import markdown_table
+from staleharness.statistics.claims.claim_results import fill_numbers
+from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.labels import display_label
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.significance import (
     PairedDifference,
     compare_all_pairs,
     compare_with_baseline,
     f_ratio,
     scores_by_seed,
 )
-from ..store.stored_run import StoredRun
+from staleharness.store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
 FRESH = "ppo_clip[lag=fixed:0]"  # the baseline without lag: in a table, and no method of its own
@@ -130,10 +130,11 @@ def _told(results: Results, evidence: Evidence) -> str:
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
     pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in made)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
+    methods_count, pairs_count = (sum(d.significant for d in differences) for differences in (made, pairs))
     return (
-        f"{sum(d.significant for d in made)} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before "
-        f"Holm's correction for so many comparisons), as do {sum(d.significant for d in pairs)} of {len(pairs)} "
-        f"pairs of methods; the mean square between methods is {ratio:.1f} times that between seeds (F)"
+        f"{methods_count} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's correction "
+        f"for so many comparisons), as do {pairs_count} of {len(pairs)} pairs of methods; the mean "
+        f"square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the report's template is given: rows of text and numbers, from runs, table and failures."""
+"""Contents of the report's template: rows of text and numbers, from runs, table, pairs and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.text import duration, number, word
+from ..base.text import duration, number, rows_to_csv, word
 from ..figures.palette import Style
 from ..statistics.table import Table, count, raw_digits
 from ..store.run_grid import cell_of
@@ -73,7 +73,7 @@ def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, An
 
 
 def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
-    """Where the IQM and its interval lie between the least and greatest end of all rows, in percent."""
+    """Places of the IQM and its interval between the least and greatest end of all rows, in percent."""
     ends = [r[k] for r in table.rows for k in ("iqm", "iqm_low", "iqm_high") if r[k] is not None]
     low, span = min(ends), (max(ends) - min(ends)) or 1.0
 
@@ -87,7 +87,7 @@ def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
 
 
 def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """One flat record per run and per failure: what the list of runs and `runs.csv` show."""
+    """Yield one flat record per run and per failure, for the list of runs and `runs.csv`."""
     for run in runs:
         r, cell = run.record, cell_of(run)
         yield {
@@ -115,16 +115,16 @@ def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean and deviation of each way of acting that was evaluated; of answers, accuracy with Wilson interval."""
-    found: dict[str, Any] = {}
+    """Mean and deviation of each evaluation mode; for answers, accuracy with its Wilson interval."""
+    out: dict[str, Any] = {}
     for way, score in scores.items():
-        found |= {way: score["mean"], f"{way}_std": score["std"]}
+        out |= {way: score["mean"], f"{way}_std": score["std"]}
         if "wilson" in score:
             low, high = score["wilson"]
             n = len(score["returns"])
             counts = f"n={n}, {score['unparsed']} unparsed, {score['truncated']} truncated"
-            found["accuracy"] = f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] ({counts})"
-    return found
+            out["accuracy"] = f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] ({counts})"
+    return out
 
 
 def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str]) -> dict[str, Any]:
@@ -166,17 +166,14 @@ def failure(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """A log as it looked at the end: without terminal escapes, overwritten lines and control characters."""
+    """Return a log as a terminal shows it at the end: without escapes, overwritten lines and control characters."""
     text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", "", text)
     lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return "\n".join("".join(c for c in line if c == "\t" or c.isprintable()) for line in lines)
 
 
-# --- how it was made
-
-
 def entries(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """(name, [(value, number of runs)]) of every name in any record: one value where all agree."""
+    """(name, [(value, number of runs)]) of every name in any record: one value if all agree."""
     counts: dict[str, Counter[str]] = {}
     for record in records:
         for name, value in record.items():
@@ -185,8 +182,42 @@ def entries(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[
 
 
 def _natural(item: tuple[str, int]) -> tuple[float, str]:
-    """Numbers in their order, before words."""
+    """Sort key: numbers in their order, before words."""
     try:
         return float(item[0]), ""
     except ValueError:
         return math.inf, item[0]
+
+
+PAIR_COLUMNS = ("capacity", "a", "b", "n_envs", "probability", "low", "high", "effect")
+MOST_METHODS = 12  # methods in a square that can still be read
+
+
+def squares(rows: Sequence[Mapping[str, Any]], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
+    """Table of pairs per capacity with two methods or more: its methods, and a line of cells for each of them."""
+    tables = []
+    for k in sorted({row["capacity"] for row in rows}):
+        pairs = {(row["a"], row["b"]): row for row in rows if row["capacity"] == k}
+        labels = [label for label in looks if any(label in pair for pair in pairs)]
+        if len(labels) <= MOST_METHODS:
+            lines = [
+                {"label": a, "colour": looks[a].colour, "cells": [_cell(pairs.get((a, b))) for b in labels]}
+                for a in labels
+            ]
+            tables.append({"capacity": k, "labels": labels, "lines": lines})
+    return tables
+
+
+def _cell(row: Mapping[str, Any] | None) -> dict[str, str]:
+    if row is None:
+        return {"text": "", "more": "", "shade": "transparent"}
+    p, effect = row["probability"], row["effect"]
+    interval = "" if row["low"] is None else f"[{number(row['low'])}, {number(row['high'])}]"
+    size = "" if effect is None else f"g {effect:+.1f}"
+    tone = "0,114,178" if p > 0.5 else "213,94,0"
+    return {"text": number(p), "more": " ".join([interval, size]).strip(), "shade": f"rgba({tone},{abs(p - 0.5):.2f})"}
+
+
+def pairs_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All pairs, full precision."""
+    return rows_to_csv(rows, PAIR_COLUMNS)

@@ -1,10 +1,10 @@
-"""The page of corrections is made from the published runs."""
+"""Page of corrections from the published runs."""
 
 from __future__ import annotations
 
+from corrections import corrections
 from places import ROOT
 
-from staleharness.pages.corrections import corrections
 from staleharness.statistics.results import load
 
 PUBLISHED = ROOT / "results" / "reference"
@@ -15,7 +15,7 @@ def test_the_committed_page_is_that_of_the_published_bundles() -> None:
     assert page == corrections(PUBLISHED), "run make docs"
 
 
-def test_each_method_has_its_row_with_its_runs_or_the_least_and_the_greatest() -> None:
+def test_each_method_has_a_row_with_its_runs_or_their_range() -> None:
     page = corrections(PUBLISHED)
     for name, digits in (("corrections_word_problems", 2), ("corrections_hopper", 0)):
         for label in load(PUBLISHED / name).grid.labels:
@@ -27,7 +27,7 @@ def test_each_method_has_its_row_with_its_runs_or_the_least_and_the_greatest() -
     assert "{" not in page
 
 
-def test_the_benchmark_has_its_rows_best_first_and_bold_is_what_its_lists_tell_apart() -> None:
+def test_rows_are_sorted_and_bold_ones_are_those_of_the_lists() -> None:
     section = corrections(PUBLISHED).split("\n## ")[1]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| [")]
     means = [float(row[1].split(" ")[0]) for row in rows]

@@ -1,4 +1,4 @@
-"""Make matplotlib's SVG fit to stand inside an HTML page, several of them side by side."""
+"""Rewriting of matplotlib's SVG, so that several can stand in one HTML page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> str:
-    """An `<svg>` element that scales with the page, from a figure of `canvas`.
+    """Return an `<svg>` element that scales with the page, from a figure of `canvas`.
 
     Ids are prefixed (two figures on a page must not share any) or dropped; a group that belongs to an
     algorithm gets `data-series`, a panel `data-panel`, for the page's filters; coordinates are rounded to 0.1
     points. The tree is rewritten as a tree, so that no text in it, whoever wrote it, can become an element.
     """
     root = ET.fromstring(svg)
-    used = set(re.findall(rb'(?:url\(#|href="#)([^)"]+)', svg))
+    references = set(re.findall(rb'(?:url\(#|href="#)([^)"]+)', svg))
     for parent in list(root.iter()):
         for child in list(parent):
             name = child.tag.split("}")[-1]
@@ -34,11 +34,11 @@ def inline_svg(svg: bytes, prefix: str, label: str) -> str:
             pass
         elif match := re.fullmatch(r"(series|panel)-(\d+)", identity):
             element.set(f"data-{match[1]}", match[2])
-        elif identity.encode() in used:
+        elif identity.encode() in references:
             element.set("id", prefix + identity)
         for key in ("d", "points"):
             if (path := element.get(key)) is not None:
-                element.set(key, " ".join(_rounded(path).split()))
+                element.set(key, " ".join(_round_numbers(path).split()))
     x, y, width, height = (float(v) for v in root.attrib.pop("viewBox").split())
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
@@ -48,5 +48,5 @@ def inline_svg(svg: bytes, prefix: str, label: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def _rounded(path: str) -> str:
+def _round_numbers(path: str) -> str:
     return re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), path)

@@ -1,4 +1,4 @@
-"""Learning curves: returns per environment, and normalised scores over all of them."""
+"""Learning curves: returns per environment, and normalised scores over all environments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..store.run_grid import Cell, RunGrid
 from ..store.study import plain_env
 from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
-from .marks import UNTRAINED, End, level, say_same, untrained_return, untrained_score
+from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style
-from .registry import FIGURES, Section, the_one
+from .registry import FIGURES, Section, single_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,24 +31,24 @@ TasksOf = Callable[[str, str, int], list[list[Curve]]]  # (algorithm, environmen
 
 
 def curve_panel(ax: Axes, results: Results, table: Table, *, env: str | None = None, k: int | None = None) -> None:
-    """The learning curves of one environment (with or without its version) at one capacity; either can be left out
-    where there is one."""
-    found = results.grid
-    full = {plain_env(name): name for name in found.envs}
-    env = the_one("env", env and full.get(plain_env(env), env), found.envs)
-    k = the_one("k", k, found.capacities)
+    """Draw the learning curves of one environment (with or without its version) at one capacity; either may be None if
+    the results have one."""
+    grid = results.grid
+    full = {plain_env(name): name for name in grid.envs}
+    env = single_choice("env", env and full.get(plain_env(env), env), grid.envs)
+    k = single_choice("k", k, grid.capacities)
     _curves(ax, table, returns(results, table), env, k)
-    level(ax, untrained_return(results, table, env))
+    level_line(ax, untrained_return(results, table, env))
     ax.set_title(f"{env}, K = {k}", loc="left")
-    label_edges([ax], 1, table.settings["unit"], _return_axis(table))
+    label_edges([ax], table.settings["unit"], _return_axis(table))
 
 
 def returns(results: Results, table: Table) -> TasksOf:
-    """The learning curves of a cell, as one task."""
-    found, score = results.grid, table.settings["score"]
+    """Learning curves of a cell, as one task."""
+    grid, score = results.grid, table.settings["score"]
 
     def tasks_of(label: str, env: str, k: int) -> list[list[Curve]]:
-        return [[learning_curve(r, score) for r in found.cells.get(Cell(label, k, env), [])]]
+        return [[learning_curve(r, score) for r in grid.cells.get(Cell(label, k, env), [])]]
 
     return tasks_of
 
@@ -64,11 +64,11 @@ def _return_axis(table: Table) -> str:
 )
 def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Return of the newest policy over training: one panel per environment and capacity, IQM over seeds."""
-    found = results.grid
-    titles = {(env, k): f"{env}, K = {k}" for env in found.envs for k in found.capacities}
-    subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(found)}), {band(table)}"
+    grid = results.grid
+    titles = {(env, k): f"{env}, K = {k}" for env in grid.envs for k in grid.capacities}
+    subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(grid)}), {band(table)}"
     tasks_of = returns(results, table)
-    levels = {env: untrained_return(results, table, env) for env in found.envs}
+    levels = {env: untrained_return(results, table, env) for env in grid.envs}
     return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width)
 
 
@@ -82,24 +82,24 @@ def _several_envs(results: Results) -> bool:
 )
 def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""
-    found = results.grid
+    grid = results.grid
 
     def tasks_of(label: str, _: str, k: int) -> list[list[Curve]]:
-        return normalised_curves(found, table, label, k)
+        return normalised_curves(grid, table, label, k)
 
-    over = f"{len(found.envs)} environments"
-    titles = {("all", k): f"{over}, K = {k}" for k in found.capacities}
-    subtitle = f"IQM over {over} and seeds ({seeds(found)}), {band(table)}; {scale(table)}"
+    over = f"{len(grid.envs)} environments"
+    titles = {("all", k): f"{over}, K = {k}" for k in grid.capacities}
+    subtitle = f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; {scale(table)}"
     levels = {"all": untrained_score(results, table)}
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 
 
-def normalised_curves(found: RunGrid, table: Table, label: str, k: int) -> list[list[Curve]]:
-    """The learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
+def normalised_curves(grid: RunGrid, table: Table, label: str, k: int) -> list[list[Curve]]:
+    """Learning curves of an algorithm at a capacity, on the table's scale: one list per environment."""
     normalise, score = normaliser_of(table), table.settings["score"]
     return [
         [(x, normalise(env, y)) for x, y in (learning_curve(r, score) for r in members)]
-        for env, members in found.tasks(label, k).items()
+        for env, members in grid.tasks(label, k).items()
     ]
 
 
@@ -113,32 +113,32 @@ def _curve_panels(
     levels: Mapping[str, float],
     width: float,
 ) -> Figure:
-    """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band. `levels` are what
-    the untrained policy scores, by environment."""
-    subtitle += UNTRAINED if any(map(math.isfinite, levels.values())) else ""
+    """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band. `levels`:
+    scores of the untrained policy by environment."""
+    subtitle += UNTRAINED_NOTE if any(map(math.isfinite, levels.values())) else ""
     looks, envs = looks_of(table), [env for env, _ in titles]
     count, per_env = len(titles), envs.count(envs[0])
-    wanted = per_env if 1 < per_env <= 4 else count if count <= 4 else 3
-    columns, height = columns_for(width, wanted), 2.9 if count == 1 else 1.75
-    with panels(title, subtitle, envs, table=table, columns=columns, height=height, width=width) as (figure, axes):
+    columns = columns_for(width, per_env if 1 < per_env <= 4 else count if count <= 4 else 3)
+    height = 2.9 if count == 1 else 1.75
+    with panels(title, subtitle, envs, table, width, height, columns) as (figure, axes):
         for ax, ((env, k), name) in zip(axes, titles.items(), strict=True):
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
             ends = _curves(ax, table, tasks_of, env, k)
-            level(ax, levels[env])
-            say_same(ax, looks)
-            room = width / columns - 0.35  # inches over the panel: a long name stands above its K
-            ax.set_title(name if 0.062 * len(name) < room else name.replace(", K", ",\nK"), loc="left")
+            level_line(ax, levels[env])
+            name_identical_lines(ax, looks)
+            inches = width / columns - 0.35  # over the panel: a long name stands above its K
+            ax.set_title(name if 0.062 * len(name) < inches else name.replace(", K", ",\nK"), loc="left")
             if count == 1:
                 names_at_ends(ax, ends, looks, height)
-        label_edges(axes, columns, table.settings["unit"], y)
+        label_edges(axes, table.settings["unit"], y)
         if count > 1:
             legend(figure, looks)
     return figure
 
 
 def _curves(ax: Axes, table: Table, tasks_of: TasksOf, env: str, k: int) -> list[End]:
-    """A line per algorithm; where each ends."""
+    """Draw a line per algorithm. Returns their ends."""
     ends = []
     for label, look in looks_of(table).items():
         tasks = [t for t in tasks_of(label, env, k) if t and all(len(x) for x, _ in t)]
@@ -152,7 +152,7 @@ def _curves(ax: Axes, table: Table, tasks_of: TasksOf, env: str, k: int) -> list
 def draw_curve(
     ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style, fewest: int = 0
 ) -> tuple[float, float]:
-    """Draw IQM and band, or, of fewer than `fewest` runs, the runs themselves; return the end point.
+    """Draw IQM and band, or the runs themselves if fewer than `fewest`. Returns the end point.
 
     Runs of a sweep are evaluated at the same steps; where they are not, curves are interpolated within the
     range that all of them cover.
@@ -161,10 +161,10 @@ def draw_curve(
     steps = np.unique(np.concatenate([x for x, _ in curves]))
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     steps = steps[(steps >= first) & (steps <= last)] if first <= last else steps
-    stacked = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
-    middle, low, high = curve_band(stacked, name=name, reps=CURVE_REPS)
+    values = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
+    middle, low, high = curve_band(values, name=name, reps=CURVE_REPS)
     if min(map(len, tasks)) < fewest:
-        for run in np.concatenate(stacked):
+        for run in np.concatenate(values):
             ax.plot(steps, run, color=look.colour, linewidth=0.5, alpha=0.6, gid=gid(look))
     elif low is not None and high is not None:
         ax.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))

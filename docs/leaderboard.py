@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.text import markdown_table
-from ..errors import UserError
-from ..statistics.advice import Advice, advise
-from ..statistics.budget import KEEP, Limit
-from ..statistics.labels import display_label
-from ..statistics.method_advice import MethodAdvice
-from ..statistics.results import Results, load
-from ..statistics.scores import learning_curve
-from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
-from ..store.bundle_reader import is_packed
-from ..store.bundle_writer import STUDY
-from ..store.store import MARKER
+from staleharness.base.text import markdown_table
+from staleharness.errors import UserError
+from staleharness.statistics.advice import Advice, advise
+from staleharness.statistics.budget import KEEP, Limit
+from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_advice import MethodAdvice
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.scores import learning_curve
+from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
+from staleharness.store.bundle_reader import is_packed
+from staleharness.store.bundle_writer import STUDY
+from staleharness.store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
 Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K

@@ -1,4 +1,4 @@
-"""Figures and tables by name: one of them, those of a report, or one panel in an axis of yours."""
+"""Figures and tables by name: one of them, those of a report, or one panel in an axis of the user."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from matplotlib.figure import Figure
 from ..errors import UserError, nearest, shorten
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .canvas import PAGE, gid, shown
+from .canvas import PAGE, gid, short_label
 from .captions import looks_of
 from .registry import FIGURES, SHEETS, Drawing, Tabulation
 from .sheet import Sheet
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
-    """Raise `UserError` where no figure or table has this name, or it lacks or does not take an option."""
+    """Raise `UserError` if no figure or table has this name, or if it lacks or does not take an option."""
     if name not in FIGURES and name not in SHEETS:
         raise UserError(f"{where}: no figure or table is called {name!r}; {nearest(name, [*FIGURES, *SHEETS])}")
     parameters = inspect.signature(FIGURES[name].draw if name in FIGURES else SHEETS[name].write).parameters
-    known = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    keywords = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key in options:
-        if key not in known:
-            raise UserError(f"{where}: {name} has no option {key!r}; {nearest(key, known)}")
-    for key, parameter in known.items():
+        if key not in keywords:
+            raise UserError(f"{where}: {name} has no option {key!r}; {nearest(key, keywords)}")
+    for key, parameter in keywords.items():
         if parameter.default is parameter.empty and key not in options:
             raise UserError(f"{where}: {name} needs the option {key!r}")
 
@@ -40,7 +40,7 @@ def _check_runs(name: str, results: Results, where: str) -> None:
 
 
 def draw(name: str, /, results: Results, table: Table | None = None, width: float = PAGE, **options: Any) -> Figure:
-    """The figure called `name`; without a table, of that which the results have by default. Raises `UserError`."""
+    """Draw the figure called `name`. table: of scores, by default that of the results. Raises `UserError`."""
     check_drawing(name, options, "draw")
     _check_runs(name, results, "draw")
     if name in SHEETS:
@@ -49,8 +49,8 @@ def draw(name: str, /, results: Results, table: Table | None = None, width: floa
 
 
 def sheet(name: str, /, results: Results, table: Table | None = None, **options: Any) -> Sheet:
-    """The table of a page called `name`, with `html()`, `markdown()` and `to_csv()`; a notebook shows it as it is.
-    Without a table of scores, from that which the results have by default. Raises `UserError`."""
+    """Write the table of a page called `name`, with `html()`, `markdown()` and `to_csv()`; a notebook displays it.
+    table: of scores, by default that of the results. Raises `UserError`."""
     check_drawing(name, options, "sheet")
     _check_runs(name, results, "sheet")
     if name in FIGURES:
@@ -59,10 +59,10 @@ def sheet(name: str, /, results: Results, table: Table | None = None, **options:
 
 
 def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None, **options: Any) -> Axes:
-    """One panel of the figure called `name` in an axis of yours: `env` and `k` say which, where there are several.
+    """Draw one panel of the figure called `name` in an axis of yours: `env` and `k` select it if there are several.
 
-    Its lines carry the names of the algorithms, for `ax.legend()`. Raises `UserError` where the figure has no single
-    panel, or it is not said which.
+    Its lines carry the names of the algorithms, for `ax.legend()`. Raises `UserError` if the figure has no single
+    panel, or if several fit.
     """
     panels = {key: d.panel for key, d in FIGURES.items() if d.panel is not None}
     if name not in panels:
@@ -71,16 +71,16 @@ def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None
     if not isinstance(ax, Axes):
         raise UserError(f"draw_panel: {shorten(repr(ax))} is no axis; give an Axes of matplotlib")
     table = results.table() if table is None else table
-    drawn = len(ax.lines)
+    before = len(ax.lines)
     panels[name](ax, results, table, **options)
     for label, look in looks_of(table).items():
-        for line in [line for line in ax.lines[drawn:] if line.get_gid() == gid(look)][-1:]:
-            line.set_label(shown(look.name or label))
+        for line in [line for line in ax.lines[before:] if line.get_gid() == gid(look)][-1:]:
+            line.set_label(short_label(look.name or label))
     return ax
 
 
 def sections(results: Results) -> list[Drawing | Tabulation]:
-    """The figures and tables that a report of these results shows, in order; none without runs."""
-    known: list[Drawing | Tabulation] = [*FIGURES.values(), *SHEETS.values()]
-    there = [d for d in known if d.section is not None and len(results) and d.section.fits(results)]
-    return sorted(there, key=lambda d: d.section.place if d.section else 0)
+    """Figures and tables that a report of these results shows, in order; none without runs."""
+    every: list[Drawing | Tabulation] = [*FIGURES.values(), *SHEETS.values()]
+    fitting = [d for d in every if d.section is not None and len(results) and d.section.fits(results)]
+    return sorted(fitting, key=lambda d: d.section.place if d.section else 0)

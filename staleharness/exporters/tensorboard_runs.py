@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from ..base.files import write_bytes
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .registry import EXPORTERS
-from .series import HISTOGRAM, final_scores, panel, phases, settings
+from .exporter import EXPORTERS, HISTOGRAM, final_scores, panel, phases, settings
 
 
 @EXPORTERS.register("tensorboard", "tensorboard --logdir {folder}", extra="tensorboard")

@@ -1,4 +1,4 @@
-"""A paper's figures with the results that there are to fill them."""
+"""Figures of a paper with the results that fill them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a pictur
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A figure with what there is to fill it."""
+class GalleryFigure:
+    """A figure with the runs that fill it."""
 
     figure: PaperFigure
     bundle: StudyRuns | None  # of the algorithms that are shown
@@ -44,8 +44,8 @@ class Shown:
 
     @functools.cached_property
     def reading(self) -> ClaimResult:
-        """The claim held against the runs. While runs are missing nothing is said. Raises `UserError` where its file
-        asks for what the runs do not have."""
+        """Verdict on the claim by the runs, empty while runs are missing. Raises `UserError` if its file needs values
+        that the runs do not have."""
         e = self.figure.entry
         if self.state != "drawn":
             return ClaimResult("", "", ())
@@ -56,22 +56,22 @@ class Shown:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of its drawing function."""
-        own = dict(self.figure.entry.options)
-        return own | {"beside": self.beside} if self.figure.entry.beside else own
+        """Options of its drawing function."""
+        options = dict(self.figure.entry.options)
+        return options | {"beside": self.beside} if self.figure.entry.beside else options
 
     @property
     def _names(self) -> dict[str, str]:
-        """What its texts call an algorithm: as in the figure, with the values of the options that its axes show."""
+        """Names of algorithms in its texts: as in the figure, with the values of the options on its axes."""
         e = self.figure.entry
-        shown = [(e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options]
+        axes = [(e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options]
         names = dict(e.names)
         for label in {run.label for run in self.results}:
             line = label
-            for option, _ in shown:
+            for option, _ in axes:
                 line = without_option(line, option)
             if line in e.names and label not in names:
-                values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in shown]
+                values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in axes]
                 names[label] = ", ".join([e.names[line], *values])
         return names
 
@@ -96,8 +96,8 @@ class Shown:
 
     @property
     def source(self) -> str:
-        """What a picture of it is drawn from, as 16 hex digits: the runs, and what its file says of the drawing. The
-        picture carries it, so that one of other runs can be told."""
+        """Digest of its runs and of its file's drawing options, 16 hex digits. A picture carries it, so that one of
+        other runs is recognised."""
         entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
         entry = {key: value for key, value in entry.items() if key not in LATER or value}
         runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)
@@ -107,78 +107,80 @@ class Shown:
 
     @property
     def facts(self) -> str:
-        """n, interval, normalisation, scale and dates, in words."""
-        from ..figures.captions import made
+        """Facts under the figure: n, interval, normalisation, scale and dates, in words."""
+        from ..figures.captions import run_facts
         from ..figures.captions import scale as scale_of
 
         if self.bundle is None or self.table is None:
             text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
             others = self.bundle.strangers if self.bundle else 0
             return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
-        s, asked = self.table.settings, self.figure.question.at(self.bundle.scale)
-        ks, size = ", ".join(map(str, s["capacities"])), made(self.table)
+        s, question = self.table.settings, self.figure.question.at(self.bundle.scale)
+        ks, size = ", ".join(map(str, s["capacities"])), run_facts(self.table)
         algorithms = len({r["algorithm"] for r in self.table.rows})
         text = (
-            f"n = {plural(asked.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
+            f"n = {plural(question.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
-        if asked.seeds < MIN_RUNS:
+        if question.seeds < MIN_RUNS:
             text += f" {COVERAGE}"
         for name, results in self.beside.items():
-            size = made(Table([], [], extent(results)))
+            size = run_facts(Table([], [], extent(results)))
             text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {size}."
-        text += _shared(self.bundle)
+        text += _sharing_note(self.bundle)
         if self.bundle.strangers:
             text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."
         return text if self.bundle.complete else f"{DRAFT}. {text}"
 
 
 def at_scale(scale: str) -> dict[str, str]:
-    """The values of `invocation` that ask for a scale."""
+    """Arguments of `invocation` for a scale."""
     return {} if scale == "small" else {"scale": scale}
 
 
-def _shared(bundle: StudyRuns) -> str:
-    """Which of its runs also belong to other studies, and which were repeated for them."""
-    shared, text = overlap_with(bundle), ""
-    if n := len(shared.same):
+def _sharing_note(bundle: StudyRuns) -> str:
+    """Note on the runs that also belong to other studies, and on those repeated for them."""
+    overlap, text = overlap_with(bundle), ""
+    if n := len(overlap.same):
         belong = "belongs" if n == 1 else "belong"
         text += (
-            f" {n} of these runs ({_who(shared.same)}) also {belong} to {_listed(shared.same_in)}, so the results "
+            f" {n} of these runs ({_who(overlap.same)}) also {belong} to {_and_list(overlap.same_in)}, so the results "
             "there are not independent evidence."
         )
-    if n := len(shared.rerun):
+    if n := len(overlap.rerun):
         text += (
-            f" {plural(n, 'run')} ({_who(shared.rerun)}) {'was' if n == 1 else 'were'} repeated for "
-            f"{_listed(shared.rerun_in)} on another kind of processor or by another version of the code, with "
+            f" {plural(n, 'run')} ({_who(overlap.rerun)}) {'was' if n == 1 else 'were'} repeated for "
+            f"{_and_list(overlap.rerun_in)} on another kind of processor or by another version of the code, with "
             "different numbers."
         )
     return text
 
 
-def _listed(names: Sequence[str]) -> str:
+def _and_list(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def _who(runs: Sequence[StoredRun]) -> str:
-    """Their algorithms, where they are few, and seeds."""
+    """Algorithms of the runs, if they are few, and seeds."""
     labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
     who = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
     return f"{who}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
-def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any) -> list[Shown]:
-    """What there is of each figure, read from `bundles`. A table (`Results.table` with these options) is computed
-    once for all figures that show the same."""
+def load_figures(
+    figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **options: Any
+) -> list[GalleryFigure]:
+    """Read the runs of each figure from `bundles`. A table (`Results.table` with these options) is computed once for
+    all figures that share it."""
     check_scale_name(scale)
 
     @functools.cache
-    def whole(study: str) -> StudyRuns | None:
+    def study_runs_of(study: str) -> StudyRuns | None:
         question = next(f.question for f in figures if f.entry.study == study)
         if scale != "small" and not question.paper:
             return None
@@ -186,25 +188,25 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
 
     @functools.cache
     def runs_of(study: str) -> Results:
-        bundle = whole(study)
+        bundle = study_runs_of(study)
         return Results.of(bundle.runs if bundle else ())
 
     @functools.cache
     def table_of(study: str, score: str, normalise: str) -> Table | None:
-        bundle = whole(study)
+        bundle = study_runs_of(study)
         if bundle is None or not bundle.runs:
             return None
         results = runs_of(study)
-        found = results.table(bundle.requests, score=score, normalise=normalise, **options)
-        note = found.settings["constants_note"].replace("this table", "the study")
-        return replace(found, settings=found.settings | {"scale": f"{scale} scale", "constants_note": note})
+        table = results.table(bundle.requests, score=score, normalise=normalise, **options)
+        note = table.settings["constants_note"].replace("this table", "the study")
+        return replace(table, settings=table.settings | {"scale": f"{scale} scale", "constants_note": note})
 
-    def evidence_of(own: str, score: str, normalise: str, study: str) -> Evidence:
-        """The runs of the figure's study, all of them, or what there is of another one."""
+    def evidence_of(own_study: str, score: str, normalise: str, study: str) -> Evidence:
+        """All runs of the figure's study, or those of another one by name."""
         if not study:
-            table = table_of(own, score, normalise)
+            table = table_of(own_study, score, normalise)
             assert table is not None
-            return Evidence(runs_of(own), table)
+            return Evidence(runs_of(own_study), table)
         return other(study, score, normalise)
 
     @functools.cache
@@ -218,18 +220,18 @@ def show(figures: Sequence[PaperFigure], bundles: Path, scale: str = "small", **
     out = []
     for f in figures:
         e = f.entry
-        bundle, results, table = whole(e.study), runs_of(e.study), table_of(e.study, e.score, e.normalise)
+        bundle, results, table = study_runs_of(e.study), runs_of(e.study), table_of(e.study, e.score, e.normalise)
         if table:
-            own = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
+            looks = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
             table = show_single_runs(table, results)
-            table = replace(table, settings=table.settings | own)
+            table = replace(table, settings=table.settings | looks)
         if e.only and bundle and table:  # the scale stays that of the whole study
             bundle, results = bundle.restrict(e.only), results.only(e.only)
             series = sorted({r["algorithm"] for r in table.rows})
             rows = [r for r in table.rows if r["algorithm"] in e.only]
             table = replace(table, rows=rows, settings=table.settings | {"series": series})
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
-        there = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
-        beside = {name: other(name, e.score, e.normalise).results for name in there}
-        out.append(Shown(f, bundle, results, table, evidence, beside, scale))
+        present = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
+        beside = {name: other(name, e.score, e.normalise).results for name in present}
+        out.append(GalleryFigure(f, bundle, results, table, evidence, beside, scale))
     return out

@@ -1,0 +1,226 @@
+"""Share of the synchronous score kept in several studies, and slowdown by stale data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from ..errors import UserError
+from ..statistics.claims.claim import ClaimPart
+from ..statistics.claims.contrast import Contrast
+from ..statistics.claims.evidence import Evidence
+from ..statistics.claims.part_tests import Term, compare_terms
+from ..statistics.labels import display_label
+from ..statistics.lag_curve import lag_curves
+from ..statistics.results import Results
+from ..statistics.retention import MIN_GAIN
+from ..statistics.scores import Array, final_score
+from ..statistics.slowdown import LEVEL as TARGET
+from ..statistics.slowdown import Slowdown, slowdowns
+from ..statistics.small_samples import MIN_RUNS
+from ..statistics.table import Table, extent
+from .canvas import INK, PAGE, columns_for, gid, panels, short_label
+from .captions import looks_of_curves
+from .lag_tables import lags_of
+from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, named_rows
+from .palette import Style, styles
+from .registry import FIGURES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+Shares = dict[str, Array]  # {algorithm: [seeds]}
+Bars = dict[str, Contrast | None]  # {algorithm: its interval}
+
+
+@FIGURES.register("budgets")
+def budgets(
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    k: int = 16,
+    envs: tuple[str, ...] = (),
+    beside: Mapping[str, Results] | None = None,
+) -> Figure:
+    """The share kept at capacity k of each method, a panel per study and environment: a dot per seed, its score at k
+    over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
+    if no study has a share."""
+    studies = [results, *(beside or {}).values()]
+    every = {
+        (env, i): shares
+        for i, study in enumerate(studies)
+        for env in study.grid.envs
+        if not envs or env.rpartition("-v")[0] in envs
+        if (shares := kept_shares(Evidence(study, table), env, k))
+    }
+    if not every:
+        raise UserError(f"no study has runs at K=1 and K={k}")
+    places = sorted(every)
+    names = sorted({label for shares in every.values() for label in shares})
+    means = {n: float(np.mean([s[n].mean() for s in every.values() if n in s])) for n in names}
+    looks = {label: replace(s, name=display_label(label)) for label, s in highest_first(styles(names), means).items()}
+    ns = sorted({len(values) for shares in every.values() for values in shares.values()})
+    span = " to ".join(map(str, dict.fromkeys((ns[0], ns[-1]))))
+    subtitle = (
+        f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
+        f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
+        f"(Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × gradient "
+        f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, every, k)}"
+    )
+    table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
+    columns = columns_for(width, min(3, len(places)))
+    title, height = "The budget side by side", 0.62 + 0.19 * len(names)
+    with panels(title, subtitle, [0] * len(places), table, width, height, columns) as (figure, axes):
+        bars: list[Bars] = [
+            {label: interval(Evidence(studies[study], table), label, env, k) for label in every[env, study]}
+            for env, study in places
+        ]
+        ends = [x for shares in every.values() for values in shares.values() for x in values]
+        ends += [end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None]
+        for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
+            _budget_panel(ax, studies[study], env, every[env, study], bars[i], looks, k, width)
+            ax.set_xlim(min(0.0, *ends) - 0.05, max(1.0, *ends) + 0.05)
+            ax.tick_params(axis="y", labelleft=i % columns == 0)
+            ax.set_xlabel("share kept" if i + columns >= len(places) else "")
+    return figure
+
+
+def _left_out(studies: Sequence[Results], table: Table, every: Mapping[tuple[str, int], Shares], k: int) -> str:
+    """Note for the second line if a method with runs has no share."""
+    for (env, study), shares in every.items():
+        evidence = Evidence(studies[study], table)
+        for label in evidence.results.grid.labels:
+            if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
+                return f"; no row: it gained less than {MIN_GAIN:.0%} of the best one's at K = 1, or has no runs"
+    return ""
+
+
+def kept_shares(evidence: Evidence, env: str, k: int) -> Shares:
+    """Share kept by each seed of each method that learned without lag: its score at k over the mean score at K = 1."""
+    score = evidence.table.settings["score"]
+    out = {}
+    for label in evidence.results.grid.labels:
+        at_k, at_1 = (list(evidence.runs(label, at, env).values()) for at in (k, 1))
+        if at_k and at_1 and evidence.has_learned(label, env):
+            zero = evidence.zero(env)
+            base = float(np.mean([final_score(run, score) for run in at_1])) - zero
+            out[label] = np.array([(final_score(run, score) - zero) / base for run in at_k])
+    return out
+
+
+def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
+    """Share kept with its interval, in which the mean at K = 1 is as uncertain as that at k, as verdicts use it. None
+    if fewer than `FEWEST` seeds have both runs."""
+    part = ClaimPart(label, (label,), what="kept", than=0.0, env=env)
+    try:
+        contrast = compare_terms(evidence, [Term(label, k, 1.0, share=True)], part)
+    except UserError:
+        return None
+    return contrast if contrast.n >= MIN_RUNS else None
+
+
+def _budget_panel(
+    ax: Axes, study: Results, env: str, shares: Shares, bars: Bars, looks: Mapping[str, Style], k: int, width: float
+) -> None:
+    rows = {}
+    for at, (label, look) in enumerate(looks.items()):
+        if label not in shares:
+            continue
+        values = shares[label]
+        dots(ax, at, values.tolist(), look, across=True)
+        bar = bars[label]
+        rows[label] = (float(values.mean()), *((bar.low, bar.high) if bar else (None, None)))
+    named_rows(ax, looks, rows, width)
+    ax.axvline(1, **REFERENCE_LINE)
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    n = sorted({len(values) for values in shares.values()})
+    runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
+    lag = next(lag for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k)
+    phases = int(runs[0].record["phases"])
+    steps = int(runs[0].record["gradient_steps"]) // phases
+    seeds = f"n = {n[0]}" if len(n) == 1 else f"n = {n[0]} to {n[-1]}"
+    ax.set_title(f"{short_label(env)}, {seeds}\n{phases} × {steps}, lag {lag:,.0f}", loc="left")
+
+
+@FIGURES.register("slowdown")
+def slowdown(
+    results: Results, table: Table, width: float = PAGE, *, level: float = TARGET, k: int | None = None
+) -> Figure:
+    """Steps at `k` (None: the largest) over steps at K = 1 until both reach `level` of the method's best synchronous
+    score: a row per method, a panel per environment. Raises `UserError` if there is none."""
+    score = table.settings["score"]
+    curves, refusals = lag_curves(results, score=score)
+    k = max((c.capacities[-1] for c in curves), default=0) if k is None else k
+    by_env: dict[str, dict[str, Slowdown]] = {}
+    missing = [f"{r.algorithm} on {r.env}" for r in refusals]
+    for curve in curves:
+        try:
+            at_k = [s for s in slowdowns(curve, score, level) if s.k == k]
+        except UserError:
+            at_k = []
+        if at_k:
+            by_env.setdefault(curve.env, {})[curve.algorithm] = at_k[0]
+        else:
+            missing.append(f"{curve.algorithm} on {curve.env}")
+    if not by_env:
+        raise UserError(f"no slowdown at K={k} can be read from these results")
+    by_env = dict(sorted(by_env.items()))
+    factors = {
+        name: [rows[name].factor for rows in by_env.values() if name in rows]
+        for name in sorted({n for rows in by_env.values() for n in rows})
+    }
+    # The least slowed first, by the geometric mean over environments; a bound counts as its value.
+    means = {name: -sum(math.log(f.value) for f in fs) / len(fs) for name, fs in factors.items()}
+    looks = highest_first(looks_of_curves(table, means), means)
+    ns = sorted({c.n for c in curves})
+    subtitle = (
+        f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
+        f"{table.settings['measure']} (n = {' to '.join(str(n) for n in dict.fromkeys((ns[0], ns[-1])))} seeds); bars: "
+        f"{table.settings['level']:.0%} bootstrap interval; triangle to the right: more than that, not reached in the "
+        "steps that there were"
+    )
+    zeros = " or ".join(sorted({c.zero_note for c in curves}))
+    subtitle += f"; scores are counted from {zeros}"
+    subtitle += f"; no answer for {', '.join(missing[:4])}" if missing else ""
+    subtitle += f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+    columns, height = columns_for(width, min(3, len(by_env))), 0.5 + 0.2 * len(looks)
+    title = "Slowdown by stale data"
+    with panels(title, subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):
+        for i, (ax, (env, rows)) in enumerate(zip(axes, by_env.items(), strict=True)):
+            _slowdown_panel(ax, rows, looks)
+            ax.set_title(env, loc="left")
+            names = [short_label(look.name or name, width) for name, look in looks.items()]
+            ax.set_yticks(range(len(names)), labels=names)
+            ax.tick_params(axis="y", length=0, labelleft=i % columns == 0)
+    return figure
+
+
+def _slowdown_panel(ax: Axes, rows: Mapping[str, Slowdown], looks: Mapping[str, Style]) -> None:
+    """Draw a row per method, from top to bottom; one without a slowdown on this environment keeps its row, empty."""
+    ax.axvline(1, color=INK, linewidth=0.7, dashes=(4, 2))
+    for at, (name, look) in enumerate(looks.items()):
+        if name not in rows:
+            continue
+        row = rows[name]
+        draw_interval(ax, look, [row.low.value, row.high.value], [at, at], 3)
+        if row.high.never and not row.factor.never:
+            ax.plot(row.high.value, at, color=look.colour, marker=">", markersize=3.5, alpha=0.5, gid=gid(look))
+        marker = ">" if row.factor.never else look.marker
+        ax.plot(row.factor.value, at, color=look.colour, marker=marker, markersize=5, gid=gid(look))
+    values = [f.value for r in rows.values() for f in (r.low, r.factor, r.high)]
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.set_xlim(min(0.8, *values) / 1.1, max(2.0, *values) * math.sqrt(1.5))
+    ax.set_ylim(len(looks) - 0.4, -0.6)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("times as many steps")

@@ -1,0 +1,194 @@
+"""Tables of scores by the lag of the data: the risk table, and the map of backward and forward lag."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.text import number
+from ..statistics.labels import without_option
+from ..statistics.lag_curve import method_of
+from ..statistics.results import Results
+from ..statistics.retention import Retention, random_returns, retention
+from ..statistics.table import Table
+from ..store.stored_run import StoredRun
+from .captions import looks_of, run_facts, scale, seeds
+from .registry import SHEETS, Section
+from .sheet import Block, Sheet, SheetCell
+
+BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
+NOT_MEASURED = SheetCell("not measured")
+
+
+class Setting(NamedTuple):
+    """Source of the lag of a method's data."""
+
+    k: int
+    lag: str  # the lag model
+
+
+def lags_of(results: Results) -> dict[Setting, float]:
+    """Mean lag of each setting, over decisions, phases and runs: in gradient steps, or phases if runs did not record
+    them."""
+    lags: dict[Setting, list[float]] = {}
+    for run in results:
+        summary = run.record["summary"]
+        lag = summary.get("gradient_lag_mean")
+        lags.setdefault(_setting(run.spec), []).append(float(summary["lag_mean"] if lag is None else lag))
+    return {setting: float(np.mean(values)) for setting, values in lags.items()}
+
+
+def _setting(spec: Mapping[str, object]) -> Setting:
+    return Setting(int(str(spec["capacity"])), str(spec.get("lag", "")))
+
+
+def band_of(lag: float) -> tuple[float, float]:
+    """Band of a mean lag, which counts for the band below until it reaches the next one."""
+    return [band for band in BANDS if lag >= band[0]][-1]
+
+
+@SHEETS.register("risk_table")
+def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
+    """Share of the score without lag that each method keeps, by band of the mean lag in training steps, in cells that
+    are darker for more. `base`: the algorithm whose runs stand for no lag, where a method has none of its own."""
+    grid, score = results.grid, table.settings["score"]
+    accuracy = table.settings["normalise"] == "raw"
+    lags = lags_of(results)
+    cells = {(method_of(r.label), _setting(r.spec)): r.label for r in results}
+    columns: list[tuple[str, Setting | None]] = []
+    for band in BANDS:
+        mine = sorted((lag, setting) for setting, lag in lags.items() if band_of(lag) == band)
+        columns += [(_heading(band, lag, setting, lags), setting) for lag, setting in mine] or [
+            (f"{band_name(band)}: –", None)
+        ]
+    looks = looks_of(table)
+
+    def cell(method: str, setting: Setting | None) -> SheetCell:
+        if setting is None or (label := cells.get((method, setting))) is None:
+            return NOT_MEASURED
+        reference = (base, setting.k) if base else None
+        share = retention(grid, label, setting.k, score, base=reference, accuracy=accuracy)
+        fewest = _fewest(results, (label, setting.k), reference or (label, 1))
+        return _share_cell(share, fewest >= table.settings.get("fewest", 0))
+
+    rows = {}
+    for method in dict.fromkeys(method for method, _ in cells):
+        label = next(label for (name, _), label in cells.items() if name == method)
+        name = looks[label].name.partition(", lag ")[0]  # without its lag model
+        rows[method] = (name, [cell(method, setting) for _, setting in columns])
+    last = {method: (line[-1].shade or 0.0, line[-2].shade or 0.0) for method, (_, line) in rows.items()}
+    lines = [rows[method] for method in sorted(rows, key=lambda m: last[m], reverse=True)]
+    block = Block("Score kept", "algorithm", [heading for heading, _ in columns], lines)
+    return Sheet("Score kept, by lag", [_about(results, table, accuracy), run_facts(table)], [block], table.draft)
+
+
+def _about(results: Results, table: Table, accuracy: bool) -> str:
+    grid, score = results.grid, table.settings["score"]
+    envs = grid.envs if accuracy else list(random_returns(grid.envs, score))
+    left_out = [env for env in grid.envs if env not in envs]
+    what = "accuracy" if accuracy else "(return − random) / (return without lag − random)"
+    fewest, sizes = table.settings.get("fewest", 0), [len(runs) for runs in grid.cells.values()]
+    ends = f"{table.settings['level']:.0%} bootstrap interval over seeds in brackets"
+    if fewest > min(sizes, default=0):
+        too_few = fewest > max(sizes, default=0)
+        ends = "the runs are too few for an interval" if too_few else f"{ends}, of {fewest} or more"
+    return (
+        f"share of the score without lag that is kept, {what}, mean over {', '.join(envs) or 'no environment'} and "
+        f"seeds ({seeds(grid)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
+        "scores"
+    ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
+
+
+def _fewest(results: Results, *rows: tuple[str, int]) -> int:
+    """Fewest runs per environment of these rows of a table."""
+    return min((len(runs) for row in rows for runs in results.grid.tasks(*row).values()), default=0)
+
+
+def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:
+    several = len({s.k for s in lags}) > 1
+    steps = round(lag, 0 if lag >= 9.95 else 1)
+    return f"{band_name(band)}: {steps:g} steps" + (f" (K = {setting.k})" if several else "")
+
+
+def _share_cell(share: Retention | None, interval: bool) -> SheetCell:
+    if share is None:
+        return SheetCell("–")
+    ends = ""
+    if interval and share.low is not None and share.high is not None:
+        ends = f"[{round(100 * share.low)}, {round(100 * share.high)}]"
+    return SheetCell(f"{round(100 * share.share)}%", ends, min(1.0, max(0.0, share.share)))
+
+
+def band_name(band: Sequence[float]) -> str:
+    low, high = band
+    return f"{low - 1:g}+" if high == math.inf else f"{low:g}–{high:g}"
+
+
+def forward_steps(run: StoredRun) -> int:
+    """N, gradient steps of a phase."""
+    return int(run.spec.get("epochs", 1)) * int(run.spec.get("minibatches", 1))
+
+
+def backward_lag(run: StoredRun) -> float:
+    """Mean lag of the data in phases, after the warm-up."""
+    lags = run.column("lag_mean")
+    return float("nan") if lags is None else float(np.nanmean(lags[int(run.spec.get("warm_phases", 0)) :]))
+
+
+def _method(label: str) -> str:
+    return without_option(without_option(label, "epochs"), "minibatches")
+
+
+def _is_plane(results: Results) -> bool:
+    """Return whether a method has several capacities and several N."""
+    capacities, steps = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    for run in results:
+        capacities[_method(run.label)].add(int(run.spec["capacity"]))
+        steps[_method(run.label)].add(forward_steps(run))
+    return any(len(capacities[method]) > 1 and len(steps[method]) > 1 for method in steps)
+
+
+@SHEETS.register(
+    "backward_forward",
+    Section(
+        35,
+        "Backward and forward lag",
+        "From left to right the data are older when a phase begins; from bottom to top the learner moves further from "
+        "there (gradient steps a phase) before it sees new ones.",
+        _is_plane,
+    ),
+)
+def backward_forward(results: Results, table: Table) -> Sheet:
+    """IQM over mean backward lag and gradient steps a phase, a map per method: score, interval and n in each cell."""
+    steps = {run.label: forward_steps(run) for run in results}
+    methods = sorted({_method(label) for label in steps})
+    ks, ns = results.grid.capacities, sorted(set(steps.values()), reverse=True)
+    lags = {k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks}
+    warm = sorted({int(run.spec.get("warm_phases", 0)) for run in results})
+    about = f"IQM with its {table.settings['level']:.0%} stratified bootstrap interval; {scale(table)}"
+    if warm != [0]:
+        about += f"; all cells go on from the same policy, after {' or '.join(map(str, warm))} on-policy phases"
+    ends = [r["iqm"] for r in table.rows if r["iqm"] is not None]
+    low, high = min([0.0, *ends]), max([1.0, *ends])
+    blocks = []
+    for method in methods:
+        rows = {
+            (r["capacity"], steps[r["algorithm"]]): r
+            for r in table.rows
+            if r["iqm"] is not None and _method(r["algorithm"]) == method
+        }
+        lines = [(f"{n} steps", [_score_cell(rows.get((k, n)), low, high) for k in ks]) for n in ns]
+        columns = [f"lag {number(lags[k], 1)}, K = {k}" for k in ks]
+        blocks.append(Block(method, "forward ↑ backward →", columns, lines))
+    return Sheet("Score over backward and forward lag", [about, run_facts(table)], blocks, table.draft)
+
+
+def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> SheetCell:
+    if row is None:
+        return SheetCell("–")
+    ends = "–" if row["iqm_low"] is None else f"{number(row['iqm_low'])}, {number(row['iqm_high'])}"
+    return SheetCell(number(row["iqm"]), f"[{ends}] n = {row['n_runs']}", (row["iqm"] - low) / (high - low))

@@ -1,0 +1,153 @@
+"""Final score against one or two options of a method or of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..statistics.labels import display_label, option_values, without_option
+from ..statistics.results import Results
+from ..statistics.table import Table
+from .canvas import PAGE, columns_for, label_edges, legend, panels
+from .captions import bars, below, iqm_axis, run_facts, scale, size
+from .marks import dots, draw_interval, draw_line, name_identical_lines
+from .palette import Style, styles
+from .registry import FIGURES, SHEETS
+from .sheet import Block, Sheet, SheetCell
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Cells = Mapping[tuple[int, Any], Mapping[str, Any]]  # (K, value) -> row of the table
+
+
+@dataclass(frozen=True)
+class OptionLines:
+    """Lines of the IQM against an option's values, which are evenly spaced in `order`."""
+
+    table: Table
+    values: Mapping[str, Any]  # of the option, by label
+    methods: Mapping[str, str]  # label -> method, its label without the options
+    order: Sequence[Any]
+
+    @property
+    def looks(self) -> dict[str, Style]:
+        names = self.table.settings.get("names", {})
+        return {m: replace(s, name=display_label(m, names)) for m, s in styles(set(self.methods.values())).items()}
+
+    def draw(self, ax: Axes, k: int, labels: set[str], distance: float, marker: float, thick: float) -> None:
+        """Draw a line per method through its rows at K that are in `labels`. Intervals stand at a `distance` from each
+        other, so that none hides another; the lines are where they belong."""
+        looks = self.looks
+        for i, (method, look) in enumerate(looks.items()):
+            shift = distance * (i - (len(looks) - 1) / 2)
+            rows = [
+                (self.order.index(self.values[r["algorithm"]]), r)
+                for r in self.table.rows
+                if r["capacity"] == k and r["iqm"] is not None and r["algorithm"] in labels
+                if self.methods[r["algorithm"]] == method
+            ]
+            rows.sort(key=lambda row: row[0])
+            for x, r in rows:
+                if "dots" in r:
+                    dots(ax, x + shift, r["dots"]["iqm"], look)
+                elif r["iqm_low"] is not None:
+                    draw_interval(ax, look, [x + shift] * 2, [r["iqm_low"], r["iqm_high"]], thick)
+            line = [x for x, _ in rows], [r["iqm"] for _, r in rows]
+            draw_line(ax, look, *line, marker=marker, label=look.name)
+
+    def axis(self, ax: Axes, title: str) -> None:
+        names = [f"{v:g}" if isinstance(v, float) else str(v) for v in self.order]
+        ax.set_xticks(range(len(names)), labels=names)
+        ax.set_xlim(-0.4, len(names) - 0.6)
+        ax.set_title(title, loc="left")
+        ax.yaxis.set_major_locator(MaxNLocator(5))
+
+
+@FIGURES.register("score_against_option")
+def score_against_option(results: Results, table: Table, width: float = PAGE, *, option: str, name: str = "") -> Figure:
+    """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
+    values, ks = option_values(results, option), table.settings["capacities"]
+    order = sorted(set(values.values()), key=lambda v: (isinstance(v, str), v))
+    lines = OptionLines(table, values, {label: without_option(label, option) for label in values}, order)
+    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
+    with panels(f"Score against {name or option}", subtitle, [0] * len(ks), table, width, 2.0) as (figure, axes):
+        for ax, k in zip(axes, ks, strict=True):
+            lines.draw(ax, k, set(values), 0.06, 5, 2.6)
+            lines.axis(ax, f"K = {k}")
+        if len(lines.looks) > 1:
+            axes[0].legend(frameon=False)
+        label_edges(axes, name or option, iqm_axis(table))
+    return figure
+
+
+@FIGURES.register("score_against_two_options")
+def score_against_two_options(
+    results: Results,
+    table: Table,
+    width: float = PAGE,
+    *,
+    option: str,
+    across: str,
+    name: str = "",
+    across_name: str = "",
+) -> Figure:
+    """IQM with its interval against `option`: a column of panels per value of `across`, a row per capacity, a line per
+    method. Raises `UserError` where no run has an option, or runs of one label differ in it.
+    """
+    along, crossing = option_values(results, option), option_values(results, across)
+    methods = {label: without_option(without_option(label, option), across) for label in along}
+    lines = OptionLines(table, along, methods, sorted(set(along.values())))
+    values = sorted(set(crossing.values()))
+    places = [(k, value) for k in table.settings["capacities"] for value in values]
+    subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
+    title = f"Score against {name or option}, by {across_name or across} and K"
+    columns = columns_for(width, len(values))
+    with panels(title, subtitle, [0] * len(places), table, width, 1.55, columns) as (figure, axes):
+        for ax, (k, value) in zip(axes, places, strict=True):
+            lines.draw(ax, k, {label for label in along if crossing.get(label) == value}, 0.07, 4.5, 2.2)
+            name_identical_lines(ax, lines.looks)
+            lines.axis(ax, f"{across_name or across} = {value:g}, K = {k}")
+        label_edges(axes, name or option, iqm_axis(table))
+        legend(figure, lines.looks)
+    return figure
+
+
+@SHEETS.register("phase_diagram")
+def phase_diagram(results: Results, table: Table, *, option: str, name: str = "") -> Sheet:
+    """Normalised IQM with its interval over capacity and an option's values, greatest on top: a map per method, the
+    best value at each capacity bold if it is clear."""
+    values, ks = option_values(results, option), table.settings["capacities"]
+    order = sorted(set(values.values()), reverse=True)
+    method_of = {label: without_option(label, option) for label in values}
+    blocks = []
+    for method in sorted(set(method_of.values())):
+        rows = {
+            (r["capacity"], values[r["algorithm"]]): r
+            for r in table.rows
+            if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
+        }
+        lines = [(f"{v:g}", [_score_cell(rows, k, v, order) for k in ks]) for v in order]
+        blocks.append(Block(display_label(method), name or option, [f"K = {k}" for k in ks], lines))
+    about = (
+        f"IQM over {size(table)}, below it {below(table)}; bold: the best value at its K, where its interval, or each "
+        f"of its runs, is above the next best's estimate; {scale(table)}"
+    )
+    return Sheet(f"Score over K and {name or option}", [about, run_facts(table)], blocks, table.draft)
+
+
+def _score_cell(rows: Cells, k: int, value: Any, order: Sequence[Any]) -> SheetCell:
+    row = rows.get((k, value))
+    if row is None:
+        return SheetCell("–")
+    low, high = row["iqm_low"], row["iqm_high"]
+    others = [rows[k, v]["iqm"] for v in order if v != value and (k, v) in rows]
+    dots = row.get("dots", {}).get("iqm", [])
+    clear = bool(others) and (low > max(others) if low is not None else len(dots) > 1 and min(dots) > max(others))
+    ends = "" if low is None else f"[{low:.2f}, {high:.2f}]"
+    below = f"({', '.join(f'{x:.2f}' for x in dots)})" if dots else ends
+    return SheetCell(f"{row['iqm']:.2f}", below, row["iqm"], clear)

@@ -1,0 +1,189 @@
+"""Share of the synchronous score that is kept against the lag of the data, and score against the time of a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from ..statistics.advice import Advice, advise
+from ..statistics.budget import KEEP
+from ..statistics.labels import display_label
+from ..statistics.method_advice import MethodAdvice
+from ..statistics.results import Results
+from ..statistics.table import Table
+from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
+from .captions import looks_of_curves
+from .marks import draw_interval, draw_line
+from .palette import Style, styles
+from .registry import FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.axes import Axes
+
+
+GAP = 0.1  # of the smallest distance between lags: no method's points stand further from the next one's
+TOP = 1.5  # a share above this stands here with its number: drawn to scale it would squeeze all others
+
+
+@FIGURES.register("share_kept")
+def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: float = KEEP) -> Figure:
+    """The share of its synchronous IQM that a method keeps at each measured lag, a panel per environment."""
+    advice = advise(results, keep=keep, score=table.settings["score"])
+    looks, envs = looks_of_curves(table, (m.curve.algorithm for m in advice.methods)), advice.envs
+    columns, title = columns_for(width, min(3, len(envs))), "Share of the synchronous score that is kept"
+    with panels(title, caption(advice), [0] * len(envs), table, width, 1.9, columns) as (figure, axes):
+        for i, (ax, env) in enumerate(zip(axes, envs, strict=True)):
+            ax.set_title(env, loc="left")
+            against_lag(ax, advice, env, looks)
+            ax.set_ylabel("" if i % columns else "share kept")
+        legend(figure, looks)
+    return figure
+
+
+def caption(advice: Advice) -> str:
+    """Second line of the figure: n, the interval, the zero, and the methods without an answer."""
+    s = advice.settings
+    ns = sorted({len(c) for m in advice.methods for c in m.curve.scores})
+    n = " to ".join(str(i) for i in dict.fromkeys((ns[0], ns[-1])))
+    zeros = " or ".join(sorted({m.curve.zero_note for m in advice.methods}))
+    text = (
+        f"share of the synchronous IQM of {s['measure']}, counted from {zeros} (n = {n} seeds a point); lines: not "
+        f"rising with lag, straight between points; points: as measured; bars: {s['level']:.0%} bootstrap interval of "
+        f"the line; dashed: {s['keep']:.0%}"
+    )
+    if any((m.retention.raw > TOP).any() for m in advice.methods):
+        text += f"; points with a number: above {TOP:.0%}"
+    if advice.refusals:
+        names = sorted({f"{r.algorithm} on {r.env}" for r in advice.refusals})
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        text += f"; no answer for {', '.join(names[:4])}{more}"
+    return text
+
+
+def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) -> None:
+    """Draw the panel of one environment, with the lags of the log if there is one."""
+    methods = advice.on(env)
+    end = max(float(m.curve.lags[-1]) for m in methods)
+    keep = advice.settings["keep"]
+    nearest = min(np.diff(m.curve.lags).min() for m in methods)
+    step = min(0.012 * end, GAP * nearest)  # so that intervals do not hide each other
+    ax.axhline(keep, color=INK, linewidth=0.7, dashes=(4, 2))
+    for at, method in enumerate(methods):
+        look, share = looks[method.curve.algorithm], method.retention
+        shift = step * (at - (len(methods) - 1) / 2)
+        draw_line(ax, look, share.lags, share.fit, linewidth=1.1)
+        for point in method.row["points"][1:]:
+            draw_interval(ax, look, [point["lag"] + shift] * 2, [point["kept_low"], point["kept_high"]], 2)
+        draw_line(ax, look, share.lags[1:] + shift, np.minimum(share.raw[1:], TOP), marker=4.5, linestyle="")
+        for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
+            if raw > TOP:
+                offset, side = (5, "left") if lag < end / 2 else (-5, "right")
+                pen: dict[str, Any] = {"color": look.colour, "fontsize": "small", "gid": gid(look)}
+                place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
+                ax.annotate(f"{raw:.0%}", (lag + shift, TOP), (offset, 0), **place, **pen)
+    if advice.log is not None:
+        end = max(end, _scale(advice, methods) * max(advice.log.mean, advice.log.quantile(0.95)))
+        _log(ax, advice, methods, end)
+    ax.set_ylim(*_span(advice.methods))  # one for all environments
+    ax.set_xlim(-0.03 * end, end * 1.06)
+    percent_axis(ax)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel("mean lag, phases")
+
+
+def _span(methods: list[MethodAdvice]) -> tuple[float, float]:
+    """Ends of the axis of shares: from 0, unless nothing comes near it."""
+    low = min(min(float(m.retention.raw.min()), *(p["kept_low"] for p in m.row["points"])) for m in methods)
+    high = min(TOP, max(1.0, *(float(m.retention.raw.max()) for m in methods)))
+    margin = 0.04 * (high - min(low, 1.0)) + 0.01
+    return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
+
+
+def _scale(advice: Advice, methods: list[MethodAdvice]) -> float:
+    """Phases of one unit of the log."""
+    assert advice.log is not None
+    return float(methods[0].row["log"]["lag"]) / advice.log.mean if advice.log.mean > 0 else 1.0
+
+
+def _log(ax: Axes, advice: Advice, methods: list[MethodAdvice], end: float) -> None:
+    """Draw the lags of the log at the foot of the panel as far as it reaches, and a line at their mean, in phases."""
+    assert advice.log is not None
+    scale = _scale(advice, methods)
+    counts, edges = np.histogram(advice.log.lags * scale, 30, (0, end * 1.02), weights=advice.log.weights)
+    pen: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0, "zorder": 0.5, "transform": ax.get_xaxis_transform()}
+    ax.bar(edges[:-1], 0.22 * counts / max(counts.max(), 1e-12), width=np.diff(edges), align="edge", **pen)
+    ax.axvline(advice.log.mean * scale, color=FAINT, linewidth=1)
+
+
+def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
+    """A panel per environment: the share of the synchronous IQM kept at each measured lag. With a pipeline, a second
+    one below it: the score against the seconds of a step, a point per cap. `source` is named below the title."""
+    envs, s, both = advice.envs, advice.settings, bool(advice.caps)
+    curves = styles(m.curve.algorithm for m in advice.methods)
+    looks = {label: replace(look, name=display_label(label)) for label, look in curves.items()}
+    table = Table([], [], {"sizes": s["sizes"], "dates": s["dates"], "scale": source})
+    subtitle = caption(advice)
+    if both:
+        subtitle += "; time: a simulated pipeline, a point per cap (named above), as far as the lags of the runs reach"
+    if advice.log:
+        subtitle += f"; grey: lags of {advice.log.file}, up to 95% of them, and their mean"
+    columns = columns_for(width, min(3, len(envs)))
+    places = [(env, what) for what in ("lag", "time")[: 1 + both] for env in envs]
+    groups = ["share" if what == "lag" else env for env, what in places]
+    title = "What staleness costs" + (", and what it buys" if both else "")
+    with panels(title, subtitle, groups, table, width, 1.9, columns) as (figure, axes):
+        for i, (ax, (env, what)) in enumerate(zip(axes, places, strict=True)):
+            ax.set_title(env, loc="left")
+            if what == "lag":
+                against_lag(ax, advice, env, looks)
+                ax.set_ylabel("" if i % columns else "share kept")
+            else:
+                _against_time(ax, advice, env, looks)
+                ax.set_ylabel("" if i % columns else "IQM of the score")
+        legend(figure, looks)
+    return figure
+
+
+def _against_time(ax: Axes, advice: Advice, env: str, looks: dict[str, Style]) -> None:
+    methods = advice.on(env)
+    for at, method in enumerate(methods):
+        look = looks[method.curve.algorithm]
+        points = sorted((p for p in method.row["caps"] if p["kept"] is not None), key=lambda p: p["step_seconds"])
+        x = np.array([p["step_seconds"] for p in points]) * 1.012 ** (at - (len(methods) - 1) / 2)
+        for xi, point in zip(x, points, strict=True):
+            cap = "none" if point["cap"] is None else f"{point['cap']:g}"
+            draw_interval(ax, look, [xi, xi], np.percentile(method.scores[cap], (2.5, 97.5)), 2, 0.25)
+        draw_line(ax, look, x, [p["score"] for p in points], linewidth=1.1, marker=4.5)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    seconds = [c.step_seconds for c in advice.caps]
+    ax.set_xlim(min(seconds) / 1.15, max(seconds) * 1.15)
+    ax.yaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel("seconds a step")
+    _caps(ax, advice)
+
+
+def _caps(ax: Axes, advice: Advice) -> None:
+    """Label the caps above the panel; those too close for two labels share one."""
+    left, right = np.log(ax.get_xlim())
+    groups: list[tuple[float, list[str]]] = []
+    for cap in sorted(advice.caps, key=lambda c: -c.step_seconds):
+        at = np.log(cap.step_seconds)
+        if groups and groups[-1][0] - at < 0.07 * (right - left):
+            groups[-1][1].append(cap.name)
+        else:
+            groups.append((at, [cap.name]))
+    top = ax.secondary_xaxis("top")
+    names = [names[0] + ("" if len(names) == 1 else f"–{names[-1]}") for _, names in groups]
+    top.set_xticks([float(np.exp(at)) for at, _ in groups], labels=names)
+    top.xaxis.set_minor_locator(NullLocator())
+    top.tick_params(length=2, labelsize=6, pad=1, colors=FAINT)
+    top.spines["top"].set_visible(False)
