@@ -1,9 +1,9 @@
-"""Lag models: which past versions a phase's rows are made with. One file of `lags/` is one model.
+"""Base class, registry and notation of lag models, which decide the policy version of each row.
 
-The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model is asked with
-a `Draw` and answers with an `Assignment`; both are plain data, and the answer is a function of the question alone.
+The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model maps a `Draw`
+to an `Assignment`, both plain data; equal draws give equal assignments.
 
-Written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` gives the first option, and
+A model is written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` sets the first option, and
 `uniform/sync:8` is `sync[every=8,of=uniform]`.
 """
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base.options import Options, changed, values_before
+from .base.options import bounded as bounded
 from .base.parsing import build, format_value, parse_assignments, parse_value
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -26,66 +27,100 @@ from .errors import UserError, nearest, shorten
 from .schedule import MOST_ROWS, Demand, Schedule
 from .spec import RunSpec
 
-LEDGER = ("dropped", "waited", "in_flight", "in_queue")  # what may have become of rows that are not trained on
-DRAWN = "drawn in each phase"  # a family of models
+LEDGER = ("dropped", "waited", "in_flight", "in_queue")
+"""Fates of rows that are not trained on."""
+
+DRAWN = "drawn in each phase"
+"""Family of the models that draw versions."""
+
 WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
 def held(phase: int, capacity: int) -> range:
-    """The versions in a buffer of `capacity` when those of `phase` are assigned."""
+    """Return the versions in a buffer of `capacity` when those of `phase` are assigned."""
     return range(max(0, phase + 1 - capacity), phase + 1)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a lag model is asked: versions for `slots` rows of one phase."""
+    """Request for the versions of `slots` rows of one phase."""
 
-    phase: int  # the newest version
+    phase: int
+    """The newest version."""
+
     slots: int
-    capacity: int  # K, versions that the buffer keeps
-    length: int = 1  # decisions of the longest row
-    seed: int = 0  # of the run
-    key: tuple[int, ...] = ()  # names the noise: the run's phase, and which draw of that phase it is
+    """Number of rows."""
+
+    capacity: int
+    """K, the number of versions that the buffer keeps."""
+
+    length: int = 1
+    """Decisions of the longest row."""
+
+    seed: int = 0
+    """Seed of the run."""
+
+    key: tuple[int, ...] = ()
+    """Key of the random numbers: the run's phase, and the number of the draw in that phase."""
 
     @property
     def held(self) -> range:
-        """The versions that may be assigned."""
+        """Versions that may be assigned."""
         return held(self.phase, self.capacity)
 
     def generator(self) -> np.random.Generator:
-        """The random numbers of this draw, from their beginning each time it is called."""
+        """Return the generator of this draw, at its beginning each time."""
         return stream(self.seed, "assignment", *self.key)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a lag model answers."""
+    """Versions of the rows of one phase."""
 
-    versions: NDArray[np.int64]  # [slots, stretches], of the buffer; not decreasing along a row
-    every: int | None = None  # decisions of a stretch; None: a row has one stretch and keeps its version
-    ledger: Mapping[str, int] = field(default_factory=dict)  # rows, by the names of `LEDGER`; a drawn model has none
+    versions: NDArray[np.int64]
+    """[slots, stretches], versions in the buffer; not decreasing along a row."""
+
+    every: int | None = None
+    """Decisions of a stretch; None: a row has one stretch and keeps its version."""
+
+    ledger: Mapping[str, int] = field(default_factory=dict)
+    """Rows that are not trained on, by the names in `LEDGER`."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """[slots], the version that each row begins with."""
+        """Version [slots] that each row begins with."""
         return self.versions[:, 0]
 
 
 def keep(versions: NDArray[np.int64]) -> Assignment:
-    """Rows that keep the version [slots] they begin with."""
+    """Return an assignment in which rows keep the version [slots] that they begin with."""
     return Assignment(np.asarray(versions, dtype=np.int64)[:, None])
 
 
 @dataclass(frozen=True)
 class LagModel(Options):
-    """A rule that assigns versions. Subclass as a frozen dataclass; its fields are the model's options, and one
-    without a default has to be given. The first is the one that `name:value` gives."""
+    """Decides which past version of the policy produces each row of a phase.
 
-    paper: ClassVar[str] = ""  # what is modelled: authors, year, identifier
-    family: ClassVar[str] = ""  # under which it is listed; "": by whether it draws
-    real: ClassVar[bool] = False  # versions come from processes that really run at once; nobody is asked for any
-    within_rows: ClassVar[bool] = False  # whether weights change inside a row, which only some tasks can do
-    longest: ClassVar[str] = ""  # what is to be known where the buffer is too small for its longest lag, in words
+    Subclass it as a frozen dataclass. The fields are the model's options; a field without a default is required, and
+    the first field is the one set by the short form `name:value`. `bounded(default, least=0)` declares an option with
+    bounds. A model implements `assign` (versions drawn in every phase) or `schedule` (the whole run planned at once),
+    never both.
+    """
+
+    paper: ClassVar[str] = ""
+    """Source of the model: authors, year, identifier."""
+
+    family: ClassVar[str] = ""
+    """Heading in `staleharness list`. Empty: chosen by whether the model draws."""
+
+    real: ClassVar[bool] = False
+    """Versions come from actors running in real time, so neither `assign` nor `schedule` is called."""
+
+    within_rows: ClassVar[bool] = False
+    """The policy may change in the middle of a row. Only some kinds of task support that."""
+
+    longest: ClassVar[str] = ""
+    """Hint in the error line where the buffer is smaller than the model's largest lag."""
 
     @classmethod
     def check_class(cls, where: str) -> None:
@@ -95,49 +130,52 @@ class LagModel(Options):
                 raise UserError(f"{where}: the default of {key} must equal before={before!r}, which a lag's text omits")
 
     def assign(self, draw: Draw) -> Assignment:
-        """Versions of `draw.held` for each of `draw.slots` rows. The same draw has the same answer."""
+        """Return a version in `draw.held` for each of the `draw.slots` rows.
+
+        Must be deterministic: equal draws give equal assignments. Take random numbers from `draw.generator()`.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
     def schedule(self, demand: Demand) -> Schedule:
-        """The whole run's rows, of a pipeline or a recording. A model that defines this is not asked to `assign`."""
+        """Return the rows of a whole run, of a pipeline or a recording. A model defines this instead of `assign`."""
         raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
 
     @property
     def online(self) -> bool:
-        """Whether its schedule follows from how long the run's own rows are, phase by phase."""
+        """True where the schedule follows from the lengths of the run's own rows, phase by phase."""
         return False
 
     @property
     def drawn(self) -> bool:
-        """Whether versions are drawn in each phase; else there is a `schedule`, or the model is `real` or `online`."""
+        """True where versions are drawn in each phase; else the model has a `schedule`, or is `real` or `online`."""
         return type(self).schedule is LagModel.schedule and not self.real
 
     @property
     def identity(self) -> str:
-        """What stands for it in run ids: `text`, unless that names a file whose content counts."""
+        """Text of the model in run ids: `text`, unless that names a file whose content counts."""
         return self.text
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
-        """Version -> probability that a row of `phase` begins with it; versions of probability 0 are left out."""
+        """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def bound(self, demand: Demand) -> int | None:
-        """The lag in phases at which a rule of its pipeline stops; None where it has none."""
+        """Return the lag in phases that the rules of its pipeline enforce; None where they have no bound."""
         return None
 
     def oldest(self, phase: int) -> int:
-        """The version that even an actor in the middle of an episode may not be behind."""
+        """Return the oldest version that an actor may act with, even in the middle of an episode."""
         return 0
 
     def at(self, capacity: int) -> LagModel:
-        """The model as it stands with a buffer of `capacity`: another one where options follow from that."""
+        """Return the model for a buffer of `capacity`: another one where options follow from the capacity."""
         return self
 
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
 
     def parts(self) -> tuple[LagModel, ...]:
-        """The models that it is made of, itself first."""
+        """Return the model and those inside it."""
         return (self,)
 
     def require_buffer(self, versions: int, capacity: int) -> None:
@@ -149,15 +187,15 @@ class LagModel(Options):
 
     @property
     def text(self) -> str:
-        """The one way of writing it, which enters run ids: options in order, without defaults, a first one short."""
+        """Canonical text, which enters run ids: options in order, without defaults, the first one in short form."""
         default = self.hyper_parameters()
-        given = {name: getattr(self, name) for name in self.hyper_parameter_types()}
-        said = {k: v for k, v in given.items() if k not in default or default[k] != v}
-        if list(said) == list(given)[:1] and said:
-            (value,) = said.values()
+        values = {name: getattr(self, name) for name in self.hyper_parameter_types()}
+        changes = {k: v for k, v in values.items() if k not in default or default[k] != v}
+        if list(changes) == list(values)[:1] and changes:
+            (value,) = changes.values()
             return f"{self.name}:{value if isinstance(value, str) else format_value(value)}"
-        inside = ",".join(f"{key}={format_value(value)}" for key, value in said.items())
-        return f"{self.name}[{inside}]" if said else self.name
+        inside = ",".join(f"{key}={format_value(value)}" for key, value in changes.items())
+        return f"{self.name}[{inside}]" if changes else self.name
 
     @classmethod
     def title(cls) -> str:
@@ -165,30 +203,30 @@ class LagModel(Options):
 
     @classmethod
     def listed_under(cls) -> str:
-        drawn = cls.schedule is LagModel.schedule and not cls.real
-        return cls.family or (DRAWN if drawn else "recorded, or in real time")
+        draws = cls.schedule is LagModel.schedule and not cls.real
+        return cls.family or (DRAWN if draws else "recorded, or in real time")
 
     @classmethod
     def hyper_parameter_types(cls) -> dict[str, Any]:
-        """As of any plugin; options that can only be given by name stand behind the model's own."""
+        """Return {name: type} of the options; those that can only be given by name come last."""
         hints = super().hyper_parameter_types()
         return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
 
     @classmethod
     def usage(cls) -> str:
-        """`fixed:<lag>`: how it is written, with the options that have to be given."""
+        """Return the notation with the required options, such as `fixed:<lag>`."""
         names = list(cls.hyper_parameter_types())
-        needed = [f.name for f in fields(cls) if f.default is MISSING]
-        if needed == names[:1] and needed:
-            return f"{cls.name}:<{needed[0]}>"
-        return f"{cls.name}[{','.join(f'{name}=…' for name in needed)}]" if needed else cls.name
+        required = [f.name for f in fields(cls) if f.default is MISSING]
+        if required == names[:1] and required:
+            return f"{cls.name}:<{required[0]}>"
+        return f"{cls.name}[{','.join(f'{name}=…' for name in required)}]" if required else cls.name
 
 
 class DrawnLag(LagModel):
-    """A lag drawn anew for each row from one distribution, cut off where the buffer ends: P(lag = j) ∝ `weight`."""
+    """Draws the lag of each row from one distribution, cut off where the buffer ends: P(lag = j) ∝ `weight`."""
 
     def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights [n], not all 0, of the lags 0, 1, ... n − 1 in phases."""
+        """Return the weights [n], not all 0, of the lags 0, 1, ... n − 1 in phases."""
         raise NotImplementedError(f"{type(self).__name__} must define weight(lag)")
 
     def assign(self, draw: Draw) -> Assignment:
@@ -209,21 +247,21 @@ LAGS: Registry[type[LagModel]] = Registry("lags", LagModel)
 
 
 def read_lag(text: str) -> LagModel:
-    """`name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`.
+    """Parse `name`, `name:value`, `name[option=value,...]`, or `model/name...` where a model has an option `of`.
 
     Raises `UserError`.
     """
-    before, behind = _last_slash(text)
-    if before and (around := _split(behind)) and "of" in LAGS[around[0]].hyper_parameter_types():
-        return _made(text, around[0], {**around[1], "of": before})
-    if (found := _split(text)) is None:
+    inside, last = _last_slash(text)
+    if inside and (wrapper := _split(last)) and "of" in LAGS[wrapper[0]].hyper_parameter_types():
+        return _build(text, wrapper[0], {**wrapper[1], "of": inside})
+    if (parts := _split(text)) is None:
         name = re.split(r"[:\[/]", text)[0]
         raise UserError(f"LAG={shorten(text)!r} is not a lag model; {nearest(name, LAGS)}")
-    return _made(text, *found)
+    return _build(text, *parts)
 
 
 def parse_lag(text: str, capacity: int) -> LagModel:
-    """The lag model, which can work with a buffer of `capacity`. Raises `UserError`."""
+    """Parse a lag model and check that it can work with a buffer of `capacity`. Raises `UserError`."""
     model = read_lag(text).at(capacity)
     _check(model, capacity)
     return model
@@ -231,18 +269,18 @@ def parse_lag(text: str, capacity: int) -> LagModel:
 
 @functools.lru_cache(maxsize=256)
 def _check(model: LagModel, capacity: int) -> None:
-    """Asked once for all runs of a study: some models look at every phase, and at every version in each."""
+    """Check once for all runs of a study: some models look at every phase, and at every version in each."""
     model.check(capacity)
 
 
 @functools.lru_cache(maxsize=4)
-def planned(model: LagModel, identity: str, demand: Demand) -> Schedule:
-    """The schedule that a model answers; `identity` is its own, by which what was asked before is known again."""
+def _cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
+    """Return the schedule of a model; `identity` is its own, and part of the key of the cache."""
     return model.schedule(demand)
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:
-    """The rows of a whole run, checked; None where its lag model plans none. Raises `UserError`."""
+    """Return the checked rows of a whole run; None where its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
     if model.drawn or model.real or model.online:
         return None
@@ -254,14 +292,14 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
             f"LAG={shorten(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
             "give fewer STEPS"
         )
-    schedule = planned(model, model.identity, spec.demand)
+    schedule = _cached_schedule(model, model.identity, spec.demand)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
 
 
 def hashed(text: str) -> list[type[LagModel]]:
-    """The models in a lag model whose files are part of a run's id: all but the six whose runs are older than lag
-    models in files, for which `MATHS_VERSION` stands."""
+    """Return the models in a lag model whose files are part of a run's id: all but the six that are older than files
+    of lag models, whose changes raise `MATHS_VERSION`."""
     return [type(model) for model in _hashed(text)]
 
 
@@ -270,19 +308,19 @@ def _hashed(text: str) -> list[LagModel]:
 
 
 def identity(text: str) -> str:
-    """What stands for a lag model in run ids; empty where that is its text."""
+    """Return the text of a lag model in run ids; empty where it is the model's usual text."""
     model = read_lag(text)
     return "" if model.identity == model.text else model.identity
 
 
 def file_hash(text: str) -> str:
-    """Hash of the files that a lag model is written in, so that editing one expires its runs; empty where none
+    """Return the hash of the files that a lag model is written in, whose edits expire its runs; empty where none
     counts."""
     return "+".join(source_hash(type(model), changed(model)) for model in _hashed(text))
 
 
 def _last_slash(text: str) -> tuple[str, str]:
-    """What stands before the last `/` that is in no brackets, empty where there is none, and what stands behind it."""
+    """Split at the last `/` outside of brackets; the first part is empty where there is none."""
     depth = 0
     for i in range(len(text) - 1, -1, -1):
         depth += (text[i] == "]") - (text[i] == "[")
@@ -292,7 +330,7 @@ def _last_slash(text: str) -> tuple[str, str]:
 
 
 def _split(text: str) -> tuple[str, dict[str, Any]] | None:
-    """(name, options), or None where it is not the name of a model with options behind it."""
+    """Return (name, options), or None where the text is not the name of a model with options."""
     match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
     if match is None or match[1] not in LAGS:
         return None
@@ -306,7 +344,7 @@ def _split(text: str) -> tuple[str, dict[str, Any]] | None:
     return name, {first: value if hint is str else parse_value(value)}
 
 
-def _made(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
+def _build(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
     cls = LAGS[name]
     known = cls.hyper_parameter_types()
     missing = [key for key in known if key not in {**cls.hyper_parameters(), **options}]

@@ -1,5 +1,4 @@
-"""Lag models that are pipelines: a subclass says in `rules` which settings its own knobs are; how fast rows come is
-said by the same options everywhere. The simulation runs once, and what the trainer took is the `Schedule`.
+"""Lag models that simulate a pipeline once for a whole run; the rows that its trainer takes are the `Schedule`.
 
 Time is counted in training steps, and a row takes its time spread evenly over its decisions.
 """
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from .base.streams import integer
 from .errors import UserError
-from .lag import LagModel
+from .lag import LagModel, bounded
 from .pipeline.schedule import schedule_of
 from .pipeline.settings import MOST_BATCHES, Pipeline
 from .pipeline.simulation import simulate
@@ -24,41 +23,44 @@ OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withho
 
 @dataclass(frozen=True)
 class PipelineLag(LagModel):
-    """What a pipeline's rules make of lag. Rows of a group begin together, and a row keeps its weights to its end
-    unless the rules say otherwise."""
+    """Derives lag from the rules of a pipeline.
+
+    A subclass turns its own options into settings of the pipeline (`rules`); the options below set the load, by the
+    same names for all models. Rows of a group begin together, and a row keeps its weights to its end unless the rules
+    say otherwise.
+    """
 
     family: ClassVar[str] = "simulated, once for a whole run"
 
     _: KW_ONLY
-    slots: float = 2.0  # rows generated at once, in batches
-    row_time: float = 1.0  # that a row takes in the mean, in training steps, where slots are not slow
-    cv: float = 0.5  # standard deviation of that time, over its mean
-    sync_time: float = 0.0  # until new weights have arrived, in training steps
-    pace: Literal["drawn", "length"] = (
-        "drawn"  # length: a row takes row_time × its decisions / the most that it may have
-    )
-    slow: float = 0.0  # share of the slots that are slow for good, in whole groups
-    slow_factor: float = 1.0  # times as long as in the others a row takes there
+    slots: float = bounded(2.0, above=0, most=1000)
+    """Rows generated at once, in batches."""
+    row_time: float = bounded(1.0, least=1e-6, most=1e6)
+    """Mean time of a row in training steps, in slots that are not slow."""
+    cv: float = bounded(0.5, least=0, most=10)
+    """Standard deviation of the time of a row over its mean."""
+    sync_time: float = bounded(0.0, least=0, most=1e6)
+    """Training steps until new weights have arrived."""
+    pace: Literal["drawn", "length"] = "drawn"
+    """`length`: a row takes row_time × its decisions / the largest number that it may have."""
+    slow: float = bounded(0.0, least=0, most=1)
+    """Share of the slots that are slow for good, in whole groups."""
+    slow_factor: float = bounded(1.0, least=1, most=1e6)
+    """Time of a row in a slow slot, over its time in the others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("slots", 0 < self.slots <= 1000, "above 0 and at most 1000")
-        self.require("row_time", 1e-6 <= self.row_time <= 1e6, "from 1e-6 to 1e6")
-        self.require("cv", 0 <= self.cv <= 10, "from 0 to 10")
         cv = type(self).hyper_parameters()["cv"]
         self.require("cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes")
-        self.require("slow", 0 <= self.slow <= 1, "from 0 to 1")
-        self.require("slow_factor", 1 <= self.slow_factor <= 1e6, "from 1 to 1e6")
         kinds = (self.slow > 0) == (self.slow_factor > 1)
         self.require("slow", kinds, "above 0, and slow_factor above 1, where there are slow slots")
-        self.require("sync_time", 0 <= self.sync_time <= 1e6, "from 0 to 1e6")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        """Settings of `pipeline.settings.Pipeline`."""
+        """Return settings of `pipeline.pipeline_settings.Pipeline`."""
         raise NotImplementedError(f"{type(self).__name__} must define rules(demand)")
 
     def pipeline(self, demand: Demand) -> Pipeline:
-        """The pipeline of a run. Raises `UserError` for rules that exclude each other."""
+        """Return the pipeline of a run. Raises `UserError` for rules that exclude each other."""
         rules = self.rules(demand)
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
             raise UserError(f"{self.title()}: slots follow from its own rule; leave them out")
@@ -83,12 +85,12 @@ class PipelineLag(LagModel):
             "blocking": False,
             **rules,
         }
-        found = Pipeline().changed(settings, self.title())
-        if self.online and found.in_flight == "switch":
+        pipeline = Pipeline().changed(settings, self.title())
+        if self.online and pipeline.in_flight == "switch":
             raise UserError(
                 f"LAG={self.text}: pace=length asks how long a row is when it begins, and here its weights may change"
             )
-        return found
+        return pipeline
 
     @property
     def online(self) -> bool:
@@ -100,12 +102,14 @@ class PipelineLag(LagModel):
         return self._simulated(demand, None)
 
     def paced(self, demand: Demand, lengths: Lengths) -> Schedule:
-        """The rows up to the end of `demand.phases`, where a row takes as long as it is. `lengths` is asked for those
-        of a group as that begins, each time anew. Raises `UserError` as `schedule` does."""
+        """Return the rows up to the end of `demand.phases` where the time of a row follows from its length.
+
+        `lengths` is called for each group as it begins. Raises `UserError` as `schedule` does.
+        """
         return self._simulated(demand, lengths)
 
     def _simulated(self, demand: Demand, lengths: Lengths | None) -> Schedule:
-        """Raises `UserError` where the rules starve the trainer, with the time at which they did."""
+        """Simulate the pipeline. Raises `UserError` where its rules starve the trainer, with the time."""
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
         except UserError as error:
@@ -124,14 +128,16 @@ class PipelineLag(LagModel):
 
 
 def rows_of(batches: float, demand: Demand) -> int:
-    """Whole groups of rows, at least one."""
+    """Return a number of batches in rows, rounded to whole groups, at least one."""
     return max(1, round(min(batches, MOST_BATCHES) * demand.groups)) * demand.rows
 
 
 def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str, Any]:
-    """What becomes of rows that are older than `max_lag`, −1: nothing. `withhold` lets none become so: none begins
-    before it can be trained in time, and the trainer waits for the oldest one. `stop`: groups that are not to be
-    trained on are given up under way."""
+    """Return the settings for rows older than `max_lag`; −1: none is too old.
+
+    `withhold` lets none become too old: no row begins before it can be trained in time, and the trainer waits for the
+    oldest one. `stop`: groups under way that are too old are aborted.
+    """
     if max_lag < 0:
         return {}
     if on_stale == "withhold":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
@@ -18,6 +19,36 @@ def later(default: Any, *, before: Any) -> Any:
     without the field. The default may change, `before` may not.
     """
     return field(default=default, metadata={"before": before})
+
+
+def bounded(
+    default: Any = MISSING,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    unit: str = "",
+) -> Any:
+    """Declare an option with bounds: `name: type = bounded(default, least=0)`; without a default it is required.
+
+    least, most: the smallest and largest value; above: the value must be larger. unit: of `least`, for the error line.
+    """
+    return field(default=default, metadata={"bounds": (least, above, most, unit)})
+
+
+def _check_bounds(where: str, value: Any, least: float, above: float, most: float, unit: str) -> None:
+    if least <= value <= most and value > above:
+        return
+    low = f"above {_short(above)}" if above > -math.inf else f"at least {_short(least)} {unit}".rstrip()
+    if most < math.inf:
+        low = f"{low} and at most {_short(most)}" if above > -math.inf else f"from {_short(least)} to {_short(most)}"
+    elif least == 0:
+        low = "0 or above"
+    raise UserError(f"{where} must be {low}, not {value!r}")
+
+
+def _short(number: float) -> str:
+    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{number:g}")
 
 
 def values_before(cls: Any) -> dict[str, Any]:
@@ -53,11 +84,14 @@ class Options:
     """Options that were removed, and the value that each had: it stays in the ids of runs."""
 
     def __post_init__(self) -> None:
+        bounds = {f.name: f.metadata["bounds"] for f in fields(self) if "bounds" in f.metadata}
         for key, hint in type(self).hyper_parameter_types().items():
-            value = getattr(self, key)
-            _check_type(f"{self.title() or type(self).__name__}: {key}", value, hint)
+            value, where = getattr(self, key), f"{self.title() or type(self).__name__}: {key}"
+            _check_type(where, value, hint)
             if hint is float:
                 object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
+            if key in bounds:
+                _check_bounds(where, value, *bounds[key])
 
     @classmethod
     def check_class(cls, where: str) -> None:

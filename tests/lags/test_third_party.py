@@ -201,5 +201,5 @@ def test_a_file_that_claims_a_taken_name_is_told_both_files(file: Path) -> None:
     (file.with_name("again.py")).write_text(FILE.replace('"stragglers"', '"uniform"'))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(PATH_VARIABLE, str(file.parent))
-        with pytest.raises(UserError, match=r"claimed twice: .*uniform\.py and .*again\.py"):
+        with pytest.raises(UserError, match=r"claimed twice: .*lag_distributions\.py and .*again\.py"):
             list(LAGS)

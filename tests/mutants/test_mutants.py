@@ -54,7 +54,7 @@ def test_a_word_that_nothing_holds_is_said(capsys: pytest.CaptureFixture[str]) -
 def test_a_change_is_caught_or_survives(
     after: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    geometric, before = "staleharness/lags/geometric.py", "np.power(self.decay, lag)"
+    geometric, before = "staleharness/lags/lag_distributions.py", "np.power(self.decay, lag)"
     change = Mutant(geometric, before, after, "decay", "tests/lags/test_models.py")
     monkeypatch.setattr("run.read", lambda: [change])
     assert main(["--jobs", "1"]) == code

@@ -1,4 +1,4 @@
-"""One exact age, after a beginning without lag."""
+"""The same lag for all rows of a phase."""
 
 from __future__ import annotations
 
@@ -6,7 +6,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, bounded, held, keep
+
+
+@LAGS.register("oldest")
+@dataclass(frozen=True)
+class Oldest(LagModel):
+    """Always K − 1 phases behind, once that many phases have passed."""
+
+    def assign(self, draw: Draw) -> Assignment:
+        return keep(np.full(draw.slots, draw.held[0], dtype=np.int64))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        return {held(phase, capacity)[0]: 1.0}
+
+
+@LAGS.register("fixed")
+@dataclass(frozen=True)
+class Fixed(LagModel):
+    """Always `lag` phases behind, once that many phases have passed (Cleanba is `fixed:1`)."""
+
+    lag: int = bounded(least=0)  # phases
+
+    def assign(self, draw: Draw) -> Assignment:
+        return keep(np.full(draw.slots, max(0, draw.phase - self.lag), dtype=np.int64))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        return {max(0, phase - self.lag): 1.0}
+
+    def check(self, capacity: int) -> None:
+        self.require_buffer(self.lag + 1, capacity)
 
 
 @LAGS.register("exact")
@@ -21,12 +50,11 @@ class Exact(LagModel):
 
     paper = "Moe-Zbeeb/staleness-analysis on prime-rl 0.9, 2026-10"
 
-    age: int  # phases
+    age: int = bounded(least=0)  # phases
     bootstrap: int = 0  # phases; 0: `age` of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("age", self.age >= 0, "0 or above")
         self.require("bootstrap", self.bootstrap == 0 or self.bootstrap >= self.age, f"0, or at least {self.age}")
 
     def assign(self, draw: Draw) -> Assignment:

@@ -1,22 +1,89 @@
-"""A bound on lag, around any model that draws."""
+"""Lag models around another lag model: a sync of all actors, and a bound on lag."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep, read_lag
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, bounded, keep, read_lag
+
+
+class _Wrapper(LagModel):
+    """A lag model around another one, which its option `of` names."""
+
+    family = "around another model"
+
+    @cached_property
+    def model(self) -> LagModel:
+        """The model inside."""
+        raise NotImplementedError
+
+    def parts(self) -> tuple[LagModel, ...]:
+        return (self, *self.model.parts())
+
+
+@LAGS.register("sync")
+@dataclass(frozen=True)
+class PeriodicSync(_Wrapper):
+    """A hard sync every `every` phases: all actors get the newest version and forget what came before.
+
+    Between syncs the model `of` draws as if the run had begun at the last sync, so no lag exceeds phase mod every.
+    Without `of`, actors fetch nothing in between, and the lag is a sawtooth.
+    """
+
+    every: int = bounded(least=1, unit="phase")  # phases
+    of: str = ""  # a lag model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(
+            "of",
+            self.model.drawn and not self.model.within_rows and not isinstance(self.model, PeriodicSync),
+            "a model whose rows keep their version, drawn in each phase, and that has no sync of its own",
+        )
+        if self.of:
+            object.__setattr__(self, "of", self.model.text)
+
+    @cached_property
+    def model(self) -> LagModel:
+        return read_lag(self.of or f"fixed:{self.every - 1}")
+
+    @property
+    def text(self) -> str:
+        return f"{self.of}/sync:{self.every}" if self.of else f"sync:{self.every}"
+
+    def assign(self, draw: Draw) -> Assignment:
+        since = self.model.assign(replace(draw, phase=draw.phase % self.every))
+        return replace(since, versions=self._last(draw.phase) + since.versions)
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        since = self.model.probabilities(phase % self.every, capacity)
+        return {self._last(phase) + version: p for version, p in since.items()}
+
+    def oldest(self, phase: int) -> int:
+        return self._last(phase) + self.model.oldest(phase % self.every)
+
+    def check(self, capacity: int) -> None:
+        if self.of:
+            self.model.check(capacity)
+        else:
+            self.require_buffer(self.every, capacity)
+
+    def _last(self, phase: int) -> int:
+        """Return the phase of the last sync."""
+        return phase - phase % self.every
+
 
 ATTEMPTS = 10_000  # draws of a row, until one is young enough
 
 
 @LAGS.register("cap")
 @dataclass(frozen=True)
-class Cap(LagModel):
+class LagBound(_Wrapper):
     """No row is more than `max` phases old; `on_stale` says what becomes of one that would be.
 
     Rows of the model `of` that are more than `max` phases old are not trained on. `evict` drops them and draws others
@@ -27,15 +94,12 @@ class Cap(LagModel):
     bounds.
     """
 
-    family: ClassVar[str] = "around another model"
-
-    max: int  # phases
+    max: int = bounded(least=0)  # phases
     on_stale: Literal["evict", "requeue", "withhold"] = "evict"
     of: str = "uniform"  # a lag model
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("max", self.max >= 0, "0 or above")
         model = self.model
         self.require(
             "of", model.drawn and not model.within_rows, "a model that draws, and whose rows keep their version"
@@ -64,22 +128,21 @@ class Cap(LagModel):
             if attempt > ATTEMPTS:
                 raise UserError(f"LAG={self.text} starves in phase {draw.phase}: {ATTEMPTS:,} draws were all too old")
             dropped += int(stale.sum())
-            again = self.model.assign(replace(draw, key=(*draw.key, attempt))).starts
-            versions = np.where(stale, again, versions)
+            redraw = self.model.assign(replace(draw, key=(*draw.key, attempt))).starts
+            versions = np.where(stale, redraw, versions)
             stale = versions < bound
         return replace(keep(versions), ledger={"dropped": dropped})
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
-        drawn = self.model.probabilities(phase, capacity)
         if self.on_stale == "evict":
             young = self._within(phase, capacity)
             return {version: p / sum(young.values()) for version, p in young.items()}
-        found: dict[int, float] = {}
-        for version, p in drawn.items():
+        share: dict[int, float] = {}
+        for version, p in self.model.probabilities(phase, capacity).items():
             if version < phase - self.max:
                 version = phase if self.on_stale == "requeue" else phase - self.max
-            found[version] = found.get(version, 0.0) + p
-        return found
+            share[version] = share.get(version, 0.0) + p
+        return share
 
     def oldest(self, phase: int) -> int:
         return max(self.model.oldest(phase), phase - self.max)
@@ -90,13 +153,10 @@ class Cap(LagModel):
             for phase in range(4 * capacity):
                 self._within(phase, capacity)
 
-    def parts(self) -> tuple[LagModel, ...]:
-        return (self, *self.model.parts())
-
     def _within(self, phase: int, capacity: int) -> dict[int, float]:
-        """Version -> probability, of those that are not evicted. Raises `UserError` where there is none."""
-        drawn = self.model.probabilities(phase, capacity)
-        young = {version: p for version, p in drawn.items() if version >= phase - self.max}
+        """Return {version: probability} of those that are not evicted. Raises `UserError` where there is none."""
+        model = self.model.probabilities(phase, capacity)
+        young = {version: p for version, p in model.items() if version >= phase - self.max}
         if not young:
             raise UserError(
                 f"LAG={self.text} starves in phase {phase}: {self.of} draws nothing of a lag up to {self.max}"

@@ -1,0 +1,176 @@
+"""Lags drawn anew for each row from a distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, bounded, held, keep
+
+
+class _UniformStart(LagModel):
+    """A row begins with any version in the buffer, each equally likely."""
+
+    def starts(self, draw: Draw) -> NDArray[np.int64]:
+        """Draw the version [slots] that each row begins with."""
+        return draw.phase - draw.generator().integers(0, len(draw.held), size=draw.slots)
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        versions = held(phase, capacity)
+        return dict.fromkeys(versions, 1.0 / len(versions))
+
+
+@LAGS.register("uniform")
+@dataclass(frozen=True)
+class Uniform(_UniformStart):
+    """Every version in the buffer is equally likely; mean lag (K − 1)/2."""
+
+    paper = "VACO, arXiv 2603.01365, Algorithm 1"
+
+    def assign(self, draw: Draw) -> Assignment:
+        return keep(self.starts(draw))
+
+
+@LAGS.register("inflight")
+@dataclass(frozen=True)
+class Inflight(_UniformStart):
+    """A row begins with any version in the buffer and switches to the next every `every` tokens, up to the newest.
+
+    This is what in-flight weight updates do to a completion. Language tasks only.
+    """
+
+    paper = "PipelineRL, arXiv 2509.19128"
+    within_rows: ClassVar[bool] = True
+
+    every: int = bounded(least=1, unit="token")  # tokens
+
+    def assign(self, draw: Draw) -> Assignment:
+        stretches = np.arange(-(-draw.length // self.every))
+        return Assignment(np.minimum(self.starts(draw)[:, None] + stretches, draw.phase), self.every)
+
+
+@LAGS.register("geometric")
+@dataclass(frozen=True)
+class Geometric(DrawnLag):
+    """P(lag = j) ∝ decay^j over the buffer: recent versions act more often; decay 1 is `uniform`."""
+
+    decay: float = bounded(above=0, most=1)
+
+    def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.power(self.decay, lag)
+
+
+@LAGS.register("lognormal")
+@dataclass(frozen=True)
+class LogNormal(DrawnLag):
+    """A log-normal time in whole phases: P(lag = j) = F(j + 1) − F(j), ln X ~ N(ln median, sigma²), cut off where the
+    buffer ends. It has the long tail of response lengths, and of environments that sometimes hang.
+
+    Leaves out: that a long row also has many decisions and weighs more in a mean over tokens (where that matters, give
+    a lag model that assigns by stretch, or a trace).
+    """
+
+    median: float = bounded(above=0)  # phases
+    sigma: float = bounded(1.0, above=0)  # of ln X
+
+    def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+        share = np.array([self._below(j + 1.0) - self._below(j) for j in lag])
+        if share.sum() > 0:
+            return share
+        return np.asarray(lag == lag.max(), dtype=np.float64)  # all of it lies behind the buffer's end
+
+    def _below(self, phases: float) -> float:
+        """P(X < phases)."""
+        if phases <= 0:
+            return 0.0
+        return 0.5 * math.erfc((math.log(self.median) - math.log(phases)) / (self.sigma * math.sqrt(2.0)))
+
+
+@LAGS.register("poisson")
+@dataclass(frozen=True)
+class Poisson(DrawnLag):
+    """P(lag = j) = e^-m m^j / j! with mean m, cut off where the buffer ends: rows take equally long, while the
+    learner's updates come at random and independently of one another.
+
+    Leaves out: rows of different length, and that rows acted at the same time see the same updates. With a buffer well
+    above m the mean lag is m; `lag_mean` in the results is the mean that resulted.
+    """
+
+    mean: float = bounded(least=0)  # phases
+
+    def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.mean == 0:
+            return np.asarray(lag == 0, dtype=np.float64)
+        log = lag * math.log(self.mean) - np.array([math.lgamma(j + 1.0) for j in lag])
+        # the largest weight is 1, so that a large mean leaves something of a small buffer
+        weight: NDArray[np.float64] = np.exp(log - log.max())
+        return weight
+
+
+@LAGS.register("slow_actors")
+@dataclass(frozen=True)
+class SlowActors(LagModel):
+    """Every `every`-th actor is `lag` phases behind, and the others `fast`: heterogeneous machines, where the
+    same ones are always slow.
+
+    If `every` divides the number of rows, the share of slow rows is exactly 1/every. On control an actor is an
+    environment, so a slow actor's data always come from the same environment; on language tasks it is a prompt's group.
+    """
+
+    lag: int = bounded(least=0)  # phases
+    every: int = bounded(8, least=1, unit="actor")  # actors
+    fast: int = 0  # phases
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("fast", 0 <= self.fast <= self.lag, "from 0 to `lag`")
+
+    def assign(self, draw: Draw) -> Assignment:
+        return keep(np.maximum(0, draw.phase - self._lags(draw.slots)))
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        versions, counts = np.unique(np.maximum(0, phase - self._lags(self.every)), return_counts=True)
+        return {int(v): float(n) / self.every for v, n in zip(versions, counts, strict=True)}
+
+    def check(self, capacity: int) -> None:
+        self.require_buffer(self.lag + 1, capacity)
+
+    def _lags(self, slots: int) -> NDArray[np.int64]:
+        """[slots]"""
+        slow = np.arange(1, slots + 1) % self.every == 0
+        return np.where(slow, self.lag, self.fast)
+
+
+@LAGS.register("tba")
+@dataclass(frozen=True)
+class TBA(LagModel):
+    """Rounds between two syncs: the latest most of the time, or else any that the buffer holds.
+
+    Searchers and trainer sync every `k` phases. With probability `m` a row comes from the latest round that the trainer
+    has, k to 2k − 1 phases old; otherwise from any round that the buffer holds, each equally likely.
+
+    Leaves out: that rows of earlier rounds are drawn by their reward, and repeatedly (mechanism=replay does that).
+    """
+
+    paper = "Trajectory Balance with Asynchrony, arXiv 2503.18929"
+
+    k: int = bounded(2, least=1, unit="phase")  # phases
+    m: float = bounded(0.95, least=0, most=1)
+
+    def assign(self, draw: Draw) -> Assignment:
+        share = self.probabilities(draw.phase, draw.capacity)
+        versions = np.array(list(share))
+        return keep(versions[draw.generator().choice(len(share), size=draw.slots, p=list(share.values()))])
+
+    def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
+        latest = max(0, phase - phase % self.k - self.k)
+        rounds = [v for v in held(phase, capacity) if v % self.k == 0 and v <= latest]
+        share = {version: (1 - self.m) / len(rounds) + self.m * (version == latest) for version in rounds}
+        return {version: p for version, p in share.items() if p > 0}
+
+    def check(self, capacity: int) -> None:
+        self.require_buffer(2 * self.k, capacity)

@@ -1,0 +1,121 @@
+"""Systems that generate whole batches, a number of steps ahead of the trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staleharness.lag import LAGS, bounded
+from staleharness.pipeline_lag import PipelineLag, rows_of
+from staleharness.schedule import Demand
+
+ONE_BATCH_AHEAD = {"unit": "batch", "cap": 1.0, "order": "submitted"}
+
+
+@LAGS.register("cleanba")
+@dataclass(frozen=True)
+class Cleanba(PipelineLag):
+    """Always one version behind, except for the first batch.
+
+    The actor skips the weight fetch before its second rollout, and the queue between actor and learner holds one.
+
+    Leaves out: several actor threads, whose rollouts reach the learner together.
+    """
+
+    paper = "Cleanba, arXiv 2310.00036; its code at the second update"
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        return dict(ONE_BATCH_AHEAD)
+
+
+@LAGS.register("verl_one_step_off")
+@dataclass(frozen=True)
+class VerlOneStepOff(PipelineLag):
+    """Always one version behind, except for the first batch.
+
+    Generation takes the newest weights when a batch begins to train, and makes all of the next batch with them.
+
+    Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` affect time alone.
+    """
+
+    paper = "verl, recipe one_step_off_policy, 2026-08"
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        return dict(ONE_BATCH_AHEAD)
+
+
+@LAGS.register("llamarl")
+@dataclass(frozen=True)
+class LlamaRL(PipelineLag):
+    """Whole batches, always `delay` versions behind once that many have passed.
+
+    (1 + delay) batches are generated at once, each with one version, and trained in order.
+
+    Leaves out: a generator that is too slow for the delay and would lag less.
+    """
+
+    paper = "LlamaRL, arXiv 2505.24034"
+
+    delay: int = bounded(2, least=0)  # versions
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        slots = rows_of(1 + self.delay, demand)
+        return {"unit": "batch", "cap": float(self.delay), "order": "submitted", "slots": slots}
+
+
+@LAGS.register("slime")
+@dataclass(frozen=True)
+class Slime(PipelineLag):
+    """One batch ahead of the trainer, with weights that are sent every few steps.
+
+    The next batch is generated while this one trains. Weights are sent every `update_weights_interval` steps, once the
+    batch being generated is finished. Lags are 1 to `update_weights_interval`, in turn.
+
+    Leaves out: the fully asynchronous example, which has no rule about lag, and partial rollouts (see `partial`).
+    """
+
+    paper = "THUDM/slime train_async.py, 2026-08"
+
+    update_weights_interval: int = bounded(1, least=1, unit="step")  # steps
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        return {
+            **ONE_BATCH_AHEAD,
+            "cap_version": "trainer",
+            "sync_every": self.update_weights_interval,
+            "in_flight": "drain",
+            "blocking": True,
+        }
+
+
+@LAGS.register("megatron")
+@dataclass(frozen=True)
+class Megatron(PipelineLag):
+    """Units in which rows are submitted, and units in which they are consumed.
+
+    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B). What is consumed in B waits for
+    its whole batch, in the order of submission. B/B is exactly `lag` versions behind; G/G is (1 + lag) behind on
+    average, and R/G that times the tail of a group. G/B and R/B are older than the published law says
+    (docs/pipeline.md).
+
+    Leaves out: training time, as the published laws do, so that of the rows' timing only `cv` matters; new weights
+    inside a row; and a `lag` that tunes itself.
+    """
+
+    paper = "NVIDIA/Megatron-LM megatron/rl/README.md, 2026"
+
+    lag: float = bounded(1.0, least=-1, most=1000)  # batches under way, but the first
+    submit: Literal["R", "G", "B"] = "B"
+    consume: Literal["G", "B"] = "B"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("consume", self.submit != "B" or self.consume == "B", "B where submit is B")
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        unit = {"R": "row", "G": "group", "B": "batch"}[self.submit]
+        rows = {"R": 1, "G": demand.rows, "B": demand.groups * demand.rows}[self.submit]
+        tasks = max(1, round((1 + self.lag) * demand.groups * demand.rows / rows))
+        cap = {"cap": tasks - 1.0} if self.submit == "B" else {}
+        order = "submitted" if self.consume == "B" else "completed"
+        return {"unit": unit, "slots": tasks * rows, "order": order, "train_seconds": 0.0, "blocking": True, **cap}
