@@ -1,4 +1,4 @@
-"""Acting: all environments at once, each with the version it was assigned. Writes down what only the actor knows."""
+"""Acting: environments that step together, each with the version it was assigned, and the record of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from torch import Tensor
 from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.run_lags import Lags
 from .action_distributions import Distribution, as_taken
-from .batched_policies import BatchedPolicies, mixture_logp
+from .batched_policies import BatchedPolicies
 from .policy import MLPPolicy
 from .replay_state import restorable
 from .spec import ControlSpec
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 
-# (t, which episodes ended just before) -> versions [size] of decision t and those after, or None: as before
+# (t, [size] episodes that ended just before) -> versions [size] of decision t and those after, or None: as before
 NextVersions = Callable[[int, NDArray[np.bool_]], NDArray[np.int64] | None]
 
 
@@ -39,75 +38,37 @@ class Episodes:
 
 
 class Collector:
-    """Holds environments between phases; `collect` runs one phase, `make` what a schedule asks for.
+    """A vector of environments that is kept between phases; `generate` makes one row in each.
 
     first: the number of its first environment, among all that there are.
+    assigned: [size] version of each actor.
     """
 
-    def __init__(
-        self,
-        spec: ControlSpec,
-        env: gymnasium.vector.VectorEnv,
-        policy: MLPPolicy,
-        lags: Lags | None = None,
-        first: int = 0,
-    ) -> None:
-        self.spec, self.policy, self._lags, self.first = spec, policy, lags, first
+    def __init__(self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, first: int = 0) -> None:
+        self.spec, self.policy, self.first = spec, policy, first
         self.env = restorable(env, spec.env)
         self.size = env.num_envs
-        self.taken = as_taken(env)
+        self.to_env = as_taken(env)
         self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
-        self.assigned = np.zeros(self.size, dtype=np.int64)  # version of each actor
+        self.assigned = np.zeros(self.size, dtype=np.int64)
 
-    @property
-    def lags(self) -> Lags:
-        assert self._lags is not None, "versions are drawn for `collect`, by the run's lag model"
-        return self._lags
-
-    def collect(self, buffer: PolicyBuffer, phase: int) -> tuple[Rollout, Episodes]:
-        """Roll every environment for `num_steps`; returns rows [num_envs, num_steps] and the finished episodes."""
-        self._begin(phase)
-        self._assign(buffer, phase)
-
-        def next_versions(t: int, done: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-            if self.spec.assignment == "phase" or not done.any():
-                return None
-            return np.where(done, self._draw(phase, t, used=done), self.assigned)
-
-        record, episodes = self._roll(buffer, phase, next_versions)
-        mixture = self._mixture(buffer, phase, record) if self.spec.density == "mixture" else None
-        return self._written(record, buffer, mixture), episodes
-
-    def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> tuple[Rollout, Episodes]:
-        """The `nth` time that every environment is rolled for `num_steps`, with what `versions` says."""
-        self._begin(nth)
-        asked = versions(0, np.zeros(self.size, dtype=np.bool_))
-        self.assigned = self.assigned if asked is None else asked
-        record, episodes = self._roll(buffer, nth, versions)
-        return self._written(record, buffer), episodes
-
-    def _written(self, record: _Record, buffer: PolicyBuffer, mixture: Tensor | None = None) -> Rollout:
-        versions = {v: self._as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
-        return record.rollout(versions, mixture, self.policy)
-
-    def _begin(self, nth: int) -> None:
-        if self.spec.reset_each_phase and nth > 0:
-            self._reset(np.ones(self.size, dtype=bool))
-
-    def _roll(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> tuple[_Record, Episodes]:
+    def generate(self, buffer: PolicyBuffer, nth: int, next_versions: NextVersions) -> tuple[Rollout, Episodes]:
+        """Step every environment for `num_steps`, the `nth` time; returns rows [size, num_steps] and the episodes that
+        ended."""
         spec, policy = self.spec, self.policy
-        actors = self._actors(buffer)
-        noise = self._noise(nth)
-        record = _Record(spec.num_steps, self.size, policy)
-        episodes = Episodes([], [])
+        if spec.reset_each_phase and nth > 0:
+            self._reset(np.ones(self.size, dtype=bool))
+        self._assign(next_versions(0, np.zeros(self.size, dtype=np.bool_)))
+        actors, noise = self._actors(buffer), self._noise(nth)
+        record, episodes = _RolloutRecord(spec.num_steps, self.size, policy), Episodes([], [])
         with torch.no_grad():
             for t in range(spec.num_steps):
                 obs = record.observe(t, self.obs)
                 sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
                 action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
-                next_obs, reward, terminated, truncated, _ = self.env.step(self.taken(action))
+                next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
                 self.episode_return += reward
@@ -120,51 +81,38 @@ class Collector:
                     episodes.returns += self.episode_return[done].tolist()
                     episodes.lengths += self.episode_length[done].tolist()
                     self._reset(done)
-                if not last and (asked := versions(t + 1, done)) is not None:
-                    self.assigned = asked
+                if not last and self._assign(next_versions(t + 1, done)):
                     actors = self._actors(buffer)
-        return record, episodes
+        versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
+        return record.rollout(versions, policy), episodes
+
+    def _assign(self, versions: NDArray[np.int64] | None) -> bool:
+        """Take over `versions`; returns whether there were any."""
+        if versions is not None:
+            self.assigned = versions
+        return versions is not None
 
     def _noise(self, nth: int) -> NDArray[np.float32]:
-        """[num_steps, size, A]: of `num_envs` environments at a time, the columns of its own."""
+        """Return the noise [num_steps, size, A] of all decisions: of `num_envs` environments at a time, the columns of
+        these."""
         spec = self.spec
         block, column = divmod(self.first, spec.num_envs)
-        which = (nth, block) if block else (nth,)
+        key = (nth, block) if block else (nth,)
         shape = spec.num_steps, spec.num_envs
         if self.size == spec.num_envs:
-            return _drawn(self.policy.density, spec.seed, which, shape)
-        return _kept(self.policy.density, spec.seed, which, shape)[:, column : column + self.size]
-
-    def _draw(self, phase: int, *index: int, used: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-        if self.spec.mechanism == "replay":  # the newest acts; staleness comes from the stored data
-            return np.full(self.spec.num_envs, phase, dtype=np.int64)
-        return self.lags.draw(phase, self.spec.num_envs, *index, used=used).starts
-
-    def _assign(self, buffer: PolicyBuffer, phase: int) -> None:
-        if self.spec.assignment == "phase" or phase == 0:
-            self.assigned = self._draw(phase)
-        else:  # an actor keeps its version while its episode lasts, the buffer holds it and no sync comes
-            kept = [v for v in range(self.lags.oldest(phase), phase + 1) if v in buffer]
-            fresh = (self.episode_length == 0) | ~np.isin(self.assigned, kept)
-            self.assigned = np.where(fresh, self._draw(phase, used=fresh), self.assigned)
+            return _draw_noise(self.policy.density, spec.seed, key, shape)
+        return _cached_noise(self.policy.density, spec.seed, key, shape)[:, column : column + self.size]
 
     def _actors(self, buffer: PolicyBuffer) -> BatchedPolicies:
-        used, position = np.unique(self.assigned, return_inverse=True)
-        return BatchedPolicies(self.policy, [self._as_acted(buffer[v]) for v in used.tolist()], position)
+        numbers, position = np.unique(self.assigned, return_inverse=True)
+        return BatchedPolicies(self.policy, [self.as_acted(buffer[v]) for v in numbers.tolist()], position)
 
-    def _as_acted(self, version: Version) -> Version:
+    def as_acted(self, version: Version) -> Version:
+        """Return a version with the observation statistics that it acts with."""
         if self.spec.observation_statistics != "shared_live":
             return version
         live = {"mean": self.policy.mean, "inverse_std": self.policy.inverse_std}
         return replace(version, tensors={**version.tensors, **live})
-
-    @torch.no_grad()
-    def _mixture(self, buffer: PolicyBuffer, phase: int, record: _Record) -> Tensor:
-        weights = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
-        versions = [self._as_acted(buffer[v]) for v in sorted(weights)]
-        obs, action = (record.tensor(each).flatten(0, 1) for each in (record.obs, record.action))
-        logp = mixture_logp(self.policy, versions, [weights[v] for v in sorted(weights)], obs, action)
-        return logp.view(record.version.shape)
 
     def _reset(self, mask: NDArray[np.bool_]) -> None:
         self.obs, _ = self.env.reset(options={"reset_mask": mask})
@@ -182,8 +130,8 @@ class Collector:
         self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
 
 
-class _Record:
-    """Time-major arrays that one phase is written into."""
+class _RolloutRecord:
+    """Time-major arrays that the rows of one phase are written into."""
 
     def __init__(self, steps: int, envs: int, policy: MLPPolicy) -> None:
         def empty(*shape: int) -> NDArray[np.float32]:
@@ -225,16 +173,15 @@ class _Record:
         rows = np.flatnonzero(cut)
         self.final.append((next_obs[rows].astype(np.float32), rows, t))
 
-    def rollout(self, versions: dict[int, Version], mixture: Tensor | None, policy: MLPPolicy) -> Rollout:
-        """What was written, by rows. `versions`: those that acted. `mixture` [T, N]: log-probabilities in place of the
-        acting version's own."""
+    def rollout(self, versions: dict[int, Version], policy: MLPPolicy) -> Rollout:
+        """Return the arrays by rows; `versions` are those that acted."""
         tensor = self.tensor
         step_of = np.vectorize(lambda v: versions[v].gradient_step, otypes=[np.int64])
         action, mean, log_std = tensor(self.action), tensor(self.mean), tensor(self.log_std)
         by_time = {
             "obs": tensor(self.obs),
             "action": action,
-            "behaviour_logp": self.density.logp(action, mean, log_std) if mixture is None else mixture,
+            "behaviour_logp": self.density.logp(action, mean, log_std),
             "behaviour_mean": mean,
             "behaviour_log_std": log_std,
             "version": tensor(self.version),
@@ -265,11 +212,11 @@ def _values(policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, versio
     return values
 
 
-def _drawn(density: Distribution, seed: int, which: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return density.noise(stream(seed, "action", *which), *shape)
+def _draw_noise(density: Distribution, seed: int, key: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return density.noise(stream(seed, "action", *key), *shape)
 
 
-_kept = functools.lru_cache(maxsize=8)(_drawn)  # actors that share their noise ask one after the other
+_cached_noise = functools.lru_cache(maxsize=8)(_draw_noise)  # actors that share their noise ask one after the other
 
 
 def _tensors(arrays: dict[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -65,15 +65,8 @@ class RewardScale:
     every step, and lets the accumulator run on across truncations.)
     """
 
-    def __init__(self, num_envs: int, discount: float) -> None:
-        self.discount = discount
+    def __init__(self) -> None:
         self.moments = Moments.initial(1)
-        self.carry = torch.zeros(num_envs, dtype=torch.float64)
-
-    def update(self, reward: Tensor, done: Tensor) -> None:
-        """Take in one phase of raw rewards and episode ends, both [B, T]."""
-        returns, self.carry = discounted_returns(reward, done, self.carry, self.discount)
-        self.take_in(returns)
 
     def take_in(self, returns: Tensor) -> None:
         """Take in returns [T, B] as `discounted_returns` gives them."""
@@ -87,8 +80,7 @@ class RewardScale:
         return (reward.double() * scale).clamp(-CLIP, CLIP).float()
 
     def state_dict(self) -> dict[str, object]:
-        return {"moments": self.moments.state_dict(), "carry": self.carry}
+        return {"moments": self.moments.state_dict()}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         self.moments = Moments(**state["moments"])  # type: ignore[arg-type]
-        self.carry = state["carry"]  # type: ignore[assignment]

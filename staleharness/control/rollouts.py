@@ -1,11 +1,12 @@
-"""Actors with environments of their own: driven by a schedule, or each in a process."""
+"""Sources of rows: actors that follow the lag model's rows, and actors that are processes of their own."""
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,10 +16,12 @@ from torch import Tensor
 from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
-from ..schedule import NEVER, Ints, Schedule
+from ..schedule import NEVER, Ints, PhaseRows, Schedule, drawn_rows
 from ..simulator.policy_buffer import PolicyBuffer
 from ..simulator.row_ledger import Count, Flow, flow_of
+from ..simulator.run_lags import Lags
 from ..task import find_env
+from .batched_policies import mixture_logp
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .policy import MLPPolicy, policy_for
@@ -26,50 +29,62 @@ from .rollout_store import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 
+if TYPE_CHECKING:
+    import gymnasium
 
-class Group(NamedTuple):
-    """What an actor makes at a time: a row in each of its environments."""
+    from ..asynchronous.actor import WeightFeed
+
+
+class ActorGroup(NamedTuple):
+    """Rows that an actor generates at a time: one in each of its environments."""
 
     rollout: Rollout  # [E, T]
     returns: Tensor  # [T, E] discounted, see `discounted_returns`
     episodes: Episodes
 
 
-class Consumed(NamedTuple):
-    """What a phase trains on."""
+class TrainingRows(NamedTuple):
+    """Rows that a phase trains on."""
 
     rollout: Rollout  # [B, T]
     returns: Tensor  # [T, B]
     episodes: Episodes
     flow: Flow
-    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
+    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are in it
 
 
 class Actor:
-    """`envs_per_actor` environments: those that would be its share of one vector of all actors' environments.
+    """`envs_per_actor` environments: the share of actor `number` in one vector of all actors' environments.
 
-    policy: the learner's, where it is at hand; what acts is the stored versions.
+    policy: the learner's, where it is at hand; the versions that act come from the buffer.
+    env: the vector of all environments, where one actor steps them all; the global generators are then the run's.
     """
 
-    def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy | None, number: int) -> None:
-        each = spec.envs_per_actor
+    def __init__(
+        self,
+        spec: ControlSpec,
+        task: ControlTask,
+        policy: MLPPolicy | None,
+        number: int = 0,
+        env: gymnasium.vector.VectorEnv | None = None,
+    ) -> None:
         self.seed, self.number, self.discount = spec.seed, number, spec.discount
-        seed_global_generators(spec.seed, "construct actor", number)
-        env = task.vector(spec.env, each, spec.threads)
-        self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * each)
-        self.carry = torch.zeros(each, dtype=torch.float64)
+        self.own_generators = env is None
+        if env is None:
+            seed_global_generators(spec.seed, "construct actor", number)
+            env = task.vector(spec.env, spec.envs_per_actor, spec.threads)
+        self.collector = Collector(spec, env, policy or policy_for(spec, env), first=number * env.num_envs)
+        self.carry = torch.zeros(env.num_envs, dtype=torch.float64)
 
-    def make(self, buffer: PolicyBuffer, nth: int, versions: NextVersions) -> Group:
-        """The group that it makes as its `nth`; to be called with 0, 1, 2 ... The global generators are a function of
-        actor and `nth`: a replay in one process has those of processes."""
-        seed_global_generators(self.seed, "act", self.number, nth)
-        rollout, episodes = self.collector.make(buffer, nth, versions)
+    def generate(self, buffer: PolicyBuffer, nth: int, next_versions: NextVersions) -> ActorGroup:
+        """Return the actor's `nth` group; to be called with 0, 1, 2 ... Generators of its own are a function of actor
+        and `nth`, so that a replay in one process has those of processes."""
+        if self.own_generators:
+            seed_global_generators(self.seed, "act", self.number, nth)
+        rollout, episodes = self.collector.generate(buffer, nth, next_versions)
         done = (rollout.terminated | rollout.truncated).cpu()
         returns, self.carry = discounted_returns(rollout.reward.cpu(), done, self.carry, self.discount)
-        return Group(rollout, returns, episodes)
-
-    def close(self) -> None:
-        self.collector.env.close()
+        return ActorGroup(rollout, returns, episodes)
 
     def state_dict(self) -> dict[str, Any]:
         return {"collector": self.collector.state_dict(), "carry": self.carry}
@@ -80,70 +95,129 @@ class Actor:
 
 
 class ScheduledRollouts:
-    """All actors of a schedule. A group is made in the first phase in which this is possible, and held until it is
-    trained on.
+    """Rows as the lag model plans them, drawn in each phase or scheduled for the whole run.
 
-    Which groups are made is a function of the phase; the groups held and the actors are carried from phase to phase.
+    A group is generated in the first phase in which all its versions exist, and is in `pending` until the phase that
+    trains on it. Of drawn versions all environments are stepped together, as one actor's, and trained on at once.
+
+    env: the vector of all environments, where versions are drawn.
     """
 
-    def __init__(self, spec: ControlSpec, task: ControlTask, policy: MLPPolicy, schedule: Schedule) -> None:
-        self.spec, self.task, self.policy, self.schedule = spec, task, policy, schedule
-        self.actors: dict[int, Actor] = {}
-        self.held: dict[int, Group] = {}
+    def __init__(
+        self,
+        spec: ControlSpec,
+        task: ControlTask,
+        policy: MLPPolicy,
+        lags: Lags,
+        env: gymnasium.vector.VectorEnv | None = None,
+    ) -> None:
+        self.spec, self.task, self.policy, self.lags = spec, task, policy, lags
+        self.actors = {} if env is None else {0: Actor(spec, task, policy, 0, env)}
+        self.group_size = spec.envs_per_actor if env is None else spec.num_envs
+        self.pending: dict[int, ActorGroup] = {}
 
-    def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed:
-        """What this phase trains on, in the order of places."""
-        schedule, made, dropped = self.schedule, Count(), Count()
-        for rows in schedule.made_in(phase):
-            group = self._make(buffer, rows)
-            made += Count(len(rows))
-            if schedule.phase[rows[0]] != NEVER:
-                self.held[int(schedule.group[rows[0]])] = group
-            else:
+    def collect(self, buffer: PolicyBuffer, phase: int) -> TrainingRows:
+        """Return the rows that `phase` trains on, in the order of their places."""
+        plan, steps = self._plan(phase), self.spec.num_steps
+        schedule, generated, dropped = plan.schedule, Count(), Count()
+        for rows in plan.generated:
+            group = self._generate(buffer, phase, schedule, rows)
+            generated += Count(len(rows))
+            if schedule.phase[rows[0]] == NEVER:
                 dropped += Count(len(rows))
-        rows = schedule.trained_in(phase)
-        groups = [self.held.pop(g) for g in schedule.group[rows[:: self.spec.envs_per_actor]].tolist()]
-        _, kept = schedule.along(rows, self.spec.num_steps)
-        steps, queued = self.spec.num_steps, Count(len(self.held) * self.spec.envs_per_actor)
+            else:
+                self.pending[int(schedule.group[rows[0]])] = group
+        rows = plan.trained
+        groups = [self.pending.pop(number) for number in schedule.group[rows[:: self.group_size]].tolist()]
+        _, kept = schedule.along(rows, steps)
+        queued = Count(len(self.pending) * self.group_size)
         flow = flow_of(schedule, phase, Count(len(rows)).rows(steps)) or Flow(
-            made.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps)
+            generated.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps)
         )
-        return consumed(groups, flow, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
+        return training_rows(groups, flow, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
 
-    def _make(self, buffer: PolicyBuffer, rows: Ints) -> Group:
-        """The group of these rows, by their one actor."""
-        versions, _ = self.schedule.along(rows, self.spec.num_steps)
-        changes = np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1
-        starts = {0, *changes.tolist()}
-        actor = self._actor(int(self.schedule.actor[rows[0]]))
-        nth = int(self.schedule.nth[rows[0]])
-        return actor.make(buffer, nth, lambda t, done: versions[:, t] if t in starts else None)
+    def _plan(self, phase: int) -> PhaseRows:
+        spec = self.spec
+        if spec.mechanism == "reexecute" and spec.assignment == "phase":
+            return self.lags.rows(phase, spec.num_envs, length=spec.num_steps)
+        # the newest version acts, and stored rows return; or each episode gets a version as it begins
+        return drawn_rows(phase, np.full((spec.num_envs, 1), phase), spec.num_steps, spec.num_steps)
 
-    def _actor(self, number: int) -> Actor:
+    def _generate(self, buffer: PolicyBuffer, phase: int, schedule: Schedule, rows: Ints) -> ActorGroup:
+        """Return the group of these rows, by their one actor."""
+        number = int(schedule.actor[rows[0]])
         if number not in self.actors:
             self.actors[number] = Actor(self.spec, self.task, self.policy, number)
-        return self.actors[number]
+        actor = self.actors[number]
+        next_versions = (
+            self._versions_by_episode(buffer, phase, actor.collector)
+            if self.spec.assignment == "episode"
+            else versions_of(schedule.along(rows, self.spec.num_steps)[0])
+        )
+        group = actor.generate(buffer, int(schedule.nth[rows[0]]), next_versions)
+        if self.spec.density == "component":
+            return group
+        mixture = self._mixture_logp(buffer, phase, group.rollout, actor.collector)
+        return group._replace(rollout=replace(group.rollout, behaviour_logp=mixture))
+
+    def _versions_by_episode(self, buffer: PolicyBuffer, phase: int, collector: Collector) -> NextVersions:
+        """Draw a version when an episode begins, and where the buffer or a sync takes it from a running episode."""
+
+        def next_versions(t: int, done: NDArray[np.bool_]) -> Ints | None:
+            fresh: NDArray[np.bool_] = done
+            if t == 0:
+                available = [v for v in range(self.lags.oldest(phase), phase + 1) if v in buffer]
+                fresh = (collector.episode_length == 0) | ~np.isin(collector.assigned, available)
+            elif not done.any():
+                return None
+            drawn = self.lags.draw(phase, collector.size, *((t,) if t else ()), used=fresh).starts
+            return np.where(fresh, drawn, collector.assigned)
+
+        return next_versions
+
+    @torch.no_grad()
+    def _mixture_logp(self, buffer: PolicyBuffer, phase: int, rollout: Rollout, collector: Collector) -> Tensor:
+        """Return log-probabilities [B, T] under the mixture of the versions that the lag model draws from."""
+        shares = self.lags.probabilities(phase) if self.spec.mechanism == "reexecute" else {phase: 1.0}
+        numbers = sorted(shares)
+        obs, action = (x.transpose(0, 1).flatten(0, 1) for x in (rollout.obs, rollout.action))
+        versions = [collector.as_acted(buffer[v]) for v in numbers]
+        logp = mixture_logp(self.policy, versions, [shares[v] for v in numbers], obs, action)
+        return logp.view(rollout.version.t().shape).t().contiguous()
+
+    def artifacts(self) -> dict[str, bytes]:
+        return {}
 
     def close(self) -> None:
         for actor in self.actors.values():
-            actor.close()
+            actor.collector.env.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "actors": {number: actor.state_dict() for number, actor in self.actors.items()},
-            "held": {number: as_plain(group) for number, group in self.held.items()},
+            "held": {number: group_to_dict(group) for number, group in self.pending.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for number, kept in state["actors"].items():
-            self._actor(number).load_state_dict(kept)
-        groups = {number: as_group(kept) for number, kept in state["held"].items()}
+        for number, content in state["actors"].items():
+            if number not in self.actors:
+                self.actors[number] = Actor(self.spec, self.task, self.policy, number)
+            self.actors[number].load_state_dict(content)
+        groups = {number: group_from_dict(content) for number, content in state["held"].items()}
         device = self.policy.device
-        self.held = {n: group._replace(rollout=group.rollout.to(device)) for n, group in groups.items()}
+        self.pending = {n: group._replace(rollout=group.rollout.to(device)) for n, group in groups.items()}
 
 
-def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) -> Consumed:
-    """Groups one under the other, written down as one vector of environments would have been."""
+def versions_of(versions: Ints) -> NextVersions:
+    """Return the versions [E, T] of planned rows, decision by decision, where any of them changes."""
+    starts = {0, *(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist()}
+    return lambda t, done: versions[:, t] if t in starts else None
+
+
+def training_rows(groups: Sequence[ActorGroup], flow: Flow, kept: Tensor | None = None) -> TrainingRows:
+    """Return groups one under the other, in the form that one vector of environments would have left."""
+    if len(groups) == 1:
+        return TrainingRows(*groups[0], flow, kept)
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
     columns = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
@@ -153,26 +227,22 @@ def consumed(groups: Sequence[Group], flow: Flow, kept: Tensor | None = None) ->
         episodes.returns += group.episodes.returns
         episodes.lengths += group.episodes.lengths
     returns = torch.cat([group.returns for group in groups], 1)
-    return Consumed(Rollout(**columns | finals), returns, episodes, flow, kept)
+    return TrainingRows(Rollout(**columns | finals), returns, episodes, flow, kept)
 
 
-def as_plain(group: Group) -> dict[str, Any]:
-    """As it is kept, and sent: tensors and primitives."""
+def group_to_dict(group: ActorGroup) -> dict[str, Any]:
+    """Return a group as tensors and primitives, to be stored or sent."""
     rollout = {f.name: getattr(group.rollout, f.name) for f in fields(group.rollout)}
     return {"rollout": rollout, "returns": group.returns, "episodes": asdict(group.episodes)}
 
 
-def as_group(plain: dict[str, Any]) -> Group:
-    """What `as_plain` was given."""
-    return Group(Rollout(**plain["rollout"]), plain["returns"], Episodes(**plain["episodes"]))
+def group_from_dict(content: dict[str, Any]) -> ActorGroup:
+    """Invert `group_to_dict`."""
+    return ActorGroup(Rollout(**content["rollout"]), content["returns"], Episodes(**content["episodes"]))
 
 
-if TYPE_CHECKING:
-    from ..asynchronous.actor import WeightFeed
-
-
-class ControlActor:
-    """An actor that acts with whatever version is the newest."""
+class NewestVersionActor:
+    """An actor in a process of its own, which acts with whatever version is the newest."""
 
     def __init__(self, spec: ControlSpec, number: int) -> None:
         task: Any = find_env(spec.env)[1]()
@@ -181,33 +251,23 @@ class ControlActor:
         self.lengths = [spec.num_steps] * self.size
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
-        def versions(t: int, done: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+        def next_versions(t: int, done: NDArray[np.bool_]) -> Ints | None:
             version = feed.step(t)
             return None if version is None else np.full(self.size, version)
 
-        made = self.actor.make(feed.buffer, nth, versions)
-        stream = io.BytesIO()
-        torch.save(as_plain(made), stream)
-        return stream.getvalue(), self.lengths
-
-
-@dataclass(frozen=True)
-class Opening:
-    """Makes an actor in its own process."""
-
-    spec: ControlSpec
-
-    def __call__(self, number: int) -> ControlActor:
-        return ControlActor(self.spec, number)
+        content = io.BytesIO()
+        torch.save(group_to_dict(self.actor.generate(feed.buffer, nth, next_versions)), content)
+        return content.getvalue(), self.lengths
 
 
 class ControlProcessRollouts(ProcessRollouts):
-    """Processes as the source of a run's rows."""
+    """Rows of actors that are processes."""
 
-    def __init__(self, spec: ControlSpec, pace: ActorSettings, preload: tuple[str, ...]) -> None:
-        super().__init__(Opening(spec), spec, pace, preload)
+    def __init__(self, spec: ControlSpec, task: ControlTask, lags: Lags) -> None:
+        actor: Callable[[int], NewestVersionActor] = functools.partial(NewestVersionActor, spec)
+        super().__init__(actor, spec, cast(ActorSettings, lags.model), task.preload)
 
-    def collect(self, buffer: PolicyBuffer, phase: int) -> Consumed:
+    def collect(self, buffer: PolicyBuffer, phase: int) -> TrainingRows:
         contents, flow = self.take(buffer, phase)
-        groups = [torch.load(io.BytesIO(content), weights_only=True) for content in contents]
-        return consumed([as_group(plain) for plain in groups], flow)
+        groups = [group_from_dict(torch.load(io.BytesIO(content), weights_only=True)) for content in contents]
+        return training_rows(groups, flow)

@@ -30,7 +30,7 @@ class Accounts:
     ) -> dict[str, Any]:
         """What a phase's metrics say; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
-        flow, passed, assigned = collected.flow, learner.passed, lags.assigned(phase)
+        flow, passed, assigned = collected.flow, learner.passed, lags.assigned_lags(phase)
         said: dict[str, Any] = {"lags/assigned": mean_lag(assigned), **first_and_last_lags(learner.first, learner.last)}
         if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
             rows = collected.behaviour_logp

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
 from ..base.streams import seed_global_generators
@@ -15,12 +15,17 @@ from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task, find_env
 from .accounts import Accounts
+from .lag_stats import external_lag_metrics
 from .learning import Learner
 from .methods import describe, warnings_of
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
 from .run_lags import Lags
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows = TypeVar("Rows", covariant=True)  # of a kind of task
 RACE = (
     "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
     "beside its record is what replays it"
@@ -31,6 +36,22 @@ class Policy(Protocol):
     """What the loop asks of a policy: that it can be stored."""
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
+
+
+class RowSource(Protocol[Rows]):
+    """Source of the rows that a run trains on: what the lag model plans, or processes that race."""
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> Rows:
+        """Return the rows that `phase` trains on."""
+
+    def artifacts(self) -> dict[str, bytes]:
+        """Return files that a finished run leaves with its record, by name."""
+
+    def close(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class Simulation(ABC, Generic[Data]):
@@ -70,6 +91,14 @@ class Simulation(ABC, Generic[Data]):
     def eval_modes(self) -> Sequence[str]:
         """Of scoring the policy, that this run is evaluated in."""
         return tuple(self.task.measures)
+
+    def external_lag(self, phase: int, gradient_step: Tensor) -> dict[str, float]:
+        """Return the lag of a phase's decisions as other systems count it, for metrics; none where versions are drawn.
+
+        gradient_step: optimiser steps done when the versions of the decisions were stored.
+        """
+        updates = self.spec.epochs_in(phase) * self.spec.minibatches
+        return {} if self.lags.drawn else external_lag_metrics(gradient_step, self.gradient_steps, updates)
 
     @property
     def gradient_steps(self) -> int:

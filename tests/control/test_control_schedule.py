@@ -15,7 +15,7 @@ from watched import logp_under
 
 from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData
-from staleharness.control.simulation import ControlOfActors, LearnsControl
+from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.schedule import NEVER, Demand, Schedule
@@ -39,7 +39,7 @@ SMALL = ControlSpec(
 )
 
 
-def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], LearnsControl]:
+def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], ControlSimulation]:
     """What each phase trained on, the parameters after it, and the run."""
     simulation: Any = simulation_of(spec)
     consumed: list[ControlData] = []
@@ -67,7 +67,6 @@ def test_actors_in_lock_step_are_one_vector_of_environments(written: Say, env: s
     drawn = run(spec)
     written(lambda demand: lock_step(demand, 2))
     planned = run(replace(spec, lag="written", envs_per_actor=each))
-    assert isinstance(planned[2], ControlOfActors) and not isinstance(drawn[2], ControlOfActors)
     for ours, theirs in zip(planned[0], drawn[0], strict=True):
         assert same(ours.rollout, theirs.rollout) and torch.equal(ours.reward, theirs.reward)
     for mine, other in zip(planned[1], drawn[1], strict=True):
@@ -107,16 +106,16 @@ def test_rows_are_made_with_the_versions_that_are_said_and_follow_on_each_other(
     spec = IRREGULAR
     simulation: Any = simulation_of(spec)
     stored: dict[int, Any] = {}
-    push, make = simulation.buffer.push, simulation.actors._make
+    push, make = simulation.buffer.push, simulation.actors._generate
     made: dict[int, Rollout] = {}
 
-    def watched_make(buffer: Any, rows: Any) -> Any:
-        group = make(buffer, rows)
+    def watched_make(buffer: Any, phase: int, plan: Schedule, rows: Any) -> Any:
+        group = make(buffer, phase, plan, rows)
         made[int(simulation.lags.schedule.group[rows[0]])] = group.rollout
         return group
 
     simulation.buffer.push = lambda version: (stored.update({version.phase: version}), push(version))
-    simulation.actors._make = watched_make
+    simulation.actors._generate = watched_make
     trained: list[Rollout] = []
     train = simulation.learner.train
     simulation.learner.train = lambda data, phase: (trained.append(data.rollout), train(data, phase))[1]

@@ -11,7 +11,7 @@ import torch
 
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.evaluation import evaluate
-from staleharness.control.moments import RewardScale
+from staleharness.control.moments import RewardScale, discounted_returns
 from staleharness.control.networks import value_loss
 from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
@@ -39,7 +39,7 @@ def one_batch(spec: ControlSpec) -> tuple[ControlSimulation, PhaseBatch]:
     simulation = simulation_of(spec)
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.learner.gradient_steps))
-    rollout, _ = simulation.collector.collect(simulation.buffer, 1)
+    rollout = simulation.actors.collect(simulation.buffer, 1).rollout
     reward = simulation.reward_scale(rollout.reward)
     return simulation, PhaseBatch.prepare(spec, simulation.policy, rollout, reward, 1)
 
@@ -203,13 +203,14 @@ def test_scores_are_those_of_one_environment_played_by_hand() -> None:
 
 def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
     generator = torch.Generator().manual_seed(0)
-    scale = RewardScale(2, 0.9)
+    scale, carried = RewardScale(), torch.zeros(2, dtype=torch.float64)
     samples: list[float] = []
     carry = [0.0, 0.0]
     for _ in range(3):
         reward = torch.randn(2, 7, generator=generator).double()
         done = torch.rand(2, 7, generator=generator) < 0.3
-        scale.update(reward, done)
+        returns, carried = discounted_returns(reward, done, carried, 0.9)
+        scale.take_in(returns)
         for b in range(2):
             for t in range(7):
                 carry[b] = 0.9 * carry[b] + float(reward[b, t])

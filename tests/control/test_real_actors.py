@@ -95,10 +95,10 @@ def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group() -> None
 
     def drawn(number: int, nth: int) -> str:
         actor: Any = Actor(SMALL, find_env(SMALL.env)[1](), None, number)
-        actor.collector.make = make
+        actor.collector.generate = make
         with pytest.raises(RuntimeError) as caught:
-            actor.make(None, nth, None)
-        actor.close()
+            actor.generate(None, nth, None)
+        actor.collector.env.close()
         return str(caught.value)
 
     before = random.getstate()

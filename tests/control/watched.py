@@ -25,23 +25,23 @@ class Watched(ControlSimulation):
         self.versions: dict[int, Version] = {}
         self.collected: list[Rollout] = []
         self.consumed: list[Rollout] = []
-        push, collect, train = self.buffer.push, self.collector.collect, self.learner.train
+        push, collect, train = self.buffer.push, self.actors.collect, self.learner.train
 
         def watched_push(version: Version) -> None:
             self.versions[version.phase] = version
             push(version)
 
         def watched_collect(*arguments: Any) -> Any:
-            rollout, episodes = collect(*arguments)
-            self.collected.append(rollout)
-            return rollout, episodes
+            rows = collect(*arguments)
+            self.collected.append(rows.rollout)
+            return rows
 
         def watched_train(data: ControlData, phase: int) -> Any:
             self.consumed.append(data.rollout)
             return train(data, phase)
 
         self.buffer.push = watched_push  # type: ignore[method-assign]
-        self.collector.collect = watched_collect  # type: ignore[method-assign]
+        self.actors.collect = watched_collect  # type: ignore[method-assign]
         self.learner.train = watched_train  # type: ignore[method-assign]
 
 
@@ -70,12 +70,12 @@ def logp_under(simulation: Watched, version: Version, obs: Tensor, action: Tenso
 def collected_by(simulation: ControlSimulation) -> list[Rollout]:
     """What the simulation collects from now on, as it comes."""
     rollouts: list[Rollout] = []
-    collect = simulation.collector.collect
+    collect = simulation.actors.collect
 
     def kept(*arguments: Any) -> Any:
-        made = collect(*arguments)
-        rollouts.append(made[0])
-        return made
+        rows = collect(*arguments)
+        rollouts.append(rows.rollout)
+        return rows
 
-    simulation.collector.collect = kept  # type: ignore[method-assign]
+    simulation.actors.collect = kept  # type: ignore[method-assign]
     return rollouts
