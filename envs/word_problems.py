@@ -19,7 +19,7 @@ from staleharness.base.streams import stream
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.language.word_tokens import word_tokenizer
+from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.task import ENVS
 
 RL_SEED = 1  # of the problems that reinforcement learning sees; the warm start has seen those of seed 0
@@ -179,7 +179,7 @@ def config() -> Any:
 
 def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
     """The folder of the warm-started model and its tokenizer; trains them (30 s) when they are not cached."""
-    from staleharness.language.model.warm_start import WarmStart, warm_start
+    from staleharness.language.supervised import WarmStart, warm_start
 
     def example(index: int) -> tuple[str, str]:
         taught = lesson(index)

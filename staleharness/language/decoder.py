@@ -1,7 +1,7 @@
-"""What samples completions: what a decoder is given, what it answers, and where decoders are found.
+"""Interface of decoders, which sample completions: request, answer, base class, registry.
 
-A decoder is one file: a class registered with `DECODERS.register("name")`. Built-in ones lie in `decoders/`, each in
-the file of its own name; others come the ways that every plugin comes.
+A decoder is a class registered with `DECODERS.register("name")`. The built-in ones are in `transformers_decoder.py`;
+others are found like every plugin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-from ..base.package_registry import module_names
 from ..base.plugins import Registry, source_hash
 from ..errors import UserError, nearest, shorten
 
@@ -23,28 +22,30 @@ if TYPE_CHECKING:
     from ..simulator.policy_buffer import PolicyBuffer
     from .model.causal_lm import CausalLM
 
+BUILT_IN = ("transformers", "shared_prompts", "packed_weights")  # registered by transformers_decoder.py
+
 
 @dataclass(frozen=True)
 class Request:
-    """Prompts to complete, and by which versions."""
+    """Prompts to complete, and the versions that sample."""
 
     prompt: Tensor  # [B, P] int64, padded on the left
     prompt_mask: Tensor  # [B, P] int64; 1 for a token
-    versions: NDArray[np.int64]  # [B, S] of each row in each stretch; S > 1: weights change inside the completion
-    stretch: int  # tokens that one version samples, the last stretch but for what the limit cuts
+    versions: NDArray[np.int64]  # [B, S] per row and stretch; S > 1: weights change inside the completion
+    stretch: int  # tokens per stretch; the limit may cut the last one
     uniform: Tensor | None  # [B, length] in [0, 1), the noise of each token; None: the likeliest token
     length: int  # most tokens of a completion
-    stops: tuple[str, ...] = ()  # strings that end a completion, beside the model's own end tokens
-    ends: tuple[int, ...] = ()  # tokens sampled when each stretch ends, where they are not of one length
+    stops: tuple[str, ...] = ()  # strings that end a completion, besides the model's end tokens
+    ends: tuple[int, ...] = ()  # tokens sampled at the end of each stretch, where their lengths differ
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """(first token, behind the last) of each stretch."""
+        """(first token, end) of each stretch."""
         ends = self.ends or [min((s + 1) * self.stretch, self.length) for s in range(self.versions.shape[1])]
         return list(pairwise([0, *ends]))
 
     def version(self, width: int) -> Tensor:
-        """The version [B, width] that each of the first tokens is asked of."""
+        """Return the version [B, width] requested for each of the first `width` tokens."""
         import torch
 
         times = [last - first for first, last in self.spans]
@@ -66,8 +67,8 @@ class Decoded:
 class Decoder:
     """An engine that samples completions at temperature 1 from the whole distribution.
 
-    A row depends on its prompt, versions and noise alone, never on the rows beside it. An engine that cannot be given
-    noise seeds its own generator from it.
+    A row depends on its prompt, versions and noise alone, never on the rows beside it. An engine that takes no noise
+    seeds its own generator from it.
     """
 
     name: ClassVar[str] = ""  # set by registration
@@ -76,22 +77,22 @@ class Decoder:
         self.policy = policy
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
-        """The completions, sampled by versions in the buffer. Called without gradient; leaves the policy as it is."""
+        """Sample completions by versions in the buffer. Called without gradient; leaves the policy as it is."""
         raise NotImplementedError(f"{type(self).__name__} must define decode(request, buffer)")
 
     def trusted(self, request: Request) -> bool:
-        """Whether its own log-probabilities are the behaviour's. By default they are not: teacher forcing under the
-        version that sampled, with the trainer's arithmetic, leaves staleness as the only mismatch."""
+        """Return whether the decoder's own log-probabilities are the behaviour's. By default they are not: teacher
+        forcing under the version that sampled, by the trainer's arithmetic, leaves staleness as the only mismatch."""
         return False
 
     def complete(self, request: Request, buffer: PolicyBuffer) -> Decoded:
-        """What `decode` answers, looked over. Raises `UserError` for an answer of another shape or type, and `OOM`
-        where the GPU's memory was too small."""
+        """Return `decode`'s answer, checked. Raises `UserError` for one of another shape or type, and `OOM` where the
+        GPU's memory is too small."""
         import torch
 
-        from .model.memory import explained
+        from .model.gpu_memory import explain_oom
 
-        with torch.no_grad(), explained(self.policy, sampling=True):
+        with torch.no_grad(), explain_oom(self.policy, sampling=True):
             decoded = self.decode(request, buffer)
         if (wrong := _fault(decoded, request, buffer)) is not None:
             raise UserError(f"the decoder {self.name} answered {wrong}")
@@ -103,43 +104,39 @@ DECODERS: Registry[type[Decoder]] = Registry("decoders")
 
 def check_decoder(name: str) -> None:
     """Raise `UserError` with the nearest known name where no decoder has this one. Imports no built-in decoder."""
-    known = {*_built_in(), *DECODERS}
-    if name not in known:
-        raise UserError(f"no decoder is called {shorten(name)!r}; {nearest(name, known)}")
+    names = {*BUILT_IN, *DECODERS}
+    if name not in names:
+        raise UserError(f"no decoder is called {shorten(name)!r}; {nearest(name, names)}")
 
 
 def decoder_digest(name: str) -> str:
-    """What the file of a decoder that is not built in says; empty for a built-in one."""
-    return "" if name in _built_in() else source_hash(DECODERS[name])
+    """Return the hash of a third party's decoder file; empty for a built-in decoder."""
+    return "" if name in BUILT_IN else source_hash(DECODERS[name])
 
 
 def make_decoder(name: str, policy: CausalLM) -> Decoder:
-    """The decoder called `name`, for this policy. Raises `UserError` for a name that none has."""
+    """Return the decoder called `name`, for this policy. Raises `UserError` for an unknown name."""
     check_decoder(name)
-    if name in _built_in():
-        import_module(f".decoders.{name}", __package__)
+    if name in BUILT_IN:
+        import_module(".transformers_decoder", __package__)
     return DECODERS[name](policy)
 
 
-def _built_in() -> set[str]:
-    return set(module_names(f"{__package__}.decoders"))
-
-
 def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | None:
-    """What is wrong with an answer, in words."""
+    """Return the fault of an answer, in words."""
     rows, width = len(request.prompt), decoded.mask.shape[-1]
-    whole = "token mask logp version".split()
-    for name, shape in {**dict.fromkeys(whole, (rows, width)), "ended": (rows,)}.items():
-        found = tuple(getattr(decoded, name).shape)
-        if found != shape:
-            return f"{name} {list(found)} where mask and prompts make it {list(shape)}"
+    matrices = "token mask logp version".split()
+    for name, shape in {**dict.fromkeys(matrices, (rows, width)), "ended": (rows,)}.items():
+        actual = tuple(getattr(decoded, name).shape)
+        if actual != shape:
+            return f"{name} {list(actual)} where mask and prompts make it {list(shape)}"
     if not 1 <= width <= request.length:
         return f"completions of up to {width} tokens where 1 to {request.length} were asked for"
     for names, kind in (("token version", "int64"), ("mask logp", "float32"), ("ended", "bool")):
         for name in names.split():
-            given = str(getattr(decoded, name).dtype).removeprefix("torch.")
-            if given != kind:
-                return f"{name} in {given} where {kind} is due"
+            dtype = str(getattr(decoded, name).dtype).removeprefix("torch.")
+            if dtype != kind:
+                return f"{name} in {dtype} where {kind} is due"
     if bool((decoded.mask[:, 1:] > decoded.mask[:, :-1]).any()):
         return "a mask with tokens behind padding"
     unknown = [v for v in decoded.version.unique().tolist() if v not in buffer]

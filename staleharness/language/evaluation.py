@@ -1,4 +1,4 @@
-"""Accuracy on the test problems, graded as in training: of one greedy completion each, and of sampled ones."""
+"""Accuracy on the test problems, graded as in training, of one greedy completion each and of sampled ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..base.streams import stream
 from ..simulator.phase_record import Scores
 from ..simulator.policy_buffer import PolicyBuffer
 from ..tokens.token_minibatch import parts
-from .answers import grade
+from .answer_grading import grade
 from .decoder import Decoder, Request
-from .generation import completion_texts
-from .prompt_set import PromptSet, pad_left
+from .prompts import PromptSet, pad_left
+from .sampler import completion_texts
 from .spec import LanguageSpec
 
 BATCH = 256  # completions decoded together
@@ -24,9 +24,9 @@ SEED = 20_240_603  # the same for every run: all policies are sampled with the s
 def evaluate(
     spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...], phase: int
 ) -> Scores:
-    """Scores of the learner as it stands: `deterministic`, 1 or 0 for each problem's greedy completion, which has no
-    noise; and `sampled` where `evaluation_samples` are asked for, the share of each problem's that is right. What is
-    unparsed or truncated is counted of the greedy ones."""
+    """Return the learner's scores: `deterministic`, 1 or 0 for each problem's greedy completion; with
+    `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts unparsed and truncated
+    greedy completions."""
     policy, count = decoder.policy, len(prompts.problems)
     rows = np.arange(min(spec.evaluation_problems or count, count))
     buffer = PolicyBuffer(1)
@@ -34,7 +34,7 @@ def evaluate(
     length = spec.completion_tokens
 
     def complete(rows: NDArray[np.int64], noise: Tensor | None) -> tuple[list[float], list[int], dict[str, int]]:
-        """(1 or 0, tokens) of a completion for each row's problem, and counts of them."""
+        """Return (1 or 0, tokens) of a completion for each row's problem, and counts."""
         right: list[float] = []
         lengths: list[int] = []
         counts = {"unparsed": 0, "truncated": 0}
@@ -45,10 +45,10 @@ def evaluate(
             uniform = None if noise is None else noise[part].to(policy.device)
             decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, stops), buffer)
             texts = completion_texts(policy, decoded)
-            verdicts = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)]
-            right += [float(v.correct) for v in verdicts]
+            grades = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)]
+            right += [float(g.correct) for g in grades]
             lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
-            counts["unparsed"] += sum(not v.parsed for v in verdicts)
+            counts["unparsed"] += sum(not g.has_answer for g in grades)
             counts["truncated"] += int((~decoded.ended).sum())
         return right, lengths, counts
 

@@ -1,4 +1,4 @@
-"""GSM8K (Cobbe et al. 2021, MIT licence): rows from a folder or from the hub's cache, each one checked."""
+"""GSM8K (Cobbe et al. 2021, MIT licence): rows from a folder or from the hub's cache, with every row validated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..base.files import parse_json
 from ..errors import UserError, shorten
-from .answers import number, plain
+from .answer_grading import number, plain
 from .problem import Problem
 
 Split = Literal["train", "test"]
@@ -20,12 +20,12 @@ FORMAT = "train.jsonl and test.jsonl, one {question, answer} per line"
 
 
 def load(split: Split, folder: Path | None = None) -> list[Problem]:
-    """All problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
+    """Return all problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
     `openai/gsm8k` (its local cache first, then the network).
 
-    Other data of the same format are welcome. Raises `UserError`, naming file and line, for what cannot be read, a row
-    that is no JSON object with a question and an answer, an answer without `####` or without a number behind it, and
-    for a file without rows.
+    Other data of the same format are welcome. Raises `UserError`, naming file and line, for a file that cannot be read,
+    a row that is no JSON object with a question and an answer, an answer without `####` or without a number after it,
+    and a file without rows.
     """
     if split not in ("train", "test"):
         raise UserError(f"GSM8K has the splits train and test, not {shorten(split)!r}")

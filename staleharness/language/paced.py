@@ -11,8 +11,9 @@ from ..pipeline_lag import PipelineLag
 from ..schedule import Ints
 from ..simulator.policy_buffer import PolicyBuffer
 from ..simulator.run_lags import Lags
-from .generation import Round, Sampler, Seconds
+from .generation import Round
 from .planned import Planned
+from .sampler import Sampler, Seconds
 
 
 class Paced(Planned):
@@ -54,7 +55,7 @@ class Paced(Planned):
         versions = np.full((self.spec.completions, 1), version)
         length = self.spec.completion_tokens
         request = self.sampler.request([self.sampler.problem(group)], [(group, 0)], versions, length)
-        found: list[int] = self.sampler.decoded(request, buffer, seconds).mask.sum(1).long().tolist()
+        found: list[int] = self.sampler.decode(request, buffer, seconds).mask.sum(1).long().tolist()
         return found
 
     def state_dict(self) -> dict[str, Any]:

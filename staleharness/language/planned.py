@@ -16,7 +16,8 @@ from ..schedule import NEVER, Ints, Schedule
 from ..simulator.policy_buffer import PolicyBuffer
 from ..simulator.row_ledger import dropped_groups, flow_of
 from .decoder import Request
-from .generation import Round, Sampler, Seconds, count, joined
+from .generation import Round, count
+from .sampler import Sampler, Seconds, concatenate
 
 UNCOUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
 
@@ -51,7 +52,7 @@ class Planned:
             self._made(rows[i : i + alone], np.arange(i, i + alone, each) // each, buffer, seconds)
             for i in range(0, len(rows), alone)
         ]
-        made = joined(parts, self.sampler.decoder.policy.pad)
+        made = concatenate(parts, self.sampler.decoder.policy.pad)
         flow = flow_of(schedule, phase, count(made), self._lengths(buffer, phase, seconds))
         return Round(made, dropped_groups(schedule, phase), flow, seconds)
 
@@ -94,7 +95,7 @@ class Planned:
         for part in np.split(rows, range(size, len(rows), size)) if len(rows) else []:
             versions, _ = schedule.along(part, self.spec.completion_tokens)
             versions = versions.clip(held(phase, self.spec.capacity)[0], phase)
-            decoded = self.sampler.decoded(self._request(part, versions)[0], buffer, seconds)
+            decoded = self.sampler.decode(self._request(part, versions)[0], buffer, seconds)
             sampled: NDArray[np.int64] = decoded.mask.sum(1).long().cpu().numpy()
             self.lengths[part] = np.minimum(sampled, schedule.lengths[part])
         return self.lengths

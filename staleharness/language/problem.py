@@ -1,11 +1,19 @@
-"""A word problem whose answer is a number: what every loader and generator of the language half hands over."""
+"""Word problems whose answer is a number, and the selection of those that a run or its warm start uses."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from .answers import number
+from ..errors import UserError, shorten
+from .answer_grading import grade, number
+
+if TYPE_CHECKING:
+    from .spec import LanguageSpec
+
+Split = Literal["train", "test"]
 
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
 
@@ -15,7 +23,7 @@ class Problem:
     """One problem.
 
     solution: the worked solution, which ends in `#### <number>` as GSM8K's do.
-    answer: that number as text, without thousands separators; what completions are graded against.
+    answer: that number as text, without thousands separators; the gold of grading.
     """
 
     question: str
@@ -24,18 +32,18 @@ class Problem:
 
     @property
     def steps(self) -> int:
-        """Calculations in the worked solution, or else its lines before the answer.
+        """Number of calculations in the worked solution, or else of its lines before the answer.
 
         Equations in the text are counted as well as annotations `<<48/2=24>>`: a fifth of GSM8K's solutions annotate
         fewer calculations than they make.
         """
-        written = strip_calculator(self.solution)
-        lines = [line for line in written.splitlines() if line.strip() and not line.startswith("####")]
-        return max(self.solution.count("<<"), written.count("=")) or len(lines)
+        text = strip_calculator(self.solution)
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("####")]
+        return max(self.solution.count("<<"), text.count("=")) or len(lines)
 
     @property
     def in_equations(self) -> Problem | None:
-        """The problem with only the annotated calculations as its solution, a line each, as in Deng et al. 2023
+        """Problem with only the annotated calculations as its solution, a line each, as in Deng et al. 2023
         (arXiv 2311.01460); None where the last of them does not compute the answer."""
         equations = _ANNOTATION.findall(self.solution)
         if not equations or number(equations[-1].rpartition("=")[2]) != number(self.answer):
@@ -44,5 +52,60 @@ class Problem:
 
 
 def strip_calculator(solution: str) -> str:
-    """`solution` without its calculator annotations `<<48/2=24>>`."""
+    """Return `solution` without its calculator annotations `<<48/2=24>>`."""
     return _ANNOTATION.sub("", solution)
+
+
+def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Split) -> list[Problem]:
+    """Return the problems of at most `most_steps` steps; of the training split the first `training_problems`. Raises
+    `UserError` where none is left or an answer is not a number."""
+    if not problems:
+        raise UserError(f"{spec.env} has no {split} problems")
+    for problem in problems:
+        if number(problem.answer) is None:
+            raise UserError(
+                f"{spec.env}: the answer {shorten(problem.answer)!r} to the {split} problem "
+                f"{shorten(problem.question)!r} is not a number"
+            )
+    short = _with_steps(problems, spec.most_steps)
+    if not short:
+        raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
+    return short[: spec.training_problems or None] if split == "train" else short
+
+
+def _with_steps(problems: Sequence[Problem], most_steps: int) -> list[Problem]:
+    return [problem for problem in problems if not most_steps or problem.steps <= most_steps]
+
+
+def warm_start_problems(
+    problems: Sequence[Problem], run_problems: Sequence[Problem], spec: LanguageSpec, extractor: str
+) -> tuple[list[Problem], int]:
+    """Return the problems whose solutions a warm start teaches, and how many it leaves out for their solutions.
+
+    problems: the training split; run_problems: those that the run trains on. Raises `UserError` where none is left, or
+    where the run's extractor would not accept a solution.
+    """
+    candidates = run_problems
+    if spec.warm_start_problems == "others":
+        questions = {problem.question for problem in run_problems}
+        candidates = [problem for problem in problems if problem.question not in questions]
+    candidates = _with_steps(candidates, spec.warm_start_most_steps)
+    if not candidates:
+        names = ("warm_start_problems", "warm_start_most_steps", "most_steps", "training_problems")
+        settings = ", ".join(f"{name}={getattr(spec, name)}" for name in names)
+        raise UserError(f"nothing is left for the warm start to teach, with {settings}")
+    lessons = candidates
+    if spec.warm_start_text == "equations":
+        lessons = [lesson for problem in candidates if (lesson := problem.in_equations)]
+        if not lessons:
+            raise UserError(
+                f"no training problem of {spec.env} annotates the calculation of its answer, as in <<48/2=24>>; "
+                "SET=warm_start_text=solutions"
+            )
+    for problem in lessons:
+        if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
+            raise UserError(
+                f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
+                f"{shorten(problem.question)!r}; give another prompt_format or extractor"
+            )
+    return lessons, len(candidates) - len(lessons)

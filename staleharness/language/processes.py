@@ -14,8 +14,9 @@ from ..base.streams import seed_global_generators
 from ..batch import Completions
 from ..simulator.policy_buffer import PolicyBuffer, Version
 from ..task import find_env
-from .generation import Round, Seconds, joined
-from .setting_up import set_up
+from .generation import Round
+from .sampler import Seconds, concatenate
+from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask
 
@@ -50,7 +51,7 @@ class LanguageActor:
         assert isinstance(task, LanguageTask)
         self.spec, self.number = spec, number
         seed_global_generators(spec.seed, "construct actor", number)
-        self.sampler = set_up(spec, task).sampler
+        self.sampler = prepare(spec, task).sampler
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         spec, sampler = self.spec, self.sampler
@@ -65,7 +66,7 @@ class LanguageActor:
         acted = np.array([version.phase for version in stretches.begun])
         decoded = replace(decoded, version=torch.from_numpy(acted)[decoded.version])
         seconds = Seconds()
-        made = sampler.graded(request, decoded, feed.buffer, chosen, np.zeros(1, np.int64), seconds)
+        made = sampler.grade(request, decoded, feed.buffer, chosen, np.zeros(1, np.int64), seconds)
         stream = io.BytesIO()
         torch.save({f.name: getattr(made, f.name) for f in fields(made)}, stream)
         return stream.getvalue(), made.mask.sum(1).long().tolist()
@@ -94,4 +95,4 @@ class LanguageProcessRollouts(ProcessRollouts):
         for place, content in enumerate(contents):
             made = Completions(**torch.load(io.BytesIO(content), weights_only=True))
             parts.append(replace(made, group=made.group + place))
-        return Round(joined(parts, self.pad), flow.dropped.sequences // self.order.rows, flow)
+        return Round(concatenate(parts, self.pad), flow.dropped.sequences // self.order.rows, flow)

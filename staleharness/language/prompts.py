@@ -1,23 +1,31 @@
-"""How a question is put to a model, where its answer ends, and which rule reads the answer."""
+"""Prompts: published formats with their stops and extractors, and the prompts of a split as tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, nearest, shorten
-from .answers import grade
+from .answer_grading import grade
 from .problem import Problem
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .model.causal_lm import CausalLM
+    from .spec import LanguageSpec
 
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """One published way to ask.
+    """One published prompt.
 
     template: the prompt; `{question}` is replaced literally, and no other brace means anything.
     stops: strings that end a completion, beside the model's own end-of-sequence token.
-    extractor: the rule in `answers.EXTRACTORS` that belongs to it.
-    shots: how many worked examples it is defined with.
+    extractor: its rule in `answer_grading.EXTRACTORS`.
+    shots: number of worked examples that it is defined with.
     """
 
     name: str
@@ -29,11 +37,11 @@ class PromptFormat:
 
 
 def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -> str:
-    """The prompt for `question`, behind all the worked examples in `shots` (the first rows of the training split).
+    """Return the prompt for `question`, after the worked examples `shots` (the first rows of the training split).
 
     Each example is its own prompt, a space or the template's own line break, its solution, and an empty line.
     Raises `UserError` for fewer shots than the format is defined with, and for a worked example that the format's own
-    extractor would not accept: the model would be shown what it is not paid for.
+    extractor would not accept: the model would imitate what is not rewarded.
     """
     if len(shots) < format.shots:
         raise UserError(f"prompt {format.name} needs {format.shots} worked examples, and {len(shots)} were given")
@@ -47,7 +55,7 @@ def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -
 
 
 def find_prompt(name: str) -> PromptFormat:
-    """The format called `name`. Raises `UserError` with the nearest known name."""
+    """Return the format called `name`. Raises `UserError` with the nearest known name."""
     if name not in PROMPTS:
         raise UserError(f"no prompt is called {shorten(name)!r}; {nearest(name, PROMPTS)}")
     return PROMPTS[name]
@@ -66,7 +74,7 @@ _LM_EVAL = "lm-evaluation-harness, tasks/gsm8k/gsm8k.yaml, version 3"
 _LM_EVAL_STOPS = ("Question:", "</s>", "<|im_end|>")
 
 # The recommended default is verl. Its stops and TBA's are ours: those recipes rely on the end-of-sequence token, and
-# a base model that has answered goes on to invent the next problem, whose answer the rule would then read.
+# a base model that has answered goes on to invent the next problem, whose answer the rule would then extract.
 PROMPTS: dict[str, PromptFormat] = {
     format.name: format
     for format in (
@@ -115,3 +123,79 @@ PROMPTS: dict[str, PromptFormat] = {
         ),
     )
 }
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Problems with their prompts as tokens, in the task's order."""
+
+    problems: list[Problem]
+    tokens: list[list[int]]
+    dropped: int  # problems whose prompt is too long
+
+
+def tokenise_prompts(
+    problems: list[Problem],
+    form: PromptFormat,
+    shots: Sequence[Problem],
+    policy: CausalLM,
+    spec: LanguageSpec,
+    split: str,
+) -> PromptSet:
+    """Return the prompts of `problems` after the worked examples `shots`, as one turn of a chat with `chat_template`.
+
+    Raises `UserError` for empty prompts, and for prompts longer than `prompt_tokens` that may not be dropped.
+    """
+    texts = [render(form, problem.question, shots) for problem in problems]
+    if spec.chat_template:
+        texts = [_render_chat(policy.tokenizer, [{"role": "user", "content": text}], spec) for text in texts]
+    tokens = policy.tokens(texts, special=not spec.chat_template)  # a template has them already
+    if not all(tokens):
+        maker = "chat template" if spec.chat_template else "tokenizer"
+        raise UserError(f"the {maker} of MODEL={spec.model} makes a prompt of no tokens")
+    fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
+    if not all(fits):
+        longest = max(map(len, tokens))
+        if spec.long_prompts == "refuse" or not any(fits):
+            raise UserError(
+                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than "
+                f"prompt_tokens={spec.prompt_tokens} (the longest has {longest}); raise it, or SET=long_prompts=drop"
+            )
+    rows = [i for i, ok in enumerate(fits) if ok]
+    return PromptSet([problems[i] for i in rows], [tokens[i] for i in rows], len(fits) - len(rows))
+
+
+def closing_token(policy: CausalLM) -> int:
+    """Return the token that should end a completion: of several end tokens, the one that the chat template writes
+    after a model's turn; without a template, the first."""
+    if not policy.spec.chat_template:
+        return policy.end[0]
+    turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
+    suffix = _render_chat(policy.tokenizer, turns, policy.spec).rpartition("answer")[2]
+    (tokens,) = policy.tokens([suffix], special=False)
+    return next((token for token in tokens if token in policy.end), policy.end[0])
+
+
+def _render_chat(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec) -> str:
+    """Return turns of a conversation as text, with the beginning of the model's turn after a user's."""
+    if tokenizer.chat_template is None:
+        raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
+    prompt = turns[-1]["role"] == "user"
+    try:
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=prompt))
+    except Exception as error:  # a template is a foreign program, in a sandbox
+        reason = " ".join(str(error).split())
+        what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
+        raise UserError(
+            f"the chat template of MODEL={spec.model} takes {what}: {shorten(reason, 160)}; SET=chat_template=false"
+        ) from error
+
+
+def pad_left(tokens: list[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return (ids, mask), both int64 [B, P] with P the longest."""
+    import torch
+
+    width = max(map(len, tokens))
+    ids = torch.tensor([[pad] * (width - len(row)) + row for row in tokens])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in tokens])
+    return ids.to(device), mask.to(device)

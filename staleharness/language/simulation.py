@@ -18,11 +18,11 @@ from ..tokens.learner import TokenLearner
 from .evaluation import evaluate
 from .generation import Generator, Round
 from .model.causal_lm import CausalLM
-from .model.memory import explained
+from .model.gpu_memory import explain_oom
 from .paced import Paced
 from .planned import Planned
 from .processes import LanguageProcessRollouts
-from .setting_up import set_up
+from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask, located
 
@@ -47,16 +47,16 @@ class LanguageSimulation(Simulation[Completions]):
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
         found = located(spec, folder)
-        ready = set_up(found, task)
-        self.warnings += ready.remarks
-        self.policy, self.sampler, self.test = ready.policy, ready.sampler, ready.test
+        setup = prepare(found, task)
+        self.warnings += setup.warnings
+        self.policy, self.sampler, self.test = setup.policy, setup.sampler, setup.test
         self.decoder = self.sampler.decoder
         self.extractor, self.stops = self.sampler.extractor, self.sampler.stops
         train = self.sampler.prompts
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
             LOGGER.warning("left out %d train and %d test problems: prompts too long", train.dropped, self.test.dropped)
-        self.policy.scores_ahead = self._scores_ahead()
+        self.policy.caches_score = self._caches_score()
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.generator = self._generator(found)
 
@@ -73,8 +73,8 @@ class LanguageSimulation(Simulation[Completions]):
             return LanguageProcessRollouts(found, pace, self.task.preload, self.policy.pad)
         return Generator(self.sampler, self.lags)
 
-    def _scores_ahead(self) -> bool:
-        """Whether a round is one minibatch, which is asked for nothing but what scoring it says."""
+    def _caches_score(self) -> bool:
+        """Return whether a round is one minibatch whose training step needs no other scores than the round itself."""
         spec, method = self.spec, self.algorithm
         alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
         alone = alone and self.lags.model.drawn
@@ -86,7 +86,7 @@ class LanguageSimulation(Simulation[Completions]):
 
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""
-        with explained(self.policy):
+        with explain_oom(self.policy):
             return super().advance()
 
     def collect(self, phase: int) -> PhaseData[Completions]:

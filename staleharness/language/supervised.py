@@ -1,14 +1,17 @@
-"""Supervised learning of a pretrained model on worked solutions, once per machine: a start for RL on a hard task."""
+"""Supervised learning before RL, once per machine: of a pretrained model, or of a tiny one from nothing."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,57 +19,95 @@ from torch import Tensor
 
 from ..base.cache import build_once
 from ..base.machine import cpu_model, package_version
-from ..base.streams import stream
+from ..base.streams import integer, stream
+from ..base.syntax import meaning_hash
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.learning import clip_norm
 from ..simulator.optimiser import AdamW
 from .model.causal_lm import CausalLM
-from .model.progress_bar import no_progress_bar
+from .model.gguf_file import no_progress_bar
 from .problem import strip_calculator
-from .prompt_set import PromptSet, closing_token, pad_left
+from .prompts import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
 
-BATCH = 16  # problems of a step
-TOKENS = 2048  # that go through the model at once, prompts and padding included: what memory a step takes
+BATCH = 16  # problems per step of fine-tuning
+TOKENS = 2048  # that go through the model at once, prompts and padding included: bounds the memory of a step
 MAX_GRAD_NORM = 1.0
 SAVE_EVERY = 300.0  # seconds
+NO_LABEL = -100  # label that cross-entropy skips
+Example = tuple[str, str]  # prompt, completion
 
 
-def taught(source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]) -> Path:
-    """The folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its weights
-    trained, each solution up to the end of its turn. The learning rate rises to `spec.warm_start_rate` over a tenth of
-    the steps, then falls linearly to 0.
+def fit(
+    parameters: Iterable[Tensor],
+    optimise: Callable[[float], None],
+    backward: Callable[[int], float],
+    steps: int,
+    rate: float,
+    rising: int,
+    max_grad_norm: float,
+    progress: Callable[[int, float], None],
+    first: int = 0,
+) -> None:
+    """Train from step `first` on. The learning rate rises to `rate` over `rising` steps, then falls linearly to 0.
 
-    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits. Who
-    is stopped or killed meanwhile goes on where it was. `digest` says which weights lie in `source`.
+    optimise: takes one step at a learning rate. backward: adds the gradient of a step's loss, and returns the loss.
+    progress: called with (steps done, loss) after every step.
+    """
+    parameters = list(parameters)
+    for step in range(first, steps):
+        for p in parameters:
+            p.grad = None
+        loss = backward(step)
+        clip_norm(parameters, max_grad_norm)
+        optimise(rate * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
+        progress(step + 1, loss)
+
+
+def _key(**determinants: Any) -> str:
+    """Return 16 hex digits of all that determines the bits of a model."""
+    packages = ("torch", "transformers", "tokenizers", "numpy")
+    content = {**determinants, "versions": {name: package_version(name) for name in packages}, "cpu": cpu_model()}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    with no_progress_bar():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def fine_tune(
+    source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]
+) -> Path:
+    """Return the folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its
+    weights trained, each solution up to the end of its turn.
+
+    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits. A
+    process that is stopped or killed meanwhile continues from its checkpoint. digest: of the weights in `source`.
     """
 
     def make(folder: Path) -> None:
         policy = CausalLM(source, replace(spec, versions="full"))
-        under_way = folder.with_suffix(".checkpoints")
-        under_way.mkdir(exist_ok=True)
-        teach(policy, prompts, spec.warm_start, spec.warm_start_rate, progress, under_way)
-        with no_progress_bar():
-            policy.model.save_pretrained(folder)
-        policy.tokenizer.save_pretrained(folder)
+        checkpoints = folder.with_suffix(".checkpoints")
+        checkpoints.mkdir(exist_ok=True)
+        train_policy(policy, prompts, spec.warm_start, spec.warm_start_rate, progress, checkpoints)
+        _save_model(policy.model, policy.tokenizer, folder)
 
-    determines = {
-        "model": digest or source,
-        "examples": [[p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)],
-        "steps": [spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
-        "arithmetic": [spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
-        "ends": "as the chat template does" if spec.chat_template else "",
-        "versions": {name: package_version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
-        "cpu": cpu_model(),
-    }
-    key = hashlib.sha256(json.dumps(determines, sort_keys=True).encode()).hexdigest()[:16]
+    key = _key(
+        model=digest or source,
+        examples=[[p.solution, tokens] for p, tokens in zip(prompts.problems, prompts.tokens, strict=True)],
+        steps=[spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
+        arithmetic=[spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
+        ends="as the chat template does" if spec.chat_template else "",
+    )
     folder = build_once("taught", key, make)
-    shutil.rmtree(folder.with_suffix(".checkpoints"), ignore_errors=True)  # the model is there, whole
+    shutil.rmtree(folder.with_suffix(".checkpoints"), ignore_errors=True)
     return folder
 
 
-def teach(
+def train_policy(
     policy: CausalLM,
     prompts: PromptSet,
     steps: int,
@@ -74,41 +115,45 @@ def teach(
     progress: Callable[[str], None],
     folder: Path | None = None,
 ) -> None:
-    """Raise the mean log-probability of the solutions' tokens, problems in an order of their own each epoch.
+    """Raise the mean log-probability of the solutions' tokens, with the problems in a new order in each epoch.
 
-    folder: for checkpoints, now and then and where `progress` raises `Interrupted`; what lies there is gone on from.
+    folder: of checkpoints, written every `SAVE_EVERY` and when `progress` raises `Interrupted`; resumed from if any.
     """
     optimiser = AdamW(list(policy.parameters.values()), rate, 1e-8, 0.0)
-    count, rising = len(prompts.problems), max(1, steps // 10)
+    count = len(prompts.problems)
     orders = [stream(0, "warm-start", epoch).permutation(count) for epoch in range(-(-steps * BATCH // count))]
     order = np.concatenate(orders)
-    first = _resumed(policy, optimiser, folder) if folder else 0
     due = time.monotonic() + SAVE_EVERY
-    for step in range(first, steps):
+
+    def backward(step: int) -> float:
         rows = order[step * BATCH : (step + 1) * BATCH].tolist()
         prompt, prompt_mask = pad_left([prompts.tokens[i] for i in rows], policy.pad, policy.device)
         token, mask = _solutions(policy, [prompts.problems[i].solution for i in rows])
         width = prompt.shape[1] + token.shape[1]
-        optimiser.forget_gradients()
         loss = 0.0
         pieces = min(len(rows), -(-len(rows) * width // TOKENS))
         for piece in torch.arange(len(rows), device=policy.device).tensor_split(pieces):
-            given = (prompt[piece], prompt_mask[piece], token[piece], mask[piece])
-            logp = policy.score(*given, entropy="none").logp
+            logp = policy.score(prompt[piece], prompt_mask[piece], token[piece], mask[piece], entropy="none").logp
             part = -(logp * mask[piece]).sum() / mask.sum()
             part.backward()
             loss += part.item()
-        clip_norm(optimiser.parameters, MAX_GRAD_NORM)
-        optimiser.step(rate * min((step + 1) / rising, (steps - step) / (steps - rising + 1)))
+        return loss
+
+    def report(step: int, loss: float) -> None:
+        nonlocal due
         try:
-            progress(f"warm start: step {step + 1} of {steps}, loss {loss:.2f}")
+            progress(f"warm start: step {step} of {steps}, loss {loss:.2f}")
         except Interrupted:
             if folder:
-                _save(policy, optimiser, folder, step + 1)
+                _save(policy, optimiser, folder, step)
             raise
         if folder and (now := time.monotonic()) > due:
-            _save(policy, optimiser, folder, step + 1)
+            _save(policy, optimiser, folder, step)
             due = checkpoint.next_due(now, time.monotonic(), SAVE_EVERY)
+
+    first = _resume(policy, optimiser, folder) if folder else 0
+    rising = max(1, steps // 10)
+    fit(optimiser.parameters, optimiser.step, backward, steps, rate, rising, MAX_GRAD_NORM, report, first)
 
 
 def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
@@ -116,8 +161,8 @@ def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
     checkpoint.save(folder, step, {"step": step, "parameters": parameters, "optimiser": optimiser.state_dict()})
 
 
-def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
-    """The steps that the newest intact checkpoint in `folder` has done, 0 without one; what it holds is restored."""
+def _resume(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
+    """Restore the newest intact checkpoint in `folder`; returns its number of steps, 0 without one."""
     try:
         state = checkpoint.load_newest(folder)
     except checkpoint.Unusable as problem:
@@ -132,10 +177,123 @@ def _resumed(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
 
 
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
-    """(tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
+    """Return (tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
     plain, end = [strip_calculator(text) for text in texts], closing_token(policy)
     rows = [[*ids, end] for ids in policy.tokens(plain, special=False)]
     width = max(map(len, rows))
     token = torch.tensor([row + [policy.pad] * (width - len(row)) for row in rows], device=policy.device)
     mask = torch.tensor([[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows], device=policy.device)
     return token, mask
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Settings of AdamW and of its schedule: the learning rate rises over the first 20th, then falls linearly to 0."""
+
+    steps: int = 400
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    label_smoothing: float = 0.0
+    seed: int = 0
+
+
+def warm_start(
+    example: Callable[[int], Example],
+    tokenizer: Any,
+    config: Any,
+    settings: WarmStart,
+    sources: Sequence[Path],
+    progress: Callable[[int, float], None] | None = None,
+) -> Path:
+    """Return the folder of a model and tokenizer trained on `example(0)`, `example(1)`, ..., each seen once.
+
+    Done once: the folder is named by a hash of all that determines its bits (settings, architecture, tokenizer, the
+    meaning of the `sources` that `example` is written in, library versions, CPU), and a second process waits for the
+    first. Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
+    called with (steps done, loss) after every step.
+    """
+
+    def make(folder: Path) -> None:
+        with _one_thread():
+            model = train(example, tokenizer, config, settings, progress)
+        _save_model(model, tokenizer, folder)
+
+    key = _key(
+        settings=asdict(settings),
+        config=config.to_dict(),
+        tokenizer=tokenizer.backend_tokenizer.to_str(),
+        sources=[meaning_hash(path.read_bytes()) for path in (Path(__file__), *sources)],
+    )
+    return build_once("warm_start", key, make)
+
+
+def train(
+    example: Callable[[int], Example],
+    tokenizer: Any,
+    config: Any,
+    settings: WarmStart,
+    progress: Callable[[int, float], None] | None = None,
+) -> Any:
+    """Return a model trained on the mean cross-entropy over the completions' tokens and the `<eos>` after each."""
+    model = initial(config, settings.seed)
+    # torch's optimiser and not the fused `AdamW`, whose bits differ: published runs begin with these weights
+    optimiser = torch.optim.AdamW(model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+
+    def optimise(rate: float) -> None:
+        optimiser.param_groups[0]["lr"] = rate
+        optimiser.step()
+
+    def backward(step: int) -> float:
+        first = step * settings.batch_size
+        batch = encode([example(i) for i in range(first, first + settings.batch_size)], tokenizer)
+        labels = batch.pop("labels")[:, 1:].flatten()
+        logits = model(**batch, use_cache=False).logits[:, :-1].flatten(0, 1)
+        smoothing = settings.label_smoothing
+        loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=NO_LABEL, label_smoothing=smoothing)
+        loss.backward()
+        return loss.item()
+
+    rate, rising = settings.learning_rate, max(1, settings.steps // 20)
+    report = progress or (lambda step, loss: None)
+    fit(model.parameters(), optimise, backward, settings.steps, rate, rising, settings.max_grad_norm, report)
+    return model.eval()
+
+
+def initial(config: Any, seed: int) -> Any:
+    """Return a model of `config` with transformers' own initialisation, drawn from a stream of `seed`."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: put it back
+        torch.manual_seed(integer(seed, "warm-start"))
+        # a copy: the model writes into its configuration, and the caller's is part of the folder's name
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False)
+        return model.train()
+
+
+def encode(examples: Sequence[Example], tokenizer: Any) -> dict[str, Tensor]:
+    """Return `input_ids`, `attention_mask` and `labels` [B, T], padded on the right; prompts have no label."""
+    prompts = tokenizer([prompt for prompt, _ in examples], add_special_tokens=False).input_ids
+    completions = tokenizer([completion for _, completion in examples], add_special_tokens=False).input_ids
+    rows = [(p, [*c, tokenizer.eos_token_id]) for p, c in zip(prompts, completions, strict=True)]
+    shape = len(rows), max(len(p) + len(c) for p, c in rows)
+    ids = torch.full(shape, tokenizer.pad_token_id)
+    labels = torch.full(shape, NO_LABEL)
+    mask = torch.zeros(shape, dtype=torch.long)
+    for i, (p, c) in enumerate(rows):
+        end = len(p) + len(c)
+        ids[i, :end] = torch.tensor(p + c)
+        labels[i, len(p) : end] = torch.tensor(c)
+        mask[i, :end] = 1
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What a language plugin answers: problems with checkable answers, and the model that tries them."""
+"""Base class of language tasks: problems with verifiable answers, and the model that solves them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from ..lag import read_lag
 from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
 from ..task import Task
-from .answers import find_extractor
+from .answer_grading import find_extractor
 from .decoder import check_decoder, decoder_digest
 from .model.checkpoint_files import check_fits, check_model, has_template, is_chat
-from .model.gguf_file import dequantised, gguf_of, header
+from .model.gguf_file import dequantise, gguf_of, header
 from .problem import Problem
 from .prompts import find_prompt
 from .spec import LanguageSpec
 
 
 def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
-    """The spec with model and data where they lie; what is no folder under `folder` stays a name."""
+    """Return the spec with absolute paths of model and data; a model that is not under `folder` stays a hub name."""
     model, data = (user_path(text) for text in (spec.model, spec.data))
-    there = (folder / model).exists()
+    is_path = (folder / model).exists()
     return replace(
         spec,
-        model=str((folder / model).resolve()) if spec.model and there else spec.model,
+        model=str((folder / model).resolve()) if spec.model and is_path else spec.model,
         data=str((folder / data).resolve()) if spec.data else "",
     )
 
 
 def model_digest(model: str) -> str:
-    """16 hex digits of a model's files; empty for one on the hub."""
+    """Return 16 hex digits of a model's files; empty for one on the hub."""
     file = gguf_of(model)
     return folder_digest(model) if file is None else digest(file)[:16]
 
 
 def folder_digest(text: str) -> str:
-    """16 hex digits of the names and contents of the files in a folder; empty where there is no such folder."""
+    """Return 16 hex digits of the names and contents of the files in a folder; empty where there is no such folder."""
     folder = user_path(text)
     if not text or not folder.is_dir():
         return ""
@@ -55,7 +55,7 @@ def folder_digest(text: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int], ...]) -> str:
-    """Computed once for the files as they are: with other `stamps` they are others."""
+    """Compute the digest once per content; `stamps` key the cache."""
     content = [[path.name, digest(path)] for path in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
@@ -63,7 +63,7 @@ def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int],
 class LanguageTask(Task):
     """A family of prompts with verifiable answers.
 
-    prompt_format, extractor: names of `staleharness.language` that count where the run names none.
+    prompt_format: name of the prompt where the run names none.
     """
 
     kind: ClassVar[str] = "language"
@@ -81,7 +81,7 @@ class LanguageTask(Task):
     entry_point: ClassVar[str] = "staleharness.language.simulation:LanguageSimulation"
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
-        "staleharness.language.decoders.transformers",
+        "staleharness.language.transformers_decoder",
         "transformers.models.auto.modeling_auto",
         "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",
@@ -113,9 +113,8 @@ class LanguageTask(Task):
 
     @classmethod
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the user leaves open: chat models are asked through their template, and on a CPU the fastest decoder
-        samples: bfloat16 without torch's attention, which takes several times as long there, and a model that is named
-        with its weights laid out once."""
+        """Fill in settings: chat models get their template, and a CPU gets the fastest decoder. In bfloat16 that is one
+        without torch's attention, which takes several times as long there; for a named model, prepacked weights."""
         model = settings.get("model")
         if settings.get("device", "cpu") == "cpu":
             if settings.get("dtype") == "bfloat16":
@@ -139,8 +138,7 @@ class LanguageTask(Task):
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Folders, and a third party's decoder, are known by what is in them: under the same name another content is
-        another run."""
+        """Identify folders and a third party's decoder by their content: other content is another run."""
         assert isinstance(spec, LanguageSpec)
         return replace(
             spec,
@@ -150,20 +148,20 @@ class LanguageTask(Task):
         )
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
-        """The problems of one split, in a fixed order. Raises `UserError` where they cannot be had."""
+        """Return the problems of one split, in a fixed order. Raises `UserError` where they are not available."""
         raise NotImplementedError(f"{type(self).__name__} must define problems(spec, split)")
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
-        """A hub name or a folder that transformers loads model and tokenizer from; may take the time it takes,
-        telling `progress`, and is asked by every run."""
+        """Return the hub name or folder of model and tokenizer for transformers. Called by every run; may take long,
+        with reports to `progress`."""
         raise NotImplementedError(f"{type(self).__name__} must define model(spec, progress)")
 
     def weights(self, spec: LanguageSpec, progress: Callable[[str], None]) -> tuple[str, list[str]]:
-        """(hub name or folder that transformers loads, what readers of the results must know of it)."""
+        """Return (hub name or folder that transformers loads, warnings for readers of the results)."""
         source = self.model(spec, progress)
         if (file := gguf_of(source)) is None:
             return source, []
-        kind = header(source, file).quantised
-        return str(dequantised(source, file, progress)), [
+        kind = header(source, file).quantisation
+        return str(dequantise(source, file, progress)), [
             f"training began from rounded weights: those of {file.name} are stored as {kind} and were dequantised"
         ]

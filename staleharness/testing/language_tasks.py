@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..language.answers import grade
+from ..language.answer_grading import grade
 from ..language.prompts import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask

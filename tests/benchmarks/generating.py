@@ -82,8 +82,8 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
     from staleharness.language.decoder import Request, make_decoder
     from staleharness.language.model.causal_lm import CausalLM
-    from staleharness.language.model.weights import linear
-    from staleharness.language.prompt_set import pad_left
+    from staleharness.language.model.fused_weights import linear
+    from staleharness.language.prompts import pad_left
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.policy_buffer import PolicyBuffer
     from staleharness.task import find_env

@@ -93,7 +93,7 @@ def save_model(folder: Path, shape: str) -> None:
     import torch
     import transformers
 
-    from staleharness.language.word_tokens import word_tokenizer
+    from staleharness.language.word_tokenizer import word_tokenizer
 
     tokenizer = word_tokenizer(["What is 1 + 1?\n#### 2"], range(10))
     config = transformers.Qwen2Config(
@@ -133,7 +133,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         del one, policy
         several = simulation(options, folder, shape, device, capacity=options.versions)
         filled, finite_too = timed(several, options.rounds)
-        together = several.policy.together
+        together = several.policy.parallel_versions
     new = spec.sequences * spec.completion_tokens
     whole = {
         k: 256 * (found["collect"] + found["learn"]) / 60
@@ -170,8 +170,7 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     import numpy as np
 
     from staleharness.language.problem import Problem
-    from staleharness.language.prompt_set import PromptSet
-    from staleharness.language.prompts import find_prompt
+    from staleharness.language.prompts import PromptSet, find_prompt
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.loop import simulation_of
 

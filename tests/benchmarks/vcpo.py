@@ -39,7 +39,7 @@ from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
-from staleharness.language.word_tokens import word_tokenizer
+from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.objectives import group_baseline
 from staleharness.simulator.learning import Gradient
 from staleharness.tokens.learner import TokenLearner

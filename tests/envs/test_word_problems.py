@@ -14,7 +14,7 @@ from needs import require_extra
 
 from staleharness.base.plugins import builtin_folder
 from staleharness.language.problem import Problem
-from staleharness.language.word_tokens import word_tokenizer
+from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.task import ENVS
 
 require_extra("llm")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from staleharness.language.decoder import Request
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.prompt_set import pad_left
+from staleharness.language.prompts import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
 LENGTH = 10

@@ -16,7 +16,7 @@ def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
     """A Qwen2 with two layers and a tokenizer of single words, and of these numbers."""
     import transformers
 
-    from staleharness.language.word_tokens import word_tokenizer
+    from staleharness.language.word_tokenizer import word_tokenizer
 
     tokenizer = word_tokenizer([WORDS], numbers)
     with torch.random.fork_rng():

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.language import generation
-from staleharness.language.answers import Verdict
+from staleharness.language import sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.loop import simulation_of
@@ -34,7 +34,7 @@ PHASES = 8
 @pytest.fixture(autouse=True)
 def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some answers are right, so that versions differ."""
-    monkeypatch.setattr(generation, "grade", lambda text, *_: Verdict(len(text) % 2 == 0, True))
+    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
 
 
 def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:

@@ -17,7 +17,7 @@ from needs import hint
 from places import GSM8K
 
 from staleharness.errors import UserError
-from staleharness.language.answers import number
+from staleharness.language.answer_grading import number
 from staleharness.language.gsm8k import HUB, Split, load
 from staleharness.language.problem import Problem, strip_calculator
 
@@ -246,10 +246,10 @@ def test_a_broken_download_and_a_broken_row_of_it_are_one_line(
 # The rooms ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_text_rooms_import_nothing_heavy() -> None:
+def test_text_modules_import_nothing_heavy() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from staleharness.language import answers, gsm8k, problem, prompts\n"
+        "from staleharness.language import answer_grading, gsm8k, problem, prompts\n"
         "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from staleharness.language import generation
-from staleharness.language.answers import Verdict
+from staleharness.language import sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 
@@ -22,7 +22,7 @@ NONE = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
 @pytest.fixture(autouse=True)
 def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some answers are right, of whatever the untrained model says."""
-    monkeypatch.setattr(generation, "grade", lambda text, *_: Verdict(len(text) % 2 == 0, True))
+    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
 
 
 def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:

@@ -33,10 +33,10 @@ def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group(
     def problem(group: int) -> None:
         raise Drawn(random.random())
 
-    def set_up(spec: LanguageSpec, task: Any) -> Any:
+    def prepare(spec: LanguageSpec, task: Any) -> Any:
         return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))
 
-    monkeypatch.setattr(processes, "set_up", set_up)
+    monkeypatch.setattr(processes, "prepare", prepare)
     before = random.getstate()
     first, again = _draws(spec(), 0, 0), _draws(spec(), 0, 0)
     other, later = _draws(spec(), 1, 0), _draws(spec(), 0, 1)

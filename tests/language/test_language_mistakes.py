@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.language import setting_up
+from staleharness.language import setup
 from staleharness.language.model import checkpoint_files
 from staleharness.language.model.checkpoint_files import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
@@ -199,7 +199,7 @@ def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
     store = Store(tmp_path / "out")
     asked = {"env": "word-problems", "algo": "ppo_clip", "model": str(model)}
     fits, large = plan(ask(**asked, k="8")), plan(ask(**asked, k="9"))
-    for module in (checkpoint_files, setting_up):
+    for module in (checkpoint_files, setup):
         monkeypatch.setattr(module, "memory", lambda: 10 * size)
     assert runner_for(fits, store, jobs="1").capacity == 1
     for begin in (lambda: runner_for(large, store), lambda: simulation_of(large.runs[0].spec)):

@@ -15,11 +15,11 @@ from places import GSM8K
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
-from staleharness.language import evaluation, generation
-from staleharness.language.answers import Verdict
+from staleharness.language import evaluation, sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder import Request
-from staleharness.language.generation import completion_texts
-from staleharness.language.prompt_set import pad_left
+from staleharness.language.prompts import pad_left
+from staleharness.language.sampler import completion_texts
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
@@ -31,10 +31,10 @@ Specs = Callable[..., LanguageSpec]
 def lenient_grader(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of random weights solves nothing: here a completion is right when it is of even length."""
 
-    def grade(text: str, answer: str, extractor: str) -> Verdict:
-        return Verdict(len(text) % 2 == 0, len(text) > 0)
+    def grade(text: str, answer: str, extractor: str) -> Grade:
+        return Grade(len(text) % 2 == 0, len(text) > 0)
 
-    monkeypatch.setattr(generation, "grade", grade)
+    monkeypatch.setattr(sampler, "grade", grade)
 
 
 def metrics_of(spec: LanguageSpec) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def test_dynamic_sampling_keeps_groups_that_are_neither_all_right_nor_all_wrong(
 
 
 def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "grade", lambda *_: Verdict(False, False))
+    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(False, False))
     with pytest.raises(UserError, match="found 0 of 4 groups"):
         next(iter(simulation_of(spec(dynamic_sampling=True))))
 
@@ -163,8 +163,8 @@ def test_sampled_accuracy_is_the_share_of_right_samples_of_each_problem(
 ) -> None:
     """Each sample has noise of its own, whatever is decoded beside it, and the greedy score is what it was."""
 
-    def grade(text: str, *_: str) -> Verdict:
-        return Verdict(len(text) % 2 == 0, True)
+    def grade(text: str, *_: str) -> Grade:
+        return Grade(len(text) % 2 == 0, True)
 
     monkeypatch.setattr(evaluation, "grade", grade)
     monkeypatch.setattr(evaluation, "BATCH", 4)

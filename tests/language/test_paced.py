@@ -11,8 +11,8 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.language import generation
-from staleharness.language.answers import Verdict
+from staleharness.language import sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
@@ -27,7 +27,7 @@ DROPS = "queue[max_lag=2,row_time=4.0,pace=length]"
 @pytest.fixture(autouse=True)
 def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some answers are right, so that versions differ."""
-    monkeypatch.setattr(generation, "grade", lambda text, *_: Verdict(len(text) % 2 == 0, True))
+    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
 
 
 def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:

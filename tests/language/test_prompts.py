@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from staleharness.errors import UserError
-from staleharness.language.answers import EXTRACTORS, grade, plain
+from staleharness.language.answer_grading import EXTRACTORS, grade, plain
 from staleharness.language.problem import Problem
 from staleharness.language.prompts import PROMPTS, find_prompt, render
 

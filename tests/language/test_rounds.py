@@ -11,12 +11,11 @@ import torch
 from assignments import assigned
 
 from staleharness.base.streams import stream
-from staleharness.language import evaluation, generation
-from staleharness.language.answers import Verdict
-from staleharness.language.behaviour import teacher_forced
+from staleharness.language import evaluation, sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder import Request
-from staleharness.language.generation import completion_texts
-from staleharness.language.prompt_set import pad_left
+from staleharness.language.prompts import pad_left
+from staleharness.language.sampler import completion_texts, teacher_force
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
@@ -30,12 +29,12 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(text, answer) of every completion that is graded; right is one of even length, parsed one that has any."""
     seen: list[tuple[str, str]] = []
 
-    def grade(text: str, answer: str, extractor: str) -> Verdict:
+    def grade(text: str, answer: str, extractor: str) -> Grade:
         seen.append((text, answer))
-        return Verdict(len(text) % 2 == 0, len(text) > 3)
+        return Grade(len(text) % 2 == 0, len(text) > 3)
 
-    for room in (generation, evaluation):
-        monkeypatch.setattr(room, "grade", grade)
+    for module in (sampler, evaluation):
+        monkeypatch.setattr(module, "grade", grade)
     return seen
 
 
@@ -71,7 +70,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert torch.equal(made.version, torch.from_numpy(of_token))
     assert torch.equal(made.gradient_step, made.version * 2)  # two optimiser steps a phase
     assert made.group.tolist() == np.repeat(np.arange(groups), EACH).tolist()
-    scored = teacher_forced(simulation.decoder, request, wanted, simulation.buffer)
+    scored = teacher_force(simulation.decoder, request, wanted, simulation.buffer)
     acted = wanted.logp if kv_cache == "keep" else scored
     torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
     texts = completion_texts(policy, wanted)

@@ -11,12 +11,11 @@ from gsm8k_rows import real_rows
 from needs import needs_extra
 from torch import Tensor
 
-from staleharness.language.behaviour import behaviour_logp, teacher_forced
 from staleharness.language.decoder import Request, make_decoder
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.problem import Problem
-from staleharness.language.prompt_set import pad_left, prompt_set
-from staleharness.language.prompts import find_prompt
+from staleharness.language.prompts import find_prompt, pad_left, tokenise_prompts
+from staleharness.language.sampler import behaviour_logp, teacher_force
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.task import find_env
@@ -59,7 +58,7 @@ def weights(actor: CausalLM) -> Iterator[dict[str, Tensor]]:
 
 def prompts(actor: CausalLM, count: int) -> list[list[int]]:
     problems = [Problem(question, solution, gold) for question, solution, gold in real_rows()[:count]]
-    return prompt_set(problems, find_prompt("verl"), [], actor, actor.spec, "train").tokens
+    return tokenise_prompts(problems, find_prompt("verl"), [], actor, actor.spec, "train").tokens
 
 
 def asked(
@@ -115,7 +114,7 @@ def test_greedy_completions_are_those_of_generate(actor: CausalLM, weights: dict
 def test_a_chat_ends_where_its_template_ends_a_turn(actor: CausalLM, weights: dict[str, Tensor]) -> None:
     assert [actor.tokenizer.decode([end]) for end in actor.end] == ["<|im_end|>"]
     problem = Problem("Say hello.", "#### 0", "0")
-    (tokens,) = prompt_set([problem], find_prompt("plain"), [], actor, actor.spec, "test").tokens
+    (tokens,) = tokenise_prompts([problem], find_prompt("plain"), [], actor, actor.spec, "test").tokens
     assert actor.tokenizer.decode(tokens).count("<|im_start|>") == 3  # system, user, assistant
     request = asked(actor, [tokens], [[0]], greedy=True)
     found = make_decoder("transformers", actor).complete(request, buffer_of(actor, weights, 1))
@@ -141,7 +140,7 @@ def test_log_probabilities_are_those_of_a_plain_pass(
     for scored in (
         found.logp,
         behaviour_logp(decoder, request, found, buffer),
-        teacher_forced(decoder, request, found, buffer),
+        teacher_force(decoder, request, found, buffer),
     ):
         for version in range(count):
             wear(actor, buffer[version].tensors)

@@ -18,9 +18,9 @@ from staleharness.errors import Interrupted, UserError
 from staleharness.language import supervised
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.problem import Problem
-from staleharness.language.prompt_set import PromptSet, closing_token
+from staleharness.language.prompts import PromptSet, closing_token
 from staleharness.language.spec import LanguageSpec
-from staleharness.language.supervised import _solutions, teach
+from staleharness.language.supervised import _solutions, train_policy
 from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 
@@ -48,7 +48,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy
     start = len(examples.tokens[0]) - 1
     wanted = -sum(float(logits[start + i, token]) for i, token in enumerate(answer)) / len(answer)
     told: list[str] = []
-    teach(actor, examples, 60, 2e-5, told.append)
+    train_policy(actor, examples, 60, 2e-5, told.append)
     assert told[0] == f"warm start: step 1 of 60, loss {wanted:.2f}"
     assert float(told[-1].rsplit(" ", 1)[1]) < wanted - 0.01
 
@@ -90,7 +90,7 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
         prompts = [list(ids) for ids in actor.tokenizer([p.question for p in problems])["input_ids"]]
         passes, whole = [], actor.score
         monkeypatch.setattr(actor, "score", lambda *a, w=whole, p=passes, **k: p.append(len(a[0])) or w(*a, **k))
-        teach(actor, PromptSet(problems, prompts, 0), 2, 2e-5, lines.append)
+        train_policy(actor, PromptSet(problems, prompts, 0), 2, 2e-5, lines.append)
         assert sum(passes) == 32
         assert {10**6: max(passes) == 16, 300: 1 < max(passes) < 16, 1: max(passes) == 1}[tokens]
         told.append(lines)
@@ -138,10 +138,10 @@ def test_it_goes_on_where_it_was_to_the_same_bits(
 
     straight, first, second = policy(), policy(), policy()
     whole, rest = list[str](), list[str]()
-    teach(straight, shown(straight), 7, 2e-3, whole.append)
+    train_policy(straight, shown(straight), 7, 2e-3, whole.append)
     with pytest.raises((Interrupted, Killed)):
-        teach(first, shown(first), 7, 2e-3, stopped_at_4, tmp_path)
-    teach(second, shown(second), 7, 2e-3, rest.append, tmp_path)
+        train_policy(first, shown(first), 7, 2e-3, stopped_at_4, tmp_path)
+    train_policy(second, shown(second), 7, 2e-3, rest.append, tmp_path)
     assert rest == whole[4 if asked else 3 :]
     assert torch.equal(weights(second), weights(straight))
     assert not torch.equal(weights(first), weights(straight))
@@ -160,7 +160,7 @@ def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> Non
         cancellation.listen(lambda: False)
 
 
-def test_every_run_begins_with_the_same_weights_build_once(
+def test_every_run_begins_with_the_same_weights_made_once(
     spec: Specs, own_cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def start(**settings: Any) -> torch.Tensor:
@@ -222,7 +222,7 @@ def test_fewer_training_problems_than_asked_for_are_remarked(spec: Specs) -> Non
 
 def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
     for settings in ({}, {"most_steps": 1}, {"most_steps": 2, "training_problems": 6}):
         run: Any = simulation_of(spec(warm_start=3, **settings))
         assert taught[-1] == run.generator.sampler.prompts.problems
@@ -281,7 +281,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
     spec: Specs, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
     words = sys.modules[find_env("word-problems")[1].__module__]
     every = list(words.problems("train"))
     for settings in ({"most_steps": 1}, {"training_problems": 10}, {"most_steps": 2, "training_problems": 10}):
@@ -298,7 +298,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
 @pytest.mark.parametrize("which", ["same", "others"])
 def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
     some: Any = {"warm_start": 3, "warm_start_problems": which, "training_problems": 100}
     simulation_of(spec(**some))
     simulation_of(spec(**some, warm_start_most_steps=2))
@@ -310,7 +310,7 @@ def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: p
 
 def test_lessons_with_long_prompts_are_counted(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "teach", lambda policy, prompts, *rest: taught.append(prompts.problems))
+    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
     run: Any = simulation_of(
         spec(warm_start=1, warm_start_problems="others", most_steps=1, prompt_tokens=24, long_prompts="drop")
     )

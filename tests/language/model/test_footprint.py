@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder import Request
-from staleharness.language.model import footprint, scoring
+from staleharness.language.model import gpu_memory, scoring
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.footprint import completion_bytes, decoded_bytes, training_bytes
-from staleharness.language.model.scoring import Prompts
+from staleharness.language.model.gpu_memory import completion_bytes, decoding_bytes, training_bytes
+from staleharness.language.model.kv_caches import DistinctPrompts
 from staleharness.language.spec import LanguageSpec
-from staleharness.language.static_rows import StaticRows
+from staleharness.language.static_decoding import StaticBatch
 
 Policies = Callable[..., CausalLM]
 ROWS, PROMPT, COMPLETION = 8, 96, 160
@@ -87,8 +87,8 @@ def on_meta(policy: Policies, monkeypatch: pytest.MonkeyPatch, heads: int = 14, 
         actor.model = transformers.AutoModelForCausalLM.from_config(config)
     actor.device, actor.parameters = META, dict(actor.model.named_parameters())
     which = torch.zeros(ROWS, dtype=torch.int64, device=META)
-    for room in ("staleharness.language.model.scoring", "staleharness.language.static_rows"):
-        monkeypatch.setattr(f"{room}.distinct", lambda p, ids, mask: Prompts(ids[:1], mask[:1], which))
+    for room in ("staleharness.language.model.scoring", "staleharness.language.static_decoding"):
+        monkeypatch.setattr(f"{room}.distinct_prompts", lambda p, ids, mask: DistinctPrompts(ids[:1], mask[:1], which))
     monkeypatch.setattr(scoring, "by_length", lambda mask: [(which, mask.shape[1])])
     return actor
 
@@ -114,7 +114,7 @@ def test_a_training_pass_stays_below_the_estimate(
 ) -> None:
     actor = on_meta(policy, monkeypatch, dtype=dtype, gradient_checkpointing=checkpointing)
     estimate = ROWS * completion_bytes(actor.spec, actor.model.config) + training_bytes(
-        actor.spec, actor.size, actor.whole
+        actor.spec, actor.size, actor.total_size
     )
     assert peak_of_training(actor) < estimate < 4 * peak_of_training(actor)
 
@@ -126,17 +126,19 @@ def test_attention_matrices_count_where_no_fused_kernel_takes_the_heads(
     """56 heads of 2 numbers: matrices are most of what is held, and without them the estimate would be too small."""
     actor = on_meta(policy, monkeypatch, 56, dtype="bfloat16", gradient_checkpointing=checkpointing)
     spec, config = actor.spec, actor.model.config
-    assert footprint.writes_matrices(spec, config)
-    beside = training_bytes(spec, actor.size, actor.whole)
+    assert gpu_memory.writes_matrices(spec, config)
+    beside = training_bytes(spec, actor.size, actor.total_size)
     assert peak_of_training(actor) < ROWS * completion_bytes(spec, config) + beside
-    monkeypatch.setattr(footprint, "writes_matrices", lambda *_: False)
+    monkeypatch.setattr(gpu_memory, "writes_matrices", lambda *_: False)
     assert peak_of_training(actor) > ROWS * completion_bytes(spec, config) + beside
 
 
 def test_fused_kernels_take_what_models_have() -> None:
     def writes(dtype: str, **changes: Any) -> bool:
         config = transformers.Qwen2Config(**{**SHAPE, "hidden_size": 896, **changes})
-        return footprint.writes_matrices(LanguageSpec.from_dict({"env": "x", "algorithm": "x", "dtype": dtype}), config)
+        return gpu_memory.writes_matrices(
+            LanguageSpec.from_dict({"env": "x", "algorithm": "x", "dtype": dtype}), config
+        )
 
     assert not writes("bfloat16") and not writes("float32")
     assert writes("bfloat16", head_dim=12) and not writes("float32", head_dim=12)
@@ -146,19 +148,21 @@ def test_fused_kernels_take_what_models_have() -> None:
 def test_decoding_stays_below_the_estimate(policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None) -> None:
     """Reading the prompt, and a token; with every row's own prompt, as in an evaluation."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16")
-    monkeypatch.setattr("staleharness.language.static_rows.distinct", lambda p, ids, mask: Prompts(ids, mask, None))
+    monkeypatch.setattr(
+        "staleharness.language.static_decoding.distinct_prompts", lambda p, ids, mask: DistinctPrompts(ids, mask, None)
+    )
     versions = torch.zeros(ROWS, 1).long().numpy()
     uniform = torch.zeros(ROWS, COMPLETION, device=META)
     prompt, real = numbers(ROWS, PROMPT), torch.ones(ROWS, dtype=torch.bool, device=META)
     asked = Request(prompt, prompt, versions, COMPLETION, uniform, COMPLETION)
     with torch.no_grad():
-        forward = actor.passes()
-        forward.make_room(PROMPT + COMPLETION)
+        forward = actor.forward_pass()
+        forward.extend_positions(PROMPT + COMPLETION)
         with Peak() as peak:
-            state = StaticRows(actor, asked, numbers(ROWS), real, 1)
+            state = StaticBatch(actor, asked, numbers(ROWS), real, 1)
             state._read(forward, 0)
             step = state._begin(0)
             state._step(forward, step, state.cache.columns)
             state._carry(step, 0, PROMPT)
-    estimate = ROWS * decoded_bytes(actor.spec, actor.model.config)
+    estimate = ROWS * decoding_bytes(actor.spec, actor.model.config)
     assert peak.most < estimate < 4 * peak.most

@@ -16,8 +16,7 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.checkpoint_files import check_model
 from staleharness.language.model.loading import load
 from staleharness.language.problem import Problem
-from staleharness.language.prompt_set import prompt_set
-from staleharness.language.prompts import find_prompt
+from staleharness.language.prompts import find_prompt, tokenise_prompts
 from staleharness.language.spec import LanguageSpec
 
 HARM = "from pathlib import Path\nPath({!r}).touch()\nclass Config: ...\nclass Model: ...\nclass Words: ...\n"
@@ -104,4 +103,4 @@ def test_a_chat_template_that_asks_nothing_is_one_line(tiny: Path, template: str
     policy = CausalLM(str(tiny), spec)
     policy.tokenizer.chat_template = template
     problems = [Problem("1 + 1?", "2", "two\n#### 2")]
-    assert words in line_of(lambda: prompt_set(problems, find_prompt("plain"), (), policy, spec, "train"))
+    assert words in line_of(lambda: tokenise_prompts(problems, find_prompt("plain"), (), policy, spec, "train"))

@@ -16,7 +16,7 @@ from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.language.model import gguf_file
 from staleharness.language.model.checkpoint_files import has_template, is_chat, trainable
-from staleharness.language.model.gguf_file import dequantised, gguf_of, header
+from staleharness.language.model.gguf_file import dequantise, gguf_of, header
 from staleharness.language.model.loading import load
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import located, model_digest
@@ -98,7 +98,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_weights_that_went_in_come_out(file: Path) -> None:
     told: list[str] = []
-    folder = dequantised(str(file), file, told.append)
+    folder = dequantise(str(file), file, told.append)
     _, model = load(str(folder))
     assert type(model).__name__ == "LlamaForCausalLM"
     for name, there in (("embed_tokens", "token_embd"), ("layers.0.mlp.down_proj", "blk.0.ffn_down")):
@@ -108,13 +108,13 @@ def test_the_weights_that_went_in_come_out(file: Path) -> None:
         assert (found - put).abs().max() <= step
         assert not torch.equal(found, put)
     assert told == ["dequantising tiny.Q8_0.gguf into the cache, once"]
-    assert dequantised(str(file), file, told.append) == folder
+    assert dequantise(str(file), file, told.append) == folder
     assert len(told) == 1
 
 
 def test_what_a_file_says_of_itself(file: Path, tmp_path: Path) -> None:
     found = header(str(file), file)
-    assert (found.quantised, found.chat) == ("Q8_0", False)
+    assert (found.quantisation, found.chat) == ("Q8_0", False)
     numbers = sum(values.size for values in tensors().values())
     assert trainable(found.shapes, LanguageSpec(env="gsm8k", algorithm="ppo_clip")) == numbers
     layers = 2 * (2 * WIDTH) + 2 * (WIDTH + WIDTH // 2) + 3 * (WIDTH + INNER)  # q and o, k and v, the three of the MLP
@@ -151,7 +151,7 @@ def test_the_content_is_part_of_the_id(file: Path) -> None:
 def refused(file: Path) -> str:
     with pytest.raises(UserError) as caught:
         header(str(file), file)
-        dequantised(str(file), file, lambda _: None)
+        dequantise(str(file), file, lambda _: None)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -175,9 +175,9 @@ def test_a_model_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_packaged_model_that_was_changed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gguf_file.PACKAGED, "tiny", ("tiny-package", "0" * 64))
+    monkeypatch.setitem(gguf_file.PACKAGES, "tiny", ("tiny-package", "0" * 64))
     with pytest.raises(UserError, match="is damaged"):
-        dequantised("tiny", file, lambda _: None)
+        dequantise("tiny", file, lambda _: None)
 
 
 def test_weights_that_a_file_lacks_are_not_made_up(
@@ -188,4 +188,4 @@ def test_weights_that_a_file_lacks_are_not_made_up(
     file = write(tmp_path / "less.gguf")
     for _ in range(2):  # nothing is left in the cache
         with pytest.raises(UserError, match=r"cannot be read: it lacks model\.layers\.0\.mlp\.up_proj\.weight"):
-            dequantised(str(file), file, lambda _: None)
+            dequantise(str(file), file, lambda _: None)

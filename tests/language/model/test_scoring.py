@@ -12,16 +12,21 @@ import torch
 import transformers
 from torch import Tensor
 
-from staleharness.language import growing_rows
+from staleharness.language import decoding
 from staleharness.language.decoder import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
-from staleharness.language.model.attention import BLOCKED, mask_of
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.kv_cache import RoomyCache
-from staleharness.language.model.quick_pass import QuickPass, suits
-from staleharness.language.model.scoring import Prompts, by_length, distinct
-from staleharness.language.model.shared_prompts import SharedPrompts
-from staleharness.language.prompt_set import pad_left
+from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
+from staleharness.language.model.kv_caches import (
+    MASK_VALUE,
+    DistinctPrompts,
+    PreallocatedCache,
+    distinct_prompts,
+    mask_term,
+)
+from staleharness.language.model.scoring import by_length
+from staleharness.language.model.shared_prompt_cache import SharedPromptCache
+from staleharness.language.prompts import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.tokens.policy import Scored
 
@@ -60,12 +65,12 @@ def test_scores_and_gradients_are_those_of_one_plain_pass(
         for i, p in enumerate(actor.parameters.values()):
             p.add_(0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(i)))
     given = batch(actor)
-    assert actor.shares_prompts and actor.quick
-    actor.shares_prompts = actor.quick = False
+    assert actor.shares_prompts and actor.fuses
+    actor.shares_prompts = actor.fuses = False
     plain = actor.score(*given, entropy="gradient", norm=True)
     wanted = gradients(actor, plain)
-    actor.shares_prompts, actor.quick = True, quick
-    monkeypatch.setattr(scoring, "LEAST", least)
+    actor.shares_prompts, actor.fuses = True, quick
+    monkeypatch.setattr(scoring, "MIN_ROWS", least)
     assert len(by_length(given[3])) == max(1, len(given[0]) // least)
     found = actor.score(*given, entropy="gradient", norm=True)
     for a, b in zip(found, plain, strict=True):
@@ -79,21 +84,21 @@ def test_scores_and_gradients_are_those_of_one_plain_pass(
 def test_a_prompt_is_read_once_and_only_where_rows_can_share_it(policy: Policies) -> None:
     actor = policy()
     prompt, mask, _, _ = batch(actor)
-    found = distinct(actor, prompt, mask)
+    found = distinct_prompts(actor, prompt, mask)
     assert len(found.ids) == len(PROMPTS)
     assert found.which is not None
     assert torch.equal(found.ids[found.which], prompt)
     assert torch.equal(found.mask[found.which], mask)
-    assert distinct(actor, prompt[::EACH], mask[::EACH]).which is None
-    assert distinct(policy(versions="lora"), prompt, mask).which is not None
-    assert distinct(policy(gradient_checkpointing=True), prompt, mask).which is not None
+    assert distinct_prompts(actor, prompt[::EACH], mask[::EACH]).which is None
+    assert distinct_prompts(policy(versions="lora"), prompt, mask).which is not None
+    assert distinct_prompts(policy(gradient_checkpointing=True), prompt, mask).which is not None
     padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
-    twice = distinct(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
+    twice = distinct_prompts(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
     assert twice.which is None
 
 
 def test_pieces_hold_every_row_once_sorted_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "LEAST", 3)
+    monkeypatch.setattr(scoring, "MIN_ROWS", 3)
     length = torch.tensor([4, 1, 0, 7, 7, 2, 5, 1])
     mask = (torch.arange(8) < length[:, None]).float()
     pieces = by_length(mask)
@@ -126,12 +131,12 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_what_is_sampled_is_the_same_without_any_short_cut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing_rows, "FEW", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
     found = sampled(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(growing_rows, "FEW", 0.0)
+    monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
-    slow.shares_prompts = slow.quick = False
+    slow.shares_prompts = slow.fuses = False
     wanted = sampled(slow, versions=2)
     assert torch.equal(found.token, wanted.token)
     assert torch.equal(found.mask, wanted.mask)
@@ -168,7 +173,7 @@ def model_of(kind: str, **changes: Any) -> Any:
 )
 def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: dict[str, Any]) -> None:
     model = model_of(kind, **changes)
-    assert suits(model)
+    assert supports_fused_forward(model)
     with torch.no_grad():
         for name, p in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
@@ -178,15 +183,15 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
         attention[1, :3] = attention[2, :2] = 0
         positions = (attention.cumsum(1) - 1).clamp(min=0)
         wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
-        quick = QuickPass(model, torch.float32)
+        quick = FusedForward(model, torch.float32)
         whole = quick(ids, attention, positions, None, 7)
-        room = RoomyCache(model.config, 10, torch.float32)
+        room = PreallocatedCache(model.config, 10, torch.float32)
         pieces = [
             quick(ids[:, a:b], attention[:, :b], positions[:, a:b], room, b - a) for a, b in ((0, 4), (4, 6), (6, 7))
         ]
         some = attention[:, 4] == 1  # the prompts, of at most five tokens
-        shared = SharedPrompts(2, 3)
-        shared.begin(Prompts(ids[some, :5], attention[some, :5], None), quick)
+        shared = SharedPromptCache(2, 3)
+        shared.begin(DistinctPrompts(ids[some, :5], attention[some, :5], None), quick)
         behind = [
             quick(ids[some, a:b], attention[some, :b], positions[some, a:b], shared, b - a) for a, b in ((4, 6), (6, 7))
         ]
@@ -199,7 +204,7 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
 
 
 def test_a_mask_blocks_padding_and_what_comes_later() -> None:
-    found = mask_of(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]), 2, torch.float32)[:, 0] == BLOCKED
+    found = mask_term(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]), 2, torch.float32)[:, 0] == MASK_VALUE
     assert found.int().tolist() == [[[1, 0, 0, 1], [1, 0, 0, 0]], [[0, 0, 0, 1], [0, 0, 0, 1]]]
 
 
@@ -218,17 +223,17 @@ def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_
 
 
 def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny: Path) -> None:
-    assert not suits(model_of("mistral"))
-    assert not suits(model_of("qwen2", hidden_act="gelu"))
+    assert not supports_fused_forward(model_of("mistral"))
+    assert not supports_fused_forward(model_of("qwen2", hidden_act="gelu"))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
-    assert not suits(model_of("llama", rope_parameters=dynamic))
-    assert not suits(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
+    assert not supports_fused_forward(model_of("llama", rope_parameters=dynamic))
+    assert not supports_fused_forward(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
 
 
 def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Policies) -> None:
     """So a ratio at lag 0 is exactly 1 with it too, and prompts are read once in sampling, scoring and training."""
     plain, saving = policy(), policy(gradient_checkpointing=True)
-    assert saving.quick and saving.shares_prompts and saving.trains_with_cache
+    assert saving.fuses and saving.shares_prompts and saving.trains_with_cache
     given = batch(plain)
     with torch.no_grad():
         scored = saving.score(*given).logp
@@ -248,7 +253,7 @@ def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_
     attention = torch.ones_like(ids)
     positions = attention.cumsum(1) - 1
     found = []
-    for forward in (QuickPass(model, torch.float32), None):
+    for forward in (FusedForward(model, torch.float32), None):
         model.zero_grad()
         logits = (
             model(input_ids=ids, attention_mask=attention, position_ids=positions).logits

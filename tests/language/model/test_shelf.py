@@ -9,10 +9,10 @@ import pytest
 import torch
 from decoder_requests import noise, request, versions_of
 
-from staleharness.language.behaviour import behaviour_logp
 from staleharness.language.decoder import make_decoder
 from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.shelf import Shelf
+from staleharness.language.model.fused_weights import ResidentVersions
+from staleharness.language.sampler import behaviour_logp
 from staleharness.simulator.policy_buffer import Version
 
 Policies = Callable[..., CausalLM]
@@ -23,7 +23,7 @@ def version(phase: int) -> Version:
     return Version(phase, phase, {})
 
 
-def shelf(room: int) -> tuple[Shelf, list[int]]:
+def shelf(room: int) -> tuple[ResidentVersions, list[int]]:
     """A shelf of versions whose only weight is their phase, and those that were read."""
     asked: list[int] = []
 
@@ -31,7 +31,7 @@ def shelf(room: int) -> tuple[Shelf, list[int]]:
         asked.append(v.phase)
         return {"w": torch.full((2,), float(v.phase))}
 
-    return Shelf(room, read), asked
+    return ResidentVersions(room, read), asked
 
 
 def test_versions_are_given_in_the_order_asked_for_and_read_once() -> None:
@@ -45,7 +45,7 @@ def test_versions_are_given_in_the_order_asked_for_and_read_once() -> None:
     assert held.weights([c, b])["w"][:, 0].tolist() == [2.0, 1.0]
     assert asked == [1, 0, 2, 3]
     assert held.weights([version(1)])["w"].tolist() == [1.0, 1.0] and asked[-1] == 1  # of that phase, another one
-    with pytest.raises(ValueError, match="4 versions do not fit on a shelf for 3"):
+    with pytest.raises(ValueError, match="4 versions do not fit into 3 slots"):
         held.weights([a, b, c, d])
 
 
@@ -65,11 +65,11 @@ def test_each_version_comes_from_the_host_once_for_sampling_and_scoring_and_the_
         for name, p in actor.parameters.items():
             p.copy_(buffer.newest.tensors[name])
     buffer.push(actor.snapshot(2, 20))  # the learner as it stands is the newest version
-    actor.keep_versions(3)
+    actor.keep_resident(3)
     actor.decodes_in_place = True
     worn: list[int] = []
-    wearing = actor._wearing
-    monkeypatch.setattr(actor, "_wearing", lambda v: worn.append(v.phase) or wearing(v))
+    wearing = actor._with_weights
+    monkeypatch.setattr(actor, "_with_weights", lambda v: worn.append(v.phase) or wearing(v))
     found = []
     for one in (actor, plain):
         decoder, asked = make_decoder("transformers", one), request(one, MIXED, uniform=uniform)
@@ -79,4 +79,4 @@ def test_each_version_comes_from_the_host_once_for_sampling_and_scoring_and_the_
     assert torch.equal(*found)
     with torch.no_grad():
         next(iter(actor.parameters.values())).add_(1.0)  # the learner moves on, and the version stays what it was
-    assert torch.equal(actor._joined(buffer.newest)["words"], plain.parameters["model.embed_tokens.weight"])
+    assert torch.equal(actor._fused_weights(buffer.newest)["words"], plain.parameters["model.embed_tokens.weight"])

@@ -1,1 +1,0 @@
-"""Engines that sample completions, one file each; the file's name is the decoder's."""

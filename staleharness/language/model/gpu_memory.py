@@ -1,0 +1,164 @@
+"""Memory of a GPU: how many completions and versions fit, by arithmetic from a model's shape, and what to set if not.
+
+The estimates are rough and err on the safe side; tests compare them with what passes over meta tensors would allocate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ...errors import OOM
+from ..spec import LanguageSpec
+from .causal_lm import CausalLM
+
+SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
+VERSIONS = 0.4  # of what training leaves, for past versions and the acting ones among them
+LOGIT = 24  # bytes per logit at the worst moment: its own in two precisions, terms of its gradient
+SAMPLING_LOGIT = 16  # bytes per logit of a sampled token: its own in two precisions, probabilities, their blocks
+HEAD_MULTIPLE = {2: 8, 4: 4}  # bytes of a number -> divisor of a head's width that the fused kernels need
+
+
+def fit_to_memory(policy: CausalLM) -> None:
+    """Set how much goes through the model at once and how many versions stay on the device, before the first step, so
+    that every step of a run is cut in the same way. On a CPU: all at once, and no version stays."""
+    policy.micro_batch, policy.decode_batch = micro_batch_size(policy), policy.spec.decode_batch
+    if policy.device.type != "cuda":
+        return
+    spec, config = policy.spec, policy.model.config
+    free, one = _free(policy), version_bytes(spec, config, policy.total_size)
+    capacity = min(spec.capacity, int(VERSIONS * _available(policy, free) // (2 * one)))
+    policy.keep_resident(capacity)
+    free -= 2 * capacity * one if policy.resident else 0
+    policy.micro_batch = spec.micro_batch or equal_parts(spec.sequences, max_completions(policy, free))
+    policy.decode_batch = spec.decode_batch or _count(_available(policy, free), decoding_bytes(spec, config))
+
+
+def micro_batch_size(policy: CausalLM) -> int:
+    """Return the run's `micro_batch`; where it is 0, as many completions as fit on the GPU, on a CPU 0: all."""
+    spec = policy.spec
+    if spec.micro_batch or policy.device.type != "cuda":
+        return spec.micro_batch
+    return equal_parts(spec.sequences, max_completions(policy, _free(policy)))
+
+
+def _free(policy: CausalLM) -> int:
+    """Return the bytes that torch can allocate."""
+    free, _ = torch.cuda.mem_get_info(policy.device)
+    reusable = torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
+    return int(free + reusable)
+
+
+def _available(policy: CausalLM, free: int) -> float:
+    """Return the part of `free` bytes that training leaves whatever the batch."""
+    return SHARE * (free - training_bytes(policy.spec, policy.size, policy.total_size))
+
+
+def _count(available: float, each: int) -> int:
+    return max(1, int(available // each))
+
+
+def max_completions(policy: CausalLM, free: int) -> int:
+    """Return how many completions fit into `free` bytes in training; at least 1."""
+    return _count(_available(policy, free), completion_bytes(policy.spec, policy.model.config))
+
+
+def equal_parts(rows: int, most: int) -> int:
+    """Return the size of the fewest, most equal pieces of at most `most` rows."""
+    return rows if most >= rows else math.ceil(rows / math.ceil(rows / most))
+
+
+@contextmanager
+def explain_oom(policy: CausalLM, sampling: bool = False) -> Iterator[None]:
+    """Raise `OOM`, which names the setting to change, where the GPU runs out of memory inside."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        size = policy.decode_batch if sampling else policy.micro_batch
+        raise OOM(advice(policy.spec, size, "decode_batch" if sampling else "micro_batch")) from error
+
+
+def advice(spec: LanguageSpec, size: int, setting: str = "micro_batch") -> str:
+    """Return one line: how many completions were too many, and the setting that takes less."""
+    now = size or spec.sequences
+    what = f"out of memory on {spec.device} with {now} completion{'s' if now > 1 else ''} at once"
+    if now > 1:
+        return f"{what}; SET={setting}={now // 2}"
+    if not spec.gradient_checkpointing:
+        return f"{what}; SET=gradient_checkpointing=true"
+    return f"{what} and checkpointing; SET=completion_tokens={spec.completion_tokens // 2}, or a smaller model"
+
+
+def training_bytes(spec: LanguageSpec, trainable: int, total: int) -> int:
+    """Return gradients and AdamW's state in float32 of the `trainable` weights, and the fused weights of a pass with
+    their gradients, of all `total` weights."""
+    return 3 * 4 * trainable + 2 * _size(spec) * total
+
+
+def completion_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return the peak of training on one completion of full length: logits, and activations per layer.
+
+    config: transformers', of a decoder with gated layers, which most are; others are near enough.
+    """
+    width, tokens = int(config.hidden_size), spec.prompt_tokens + spec.completion_tokens
+    layers = int(config.num_hidden_layers)
+    one = _layer_bytes(spec, config, tokens)
+    matrices = 4 * int(config.num_attention_heads) * tokens * tokens if writes_matrices(spec, config) else 0
+    total = one + layers * tokens * 4 * width if spec.gradient_checkpointing else layers * one
+    total += matrices * (4 if spec.gradient_checkpointing else layers + 3)  # each layer's; scores, two gradients
+    return LOGIT * spec.completion_tokens * int(config.vocab_size) + total + mask_bytes(spec, config)
+
+
+def decoding_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return the peak of sampling one completion of full length: its keys and values, one token's logits, and one
+    layer's activations of its prompt."""
+    tokens = spec.prompt_tokens + spec.completion_tokens
+    cache = int(config.num_hidden_layers) * 2 * _key_width(config) * tokens * _size(spec)
+    reading = _layer_bytes(spec, config, spec.prompt_tokens)
+    return cache + reading + mask_bytes(spec, config) + SAMPLING_LOGIT * int(config.vocab_size)
+
+
+def _layer_bytes(spec: LanguageSpec, config: Any, tokens: int) -> int:
+    """Return one layer's activations: residual stream and norms in float32; queries, keys, values, attention and gated
+    layer in the precision of matrix products."""
+    width = int(config.hidden_size)
+    inner = int(getattr(config, "intermediate_size", None) or 4 * width)
+    return tokens * (6 * 4 * width + _size(spec) * (8 * width + 5 * inner))
+
+
+def mask_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return attention's term for every query of a group, one for all layers, and the tensors it is made from."""
+    group = int(config.num_attention_heads) // int(getattr(config, "num_key_value_heads", config.num_attention_heads))
+    tokens = spec.prompt_tokens + spec.completion_tokens
+    return (group + 2) * spec.completion_tokens * tokens * _size(spec)
+
+
+def writes_matrices(spec: LanguageSpec, config: Any) -> bool:
+    """Return whether attention stores [H, L, L] numbers: eager code, or heads that no fused kernel takes."""
+    eager = getattr(config, "_attn_implementation", None) == "eager"
+    return eager or _head_width(config) % HEAD_MULTIPLE[_size(spec)] > 0
+
+
+def version_bytes(spec: LanguageSpec, config: Any, weights: int) -> int:
+    """Return one version on the device: matrices in the precision of products, the embedding in float32."""
+    words = int(config.vocab_size) * int(config.hidden_size)
+    head = words if getattr(config, "tie_word_embeddings", False) else 0  # the tied one is there twice
+    return _size(spec) * (weights + head - words) + 4 * words
+
+
+def _size(spec: LanguageSpec) -> int:
+    """Return the bytes of a number in matrix products."""
+    return 2 if spec.dtype == "bfloat16" else 4
+
+
+def _head_width(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _key_width(config: Any) -> int:
+    """Return the numbers of one token's keys in one layer."""
+    return _head_width(config) * int(getattr(config, "num_key_value_heads", config.num_attention_heads))

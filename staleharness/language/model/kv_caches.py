@@ -1,0 +1,237 @@
+"""Caches of keys and values, and the attention that reads them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+if TYPE_CHECKING:
+    from ...tokens.policy import Forward
+
+# Added before the softmax: 0 after it, and finite, since a row of padding may attend to nothing.
+MASK_VALUE = -1e30
+ALIGNMENT = 16
+NATIVE_GQA_DEVICES = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head]; `mask`: `mask_term`'s.
+
+    The fused kernels of a GPU take a mask or grouped heads; given both, torch falls back to one that writes the whole
+    matrix and copies keys and values for every head of queries. There, queries of one group become further rows of
+    one head, and keys and values are not copied.
+    """
+    count, heads, new, width = query.shape
+    group = heads // keys.shape[1]
+    if group == 1 or query.device.type in NATIVE_GQA_DEVICES:
+        return F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=group > 1)
+    rows = query.reshape(count, keys.shape[1], group * new, width)
+    return F.scaled_dot_product_attention(rows, keys, values, mask, scale=scale).reshape(query.shape)
+
+
+def mask_term(attention: Tensor, new: int, dtype: torch.dtype, group: int = 1) -> Tensor:
+    """Return the term [B, 1, new, L] by which the last `new` of L tokens attend to `attention` [B, L], causally.
+
+    On a GPU its rows are repeated `group` times, as `attend` lays out queries, and begin at multiples of `ALIGNMENT`
+    numbers, without which its kernels would copy it in every layer.
+    """
+    mask = ((attention == 0) * MASK_VALUE).to(dtype)[:, None, None]
+    length = attention.shape[1]
+    if new > 1:
+        later = torch.full((new, length), MASK_VALUE, dtype=dtype, device=attention.device)
+        mask = torch.minimum(mask, later.triu(length - new + 1))
+    if attention.device.type in NATIVE_GQA_DEVICES:
+        return mask
+    mask = F.pad(mask, (0, -length % ALIGNMENT))
+    return (mask.repeat(1, 1, group, 1) if new > 1 else mask)[..., :length]
+
+
+class CacheLayer(ABC):
+    """One layer's part of a cache."""
+
+    @abstractmethod
+    def update(self, keys: Tensor, values: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Add keys and values of new tokens; return all that the new tokens attend to."""
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+        """Attend as `attend` does, given keys and values of the new tokens alone."""
+        return attend(query, *self.update(keys, values), mask, scale)
+
+
+class PrefixLayer(CacheLayer):
+    """Keys and values of one layer, read once and never changed, so that recomputing a layer for its gradient finds
+    the same ones."""
+
+    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
+        self.keys, self.values = keys, values
+        self.continues = keys is not None and values is not None
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the keys and values of an empty layer; otherwise append them to a copy of its own."""
+        if not self.continues:
+            self.keys, self.values = keys, values
+            return keys, values
+        assert self.keys is not None and self.values is not None
+        return torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2)
+
+
+class PrefixCache:
+    """Prompts that several rows continue, layer by layer, for the fused forward pass."""
+
+    def __init__(self, layers: Sequence[CacheLayer]) -> None:
+        self.layers = layers
+
+    def states(self) -> list[tuple[Tensor, Tensor]]:
+        """Return keys and values of each `PrefixLayer` that has any."""
+        pairs = [(x.keys, x.values) for x in self.layers if isinstance(x, PrefixLayer)]
+        return [(keys, values) for keys, values in pairs if keys is not None and values is not None]
+
+    def select(self, which: Tensor) -> PrefixCache:
+        """Return the cache for rows that continue the prompts `which` [R]."""
+        return PrefixCache([PrefixLayer(*(x.index_select(0, which) for x in pair)) for pair in self.states()])
+
+
+class DistinctPrompts(NamedTuple):
+    """Prompts [U, P] that differ from their neighbours, and the prompt of each row; None: one per row."""
+
+    ids: Tensor
+    mask: Tensor
+    which: Tensor | None
+
+    def read(self, forward: Forward, cache: Any) -> None:
+        """Put all but the last token of each prompt into the empty `cache`."""
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)
+        if positions.shape[1] > 1:
+            forward(self.ids[:, :-1], self.mask[:, :-1], positions[:, :-1], cache, 1)
+
+
+def distinct_prompts(shares: bool, prompt: Tensor, prompt_mask: Tensor) -> DistinctPrompts:
+    """Return the prompts [B, P] to read, equal neighbours once if the policy `shares` their cache."""
+    if not shares or prompt.shape[1] == 1:
+        return DistinctPrompts(prompt, prompt_mask, None)
+    both = torch.cat([prompt, prompt_mask], 1)
+    unique, which = both.unique_consecutive(dim=0, return_inverse=True)
+    ids, mask = unique.chunk(2, 1)
+    return DistinctPrompts(ids, mask, None if len(unique) == len(prompt) else which)
+
+
+class PreallocatedLayer(DynamicLayer, CacheLayer):  # type: ignore[misc]
+    """One layer with memory for `columns` tokens, written in place; transformers' own copies itself at every token."""
+
+    def __init__(self, columns: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.columns, self.precision = columns, dtype
+        self.memory: tuple[Tensor, ...] = ()  # keys and values [B, heads, columns, width]
+        self.length = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.memory = tuple(
+                x.new_empty((*x.shape[:2], self.columns, x.shape[-1]), dtype=self.precision)
+                for x in (key_states, value_states)
+            )
+        begin, self.length = self.length, self.length + key_states.shape[-2]
+        for memory, states in zip(self.memory, (key_states, value_states), strict=True):
+            memory[:, :, begin : self.length] = states
+        self.keys, self.values = (memory[:, :, : self.length] for memory in self.memory)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        if self.length > 0:
+            self.memory = tuple(memory.index_select(0, indices) for memory in self.memory)
+            self.keys, self.values = (memory[:, :, : self.length] for memory in self.memory)
+
+
+class PreallocatedCache(DynamicCache):  # type: ignore[misc]
+    """transformers' cache with memory for `columns` tokens in each layer that keeps them all."""
+
+    def __init__(self, config: Any, columns: int, dtype: torch.dtype) -> None:
+        super().__init__(config=config)
+        for i, layer in enumerate(self.layers):
+            if type(layer) is DynamicLayer:
+                self.layers[i] = PreallocatedLayer(columns, dtype)
+
+    def begin(self, prompts: DistinctPrompts, forward: Forward) -> None:
+        """Read all but the last token of each prompt, then give each row that continues one its own copy."""
+        prompts.read(forward, self)
+        if prompts.which is not None:
+            self.batch_select_indices(prompts.which)
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows alone."""
+        self.batch_select_indices(rows)
+
+
+class StaticCache:
+    """Keys and values of all layers in one tensor that is never moved, as CUDA graphs need it.
+
+    Column 0 is the newest token's. After it come the prompt's but its last, then that one and the completion's.
+    mask [B, 1, 1, C] is the term of attention: 0 where there is something to attend to.
+    """
+
+    def __init__(self, config: Any, rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> None:
+        heads = int(config.num_key_value_heads)
+        width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.columns = columns = columns + (-columns % ALIGNMENT)
+        shape = (2 * int(config.num_hidden_layers), rows, heads, columns, width)
+        self.memory = torch.zeros(shape, dtype=dtype, device=device)  # masked values are multiplied by 0: no NaN
+        self.mask = torch.full((rows, 1, 1, columns), MASK_VALUE, dtype=dtype, device=device)
+
+    def newest(self, columns: int) -> PrefixCache:
+        """Return the cache for a pass over one token, which attends to the first `columns` columns."""
+        return PrefixCache([_StaticLayer(*pair, 0, columns) for pair in self._layers(slice(None))])
+
+    def append(self, rows: slice, first: int) -> PrefixCache:
+        """Return the cache for a pass over tokens that go to the columns from `first` on."""
+        return PrefixCache([_StaticLayer(*pair, first) for pair in self._layers(rows)])
+
+    def fill(self, rows: slice, first: int, prefix: PrefixCache, which: Tensor | None) -> None:
+        """Copy prompts into the columns from `first` on; `which`: the prompt of each row."""
+        for layer, states in zip(self._layers(rows), prefix.states(), strict=False):  # of prompts of one token: none
+            for memory, source in zip(layer, states, strict=True):
+                source = source if which is None else source.index_select(0, which)
+                memory[:, :, first : first + source.shape[2]] = source
+
+    def settle(self, column: int) -> None:
+        """Copy the newest token's to its own column, where later tokens can attend to it."""
+        self.memory[:, :, :, column] = self.memory[:, :, :, 0]
+        self.mask[..., column] = 0.0
+
+    def unmask(self, prompt_mask: Tensor, columns: int) -> None:
+        """Let attention see the newest token, the prompt's tokens [B, P] but the last, and the columns after them."""
+        self.mask.fill_(MASK_VALUE)
+        self.mask[..., 0] = 0.0
+        width = prompt_mask.shape[1]
+        prompt = (prompt_mask[:, :-1] == 0) * MASK_VALUE
+        self.mask[:, 0, 0, 1:width] = prompt.to(self.mask.dtype)
+        self.mask[..., width:columns] = 0.0
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows alone."""
+        self.memory, self.mask = self.memory.index_select(1, rows), self.mask.index_select(0, rows)
+
+    def _layers(self, rows: slice) -> list[tuple[Tensor, Tensor]]:
+        tensors = self.memory[:, rows].unbind(0)
+        return list(zip(tensors[0::2], tensors[1::2], strict=True))
+
+
+class _StaticLayer(CacheLayer):
+    """One layer, written from column `first` on. A pass over the newest token reads the first `columns`, any other
+    pass all that was written but the newest token's column 0."""
+
+    def __init__(self, keys: Tensor, values: Tensor, first: int, columns: int | None = None) -> None:
+        self.keys, self.values, self.first, self.columns = keys, values, first, columns
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        end = self.first + keys.shape[2]
+        self.keys[:, :, self.first : end] = keys
+        self.values[:, :, self.first : end] = values
+        visible = slice(1, end) if self.columns is None else slice(self.columns)
+        return self.keys[:, :, visible], self.values[:, :, visible]

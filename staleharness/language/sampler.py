@@ -1,0 +1,202 @@
+"""Sampler of completions: noise, decoding, behaviour log-probabilities written once, grades."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..base.streams import stream
+from ..batch import Completions
+from ..schedule import Ints
+from ..simulator.policy_buffer import PolicyBuffer
+from ..tokens.token_minibatch import parts
+from .answer_grading import grade
+from .decoder import Decoded, Decoder, Request
+from .model.causal_lm import CausalLM
+from .prompts import PromptSet, pad_left
+from .spec import LanguageSpec
+
+
+@dataclass
+class Seconds:
+    """Time spent in a generation round."""
+
+    generate: float = 0.0  # sampling tokens
+    score: float = 0.0  # teacher-forced log-probabilities
+    grade: float = 0.0
+
+
+class Sampler:
+    """Completes prompts with versions of the policy and grades the completions."""
+
+    def __init__(
+        self, spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...]
+    ) -> None:
+        self.spec, self.decoder = spec, decoder
+        self.prompts, self.extractor, self.stops = prompts, extractor, stops
+        self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def problem(self, number: int) -> int:
+        """Return the index of the run's `number`-th problem: without replacement, a new order in each epoch."""
+        epoch, place = divmod(number, len(self.prompts.problems))
+        if self.order[0] != epoch:
+            order = stream(self.spec.seed, "env", epoch).permutation(len(self.prompts.problems))
+            self.order = epoch, order
+        return int(self.order[1][place])
+
+    def request(
+        self,
+        problems: Sequence[int],
+        keys: Sequence[tuple[int, int]],
+        versions: NDArray[np.int64],
+        stretch: int,
+        ends: tuple[int, ...] = (),
+    ) -> Request:
+        """Return the request for `completions` rows per problem index, with `versions` [B, S].
+
+        keys: of each problem, of the noise of its rows: (number of the group among its actor's, the actor).
+        """
+        spec, policy = self.spec, self.decoder.policy
+        each, length = spec.completions, spec.completion_tokens
+        uniform = np.stack(
+            [
+                stream(spec.seed, "action", nth, actor, sample).random(length, np.float32)
+                for nth, actor in keys
+                for sample in range(each)
+            ]
+        )
+        tokens = [self.prompts.tokens[i] for i in problems for _ in range(each)]
+        prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
+        noise = torch.from_numpy(uniform).to(policy.device)
+        return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, ends)
+
+    def complete(
+        self, request: Request, buffer: PolicyBuffer, problems: Sequence[int], groups: Ints, seconds: Seconds
+    ) -> Completions:
+        """Return graded completions of a request for these problem indices, in groups of these numbers."""
+        return self.grade(request, self.decode(request, buffer, seconds), buffer, problems, groups, seconds)
+
+    def decode(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
+        """Sample completions without scoring or grading them."""
+        begin = time.perf_counter()
+        decoded = self.decoder.complete(request, buffer)
+        if self.decoder.policy.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.generate += time.perf_counter() - begin
+        return decoded
+
+    def grade(
+        self,
+        request: Request,
+        decoded: Decoded,
+        buffer: PolicyBuffer,
+        problems: Sequence[int],
+        groups: Ints,
+        seconds: Seconds,
+    ) -> Completions:
+        """Return the completions with their behaviour log-probabilities and outcomes."""
+        policy, each = self.decoder.policy, self.spec.completions
+        device = policy.device
+        begin = time.perf_counter()
+        logp = behaviour_logp(self.decoder, request, decoded, buffer)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        middle = time.perf_counter()
+        texts = completion_texts(policy, decoded)
+        answers = [self.prompts.problems[i].answer for i in problems for _ in range(each)]
+        grades = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
+        gradient_step = torch.zeros_like(decoded.version)
+        for v in decoded.version.unique().tolist():
+            gradient_step[decoded.version == v] = buffer[v].gradient_step
+        seconds.score += middle - begin
+        seconds.grade += time.perf_counter() - middle
+        return Completions(
+            prompt=request.prompt,
+            prompt_mask=request.prompt_mask,
+            token=decoded.token,
+            mask=decoded.mask,
+            behaviour_logp=logp,
+            version=decoded.version,
+            gradient_step=gradient_step,
+            group=torch.from_numpy(np.repeat(groups, each)).to(device),
+            outcome=torch.tensor([float(g.correct) for g in grades], device=device),
+            truncated=~decoded.ended,
+            unparsed=torch.tensor([not g.has_answer for g in grades], device=device),
+        )
+
+
+def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
+    """Return completions as text, without special tokens."""
+    counts = decoded.mask.sum(1).long().tolist()
+    rows = [row[:n] for row, n in zip(decoded.token.tolist(), counts, strict=True)]
+    texts: list[str] = policy.tokenizer.batch_decode(rows, skip_special_tokens=True)
+    return texts
+
+
+def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> Tensor:
+    """Return the log-probability [B, T] of each token under the version that sampled it, 0 at padding."""
+    return decoded.logp if decoder.trusted(request) else teacher_force(decoder, request, decoded, buffer)
+
+
+def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> Tensor:
+    """Return the same by the trainer's arithmetic."""
+    policy = decoder.policy
+    logp = torch.zeros_like(decoded.mask)
+    versions: NDArray[np.int64] = decoded.version.cpu().numpy()
+    if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
+        return policy.cache_score(request.prompt, request.prompt_mask, decoded.token, decoded.mask).logp.detach()
+    with torch.no_grad():
+        for group in policy.groups(versions):
+            for part in parts(group, policy.micro_batch):
+                index = torch.from_numpy(part).to(policy.device)
+                for first, last in _spans_of_versions(versions[part]):
+                    acting, position = np.unique(versions[part, first], return_inverse=True)
+                    with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
+                        scores = policy.score(
+                            request.prompt[index],
+                            request.prompt_mask[index],
+                            decoded.token[index],
+                            decoded.mask[index],
+                            forward,
+                            entropy="none",
+                        )
+                    logp[index, first:last] = scores.logp[:, first:last]
+    return logp
+
+
+def _is_one_learner_batch(decoder: Decoder, versions: NDArray[np.int64], buffer: PolicyBuffer) -> bool:
+    """Return whether the learner as it is sampled every token, and all rows go through the model at once."""
+    first, policy = int(versions.flat[0]), decoder.policy
+    at_once = policy.micro_batch == 0 or len(versions) <= policy.micro_batch
+    return at_once and bool((versions == first).all()) and policy.is_learner(buffer[first])
+
+
+def _spans_of_versions(versions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (first, end) of the runs of columns of [B, T] in which no row changes its version."""
+    changes = np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1
+    return list(pairwise([0, *changes.tolist(), versions.shape[1]]))
+
+
+def concatenate(batches: list[Completions], pad: int) -> Completions:
+    """Return the rows of several batches as one, padded to common widths."""
+    if len(batches) == 1:
+        return batches[0]
+    prompt_width = max(batch.prompt.shape[1] for batch in batches)
+    width = max(batch.token.shape[1] for batch in batches)
+
+    def widen(name: str, x: Tensor) -> Tensor:
+        if x.ndim == 1:
+            return x
+        fill = float(pad) if name in ("prompt", "token") else 0.0
+        left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
+        return torch.nn.functional.pad(x, left, value=fill)
+
+    names = [f.name for f in fields(Completions) if getattr(batches[0], f.name) is not None]
+    return Completions(**{n: torch.cat([widen(n, getattr(batch, n)) for batch in batches]) for n in names})

@@ -1,0 +1,107 @@
+"""Setup of a run: model, warm start, prompts and sampler, for the learner's process and for an actor's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..base.cancellation import report
+from ..base.logger import LOGGER
+from ..base.machine import memory
+from ..errors import UserError
+from .answer_grading import find_extractor
+from .decoder import make_decoder
+from .model.causal_lm import CausalLM
+from .model.checkpoint_files import check_memory
+from .model.gpu_memory import fit_to_memory
+from .problem import Split, select_problems, warm_start_problems
+from .prompts import PromptSet, find_prompt, tokenise_prompts
+from .sampler import Sampler
+from .spec import LanguageSpec
+from .supervised import fine_tune
+from .task import LanguageTask
+
+SPLITS: tuple[Split, Split] = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Policy, sampler of the training problems, test prompts, and warnings for readers of the results."""
+
+    policy: CausalLM
+    sampler: Sampler
+    test: PromptSet
+    warnings: list[str]
+
+
+def report_progress(text: str) -> None:
+    """Log the progress of the setup. Raises `Interrupted` where the process is to end."""
+    LOGGER.info(text)
+    report(text)
+
+
+def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
+    """Return the setup of a spec whose paths are resolved (`task.located`)."""
+    source, warnings = task.weights(spec, report_progress)
+    policy = CausalLM(source, spec)
+    check_memory(spec, policy.size, memory())
+    fit_to_memory(policy)
+    form = find_prompt(spec.prompt_format or task.prompt_format)
+    extractor = spec.extractor or form.extractor
+    find_extractor(extractor)
+    splits = {split: task.problems(spec, split) for split in SPLITS}
+    problems = {split: select_problems(splits[split], spec, split) for split in SPLITS}
+    shots = problems["train"][: form.shots]
+    train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
+    warnings = [*warnings, *_check_positions(policy, (train, test), spec), *_missing_problems(train, test, spec)]
+    if spec.warm_start:
+        lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, extractor)
+        prompts = tokenise_prompts(lessons, form, shots, policy, spec, "train")
+        warnings += _missing_lessons(without_equations, prompts.dropped, len(prompts.problems), spec)
+        policy = CausalLM(str(fine_tune(source, spec.model_digest, prompts, spec, report_progress)), spec)
+        fit_to_memory(policy)
+    sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
+    return Setup(policy, sampler, test, warnings)
+
+
+def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:
+    """Return a warning where a row may become longer than the model was trained for. Raises `UserError` where it then
+    has no position for a token."""
+    config = policy.model.config
+    most = getattr(config, "max_position_embeddings", None)
+    longest = max(len(ids) for prompts in sets for ids in prompts.tokens)
+    if not most or longest + spec.completion_tokens <= most:
+        return []
+    what = (
+        f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that is more "
+        f"than the {most} positions of the model"
+    )
+    if not hasattr(config, "rope_parameters"):  # a table of positions, which ends
+        raise UserError(f"{what}; set completion_tokens to {max(0, most - longest)} or less")
+    return [f"{what}: what it says beyond them it was never trained for"]
+
+
+def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:
+    """Return a warning for each split with fewer problems than the spec names."""
+    warnings = []
+    if spec.training_problems > (count := len(train.problems)):
+        warnings.append(f"training_problems={spec.training_problems}, and there are {count}: these are trained on")
+    if spec.evaluation_problems > (count := len(test.problems)):
+        warnings.append(
+            f"evaluation_problems={spec.evaluation_problems}, and there are {count} test problems: scores are of these"
+        )
+    return warnings
+
+
+def _missing_lessons(without_equations: int, too_long: int, lessons: int, spec: LanguageSpec) -> list[str]:
+    """Return warnings where the warm start teaches fewer problems than its settings name."""
+    reasons = {
+        "they do not annotate the calculation of their answer": without_equations,
+        f"their prompts are longer than prompt_tokens={spec.prompt_tokens}": too_long,
+    }
+    total = lessons + without_equations + too_long
+    return [
+        f"the warm start leaves out {count} of {total} training problems: {reason}"
+        for reason, count in reasons.items()
+        if count
+    ]

@@ -1,0 +1,162 @@
+"""Decoding on a GPU: tensors are never moved, so that a step can be captured as a CUDA graph and replayed.
+
+A step reads its input and writes its answer in place and changes nothing else; a few copies after it carry the answer
+over. The newest token's keys and values go to column 0 of the cache, which every step can therefore write, and from
+there to their own: attention does not mind the order of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..base.logger import LOGGER
+from ..tokens.policy import Forward
+from .decoder import Request
+from .decoding import CHECK_EVERY, DecodingBatch, sample_blocks
+from .model.causal_lm import CausalLM
+from .model.fused_forward import FusedForward
+from .model.kv_caches import StaticCache, distinct_prompts
+
+COMPACT_SHARE = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
+COLUMNS = 128  # attention reads whole multiples of so many columns, so that a graph serves for as many tokens
+
+
+class _Step(NamedTuple):
+    """Tensors that a step reads (`ended` as well), and those that it writes."""
+
+    current: Tensor  # [B, 1] the token before
+    position: Tensor  # [B, 1]
+    uniform: Tensor  # [B] its noise
+    token: Tensor  # [B] the token sampled
+    logp: Tensor  # [B]
+    over: Tensor  # [B] whether it ends the row
+
+
+class StaticBatch(DecodingBatch):
+    """Rows of one version or of several, part by part, by the fused forward pass."""
+
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
+        super().__init__(policy, request, index, real, parts)
+        columns = self.width + self.length + (-(self.width + self.length) % COLUMNS)
+        self.cache = StaticCache(policy.model.config, len(index), columns, policy.precision, index.device)
+        self.has_prompts = False
+
+    def advance(self, forward: Forward, first: int, last: int) -> None:
+        """Sample tokens `first` … `last` − 1 with one fused forward pass."""
+        assert isinstance(forward, FusedForward)
+        forward.extend_positions(self.width + self.length)
+        if not self.has_prompts or self.policy.spec.kv_cache == "recompute":
+            self._read(forward, first)
+        step, graph, reach = self._begin(first), None, 0
+        for t in range(first, last):
+            column = self.width + t  # of this token's keys and values; those before it are there
+            if graph is None or column > reach:
+                reach = min(column + (-column % COLUMNS), self.cache.columns)
+                graph = None  # its memory is free before the next one takes its own
+                graph = CudaGraphStep(partial(self._step, forward, step, reach), step.token.device)
+            if self.uniform is not None:
+                step.uniform.copy_(self.uniform[:, t])
+            graph()
+            self._carry(step, t, column)
+            if t % CHECK_EVERY == CHECK_EVERY - 1:
+                self.apply_stops(t + 1)
+                rows = self.remaining(COMPACT_SHARE)
+                if self.done:
+                    return
+                if rows is not None:
+                    self.select(rows)
+                    step, graph = self._begin(t + 1), None
+
+    def _begin(self, t: int) -> _Step:
+        """Return the tensors of the steps from token `t` on."""
+        before = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
+        shape = (len(before),)
+        return _Step(
+            before.clone(),
+            self.prompt_length + (t - 1),
+            self.logp.new_zeros(shape),
+            before.new_zeros(shape),
+            self.logp.new_zeros(shape),
+            self.ended.new_zeros(shape),
+        )
+
+    def _step(self, forward: FusedForward, step: _Step, columns: int) -> None:
+        cache, mask = self.cache.newest(columns), self.cache.mask[..., :columns]
+        logits = forward.run(step.current, mask, step.position, cache, 1)[:, -1].float()
+        token, logp = sample_blocks(logits, None if self.uniform is None else step.uniform)
+        step.token.copy_(torch.where(self.ended, self.policy.pad, token))
+        step.logp.copy_(logp)
+        step.over.copy_(torch.isin(token, self.end))
+
+    def _carry(self, step: _Step, t: int, column: int) -> None:
+        """Store a step's answer, and make it the input of the next one."""
+        self.token[:, t] = step.token
+        self.mask[:, t] = (~self.ended).float()
+        self.logp[:, t] = step.logp
+        self.ended |= step.over
+        step.current[:, 0] = step.token
+        step.position.add_(1)
+        self.cache.settle(column)
+
+    def _read(self, forward: FusedForward, count: int) -> None:
+        """Cache the prompts, each once, part by part, and `count` tokens but the last."""
+        size = len(self.prompt) // self.parts
+        for part in range(self.parts):
+            rows = slice(part * size, (part + 1) * size)
+            one = forward.part(part) if self.parts > 1 else forward
+            prompt, prompt_mask = self.prompt[rows], self.prompt_mask[rows]
+            prompts = distinct_prompts(self.policy.shares_prompts, prompt, prompt_mask)
+            prefix = self.policy.prefix_cache()
+            prompts.read(one, prefix)
+            self.cache.fill(rows, 1, prefix, prompts.which)
+            if count == 0:
+                continue
+            ids = torch.cat([prompt[:, -1:], self.token[rows, : count - 1]], 1)
+            attention = torch.cat([prompt_mask, prompt_mask.new_ones((size, count - 1))], 1)
+            positions = self.prompt_length[rows] + torch.arange(-1, count - 1, device=ids.device)
+            one(ids, attention, positions, self.cache.append(rows, self.width), 1)
+        self.cache.unmask(self.prompt_mask, self.width + count)
+        self.has_prompts = True
+
+    def select(self, rows: Tensor) -> None:
+        super().select(rows)
+        self.cache.select(rows)
+
+
+class CudaGraphStep:
+    """A step, captured as a CUDA graph on a GPU and called directly elsewhere.
+
+    The step reads and writes the same tensors each time and does not wait on the host. It may run once more than
+    called, since it changes nothing that it reads.
+    """
+
+    def __init__(self, step: Callable[[], None], device: torch.device) -> None:
+        self.run = step
+        if device.type == "cuda":
+            self.run = self._capture(step) or step
+
+    def __call__(self) -> None:
+        self.run()
+
+    @staticmethod
+    def _capture(step: Callable[[], None]) -> Callable[[], None] | None:
+        """Return the replay of one step; None, with a warning, where it cannot be captured."""
+        graph, side_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(side_stream):
+                step()  # allocations of a library's first call must not be captured
+            torch.cuda.current_stream().wait_stream(side_stream)
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                step()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            LOGGER.warning("decoding goes without CUDA graphs: %s", " ".join(str(error).split())[:160])
+            return None
+        return graph.replay

@@ -1,0 +1,191 @@
+"""How many completions fit is arithmetic; running out of memory is said in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from staleharness.errors import OOM
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.gpu_memory import (
+    advice,
+    completion_bytes,
+    decoding_bytes,
+    equal_parts,
+    explain_oom,
+    fit_to_memory,
+    max_completions,
+    micro_batch_size,
+    version_bytes,
+)
+from staleharness.language.spec import LanguageSpec
+from staleharness.running.worker import describe
+from staleharness.simulator.loop import simulation_of
+
+Policies = Callable[..., CausalLM]
+HALF_BILLION = transformers.Qwen2Config(
+    vocab_size=151_936,
+    hidden_size=896,
+    intermediate_size=4864,
+    num_hidden_layers=24,
+    num_attention_heads=14,
+    num_key_value_heads=2,
+    tie_word_embeddings=True,
+)
+PAPER: dict[str, Any] = {
+    "env": "gsm8k",
+    "algorithm": "ppo_clip",
+    "model": "x",
+    "prompts": 32,
+    "completions": 8,
+    "prompt_tokens": 512,
+    "completion_tokens": 512,
+    "dtype": "bfloat16",
+}
+
+
+def paper(**settings: Any) -> LanguageSpec:
+    return LanguageSpec.from_dict({**PAPER, **settings})
+
+
+def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_rest() -> None:
+    logits = 24 * 512 * 151_936
+    plain, saved = (completion_bytes(paper(gradient_checkpointing=c), HALF_BILLION) for c in (False, True))
+    assert logits < saved < 1.2 * logits
+    # one layer, by hand: 1024 tokens, 24 bytes of float32 and 16 of bfloat16 per unit of width, 10 per inner unit
+    # and what is added to attention, of 7 queries to each of keys in bfloat16, beside two that it is made from
+    beside = logits + 9 * 512 * 1024 * 2
+    assert plain - beside == 24 * 1024 * (24 * 896 + 16 * 896 + 10 * 4864)
+    assert saved - beside == 1024 * (24 * 896 + 16 * 896 + 10 * 4864) + 24 * 1024 * 4 * 896
+
+
+def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
+    each = completion_bytes(paper(), HALF_BILLION)
+
+    def shaped(numbers: int, whole: int, **settings: Any) -> Any:
+        config = SimpleNamespace(config=HALF_BILLION)
+        return SimpleNamespace(spec=paper(**settings), model=config, size=numbers, total_size=whole)
+
+    full, lora = shaped(494_000_000, 494_000_000), shaped(9_000_000, 494_000_000)
+    for wanted in (1, 7, 100):
+        room = int((wanted + 0.9) * each / 0.8)
+        assert max_completions(full, room + (12 + 4) * 494_000_000) == wanted
+        assert max_completions(lora, room + 12 * 9_000_000 + 4 * 494_000_000) == wanted  # weights joined all the same
+    assert max_completions(full, 0) == 1  # one has to be tried
+    more = shaped(494_000_000, 494_000_000, gradient_checkpointing=True)
+    assert max_completions(more, 80 * 2**30) > max_completions(full, 80 * 2**30)
+
+
+def test_the_estimate_is_no_less_than_what_a_training_pass_saves(policy: Policies) -> None:
+    for checkpointing in (False, True):
+        actor = policy(prompt_tokens=12, completion_tokens=20, gradient_checkpointing=checkpointing)
+        rows, saved = 3, {}
+        prompt = torch.randint(3, 20, (rows, 12), generator=torch.Generator().manual_seed(0))
+        token = torch.randint(3, 20, (rows, 20), generator=torch.Generator().manual_seed(1))
+        weights = {p.untyped_storage().data_ptr() for p in actor.model.parameters()}
+
+        def keep(x: torch.Tensor, saved: Any = saved, weights: Any = weights) -> torch.Tensor:
+            if x.untyped_storage().data_ptr() not in weights:
+                saved[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            actor.score(prompt, torch.ones_like(prompt), token, torch.ones(rows, 20))
+        held = sum(saved.values()) / rows
+        estimate = completion_bytes(actor.spec, actor.model.config)
+        assert held < estimate < 6 * held + 24 * 20 * actor.model.config.vocab_size
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "size"), [(256, 300, 256), (256, 100, 86), (256, 64, 64), (256, 1, 1), (7, 3, 3), (7, 6, 4)]
+)
+def test_pieces_are_as_few_and_as_equal_as_can_be(rows: int, most: int, size: int) -> None:
+    assert equal_parts(rows, most) == size <= most
+    assert -(-rows // size) == -(-rows // most)
+
+
+def test_a_cpu_takes_all_at_once_and_a_number_is_taken_at_its_word(policy: Policies) -> None:
+    assert micro_batch_size(policy()) == 0
+    assert micro_batch_size(policy(micro_batch=3)) == 3
+
+
+def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = policy()
+    actor.device = torch.device("cuda")
+    each = completion_bytes(actor.spec, actor.model.config)
+    beside = 12 * actor.size
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * each + beside, 10**12))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5 * each)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * each)
+    assert micro_batch_size(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
+
+
+def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_what_is_left(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, spec = policy().model.config, policy().spec
+    each, one = decoding_bytes(spec, config), version_bytes(spec, config, policy().total_size)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+
+    def settled(free: int, **settings: Any) -> CausalLM:
+        actor = policy(capacity=4, **settings)
+        actor.device = torch.device("cuda")
+        beside = (12 + 8) * actor.size  # gradients and AdamW's state, joined weights and their gradients
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (int(beside + free / 0.8), 10**12))
+        fit_to_memory(actor)
+        return actor
+
+    roomy = settled(10**9)
+    assert roomy.parallel_versions == 4  # no more than there are
+    assert roomy.decode_batch == (10**9 - int(0.8 * 8 * one)) // each
+    assert roomy.micro_batch == 12
+    scarce = settled(int(2 * 2.5 * one / 0.4))  # of which each takes two, one of them while it acts
+    assert scarce.parallel_versions == 2
+    none = settled(int(one))
+    assert none.parallel_versions == 1 and none.resident is None and none.decode_batch >= 1
+    assert settled(10**9, decode_batch=7, micro_batch=5).decode_batch == 7
+    assert settled(10**9, decode_batch=7, micro_batch=5).micro_batch == 5
+    on_cpu = policy(capacity=4)
+    fit_to_memory(on_cpu)
+    assert (on_cpu.micro_batch, on_cpu.decode_batch, on_cpu.resident) == (0, 0, None)
+
+
+def test_sampling_that_runs_out_of_memory_names_its_own_setting(policy: Policies) -> None:
+    actor = policy(decode_batch=64)
+    with pytest.raises(OOM, match=r"64 completions at once; SET=decode_batch=32"), explain_oom(actor, True):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(
+    spec: Callable[..., LanguageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = simulation_of(spec(micro_batch=6))
+
+    def full(*_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(run.learner, "train", full)
+    with pytest.raises(OOM) as caught:
+        run.advance()
+    failure = describe(caught.value, tmp_path)
+    assert failure["class"] == "OOM"
+    assert failure["message"].endswith("SET=micro_batch=3")
+    assert "6 completions" in failure["message"]
+
+
+def test_the_advice_goes_on_where_there_is_nothing_left_to_halve() -> None:
+    assert advice(paper(), 0).endswith("SET=micro_batch=128")
+    assert advice(paper(), 1).endswith("SET=gradient_checkpointing=true")
+    assert "SET=completion_tokens=256" in advice(paper(gradient_checkpointing=True), 1)
+
+
+def test_other_errors_pass_as_they_are(policy: Policies) -> None:
+    with pytest.raises(RuntimeError, match="something else"), explain_oom(policy()):
+        raise RuntimeError("something else")

@@ -1,0 +1,163 @@
+"""Another engine can stand in: a plain decoder from a plugin file gives the same completions and the same run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from decoder_requests import LENGTH, noise, request, versions_of
+
+from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.base.syntax import meaning_hash
+from staleharness.errors import UserError
+from staleharness.language import sampler
+from staleharness.language.answer_grading import Grade
+from staleharness.language.decoder import DECODERS, Decoded, Decoder, Request, make_decoder
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.spec import LanguageSpec
+from staleharness.language.transformers_decoder import TransformersDecoder
+from staleharness.running.plan import PlannedRun, plan
+from staleharness.simulator.loop import simulation_of
+from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.store.study import ask
+
+OURS = ("transformers", "shared_prompts", "packed_weights")
+PLAIN = Path(__file__).with_name("plain_decoder.py")
+Policies = Callable[..., CausalLM]
+Specs = Callable[..., LanguageSpec]
+
+
+@pytest.fixture(autouse=True)
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, str(PLAIN))
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
+def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str, greedy: bool, name: str) -> None:
+    actor = policy(versions=kind)
+    buffer, uniform = versions_of(actor, 3), None if greedy else noise()
+    versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])
+    free = make_decoder("plain", actor).complete(request(actor, versions, uniform=uniform, stretch=3), buffer)
+    row = int(free.mask.sum(1).argmax())
+    stop = actor.tokenizer.decode(free.token[row, 2:4].tolist())
+    asked = request(actor, versions, uniform=uniform, stretch=3, stops=(stop,))
+    wanted, found = (make_decoder(by, actor).complete(asked, buffer) for by in ("plain", name))
+    assert not torch.equal(wanted.ended, free.ended) or wanted.mask.sum() < free.mask.sum()  # it did stop
+    for field in ("token", "mask", "ended", "version"):
+        assert torch.equal(getattr(found, field), getattr(wanted, field)), field
+    assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lag": "uniform"}, {"lag": "inflight:3"}, {"dynamic_sampling": True}],
+    ids=["uniform", "inflight", "dynamic"],
+)
+def test_a_run_with_it_is_the_same_run(spec: Specs, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def even(text: str, *_: str) -> Grade:  # a model of random weights solves nothing
+        return Grade(len(text) % 2 == 0, len(text) > 0)
+
+    monkeypatch.setattr(sampler, "grade", even)
+    runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in (*OURS, "plain")]
+    first, *others = ([record.metrics for record in run] for run in runs)
+    assert all(other == first for other in others)  # log-probabilities are teacher-forced, whoever sampled
+    assert 0.0 < first[-1]["reward"] < 1.0
+    weights = (run.policy.parameters.values() for run in runs)
+    assert all(torch.equal(a, b) for a, *rest in zip(*weights, strict=True) for b in rest)
+
+
+def spoilt(**changes: Callable[[Decoded], Any]) -> type[Decoder]:
+    class Spoilt(TransformersDecoder):
+        name = "spoilt"
+
+        def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+            right = super().decode(request, buffer)
+            return replace(right, **{field: change(right) for field, change in changes.items()})
+
+    return Spoilt
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token": lambda d: d.token[:, 1:]}, r"token \[8, 9\] where mask and prompts make it \[8, 10\]"),
+        ({"ended": lambda d: d.ended[:3]}, r"ended \[3\] where mask and prompts make it \[8\]"),
+        ({"mask": lambda d: d.mask[:1]}, r"mask \[1, 10\] where mask and prompts make it \[8, 10\]"),
+        ({"logp": lambda d: d.logp[..., None]}, r"logp \[8, 10, 1\]"),
+        ({"logp": lambda d: d.logp.double()}, "logp in float64 where float32 is due"),
+        ({"ended": lambda d: d.ended.float()}, "ended in float32 where bool is due"),
+        ({"mask": lambda d: 1.0 - d.mask}, "a mask with tokens behind padding"),
+        ({"version": lambda d: d.version + 7}, "version 7, which is not in the buffer"),
+        (
+            {n: lambda d, n=n: getattr(d, n).repeat(1, 2) for n in "token mask logp version".split()},
+            "completions of up to 20 tokens where 1 to 10 were asked for",
+        ),
+    ],
+)
+def test_an_answer_of_another_shape_is_refused_in_one_line(
+    policy: Policies, changes: dict[str, Callable[[Decoded], Any]], words: str
+) -> None:
+    actor = policy()
+    asked = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise())
+    buffer = versions_of(actor, 1)
+    assert spoilt()(actor).complete(asked, buffer).token.shape == (8, LENGTH)
+    with pytest.raises(UserError, match=f"^the decoder spoilt answered {words}") as caught:
+        spoilt(**changes)(actor).complete(asked, buffer)
+    assert "\n" not in str(caught.value)
+
+
+def planned(**asked: str) -> PlannedRun:
+    (run,) = plan(ask(env="word-problems", algo="ppo_clip", seeds="1", **asked)).runs
+    return run
+
+
+def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_file_says() -> None:
+    default, named, other = planned(), *(planned(settings=f"decoder={n}") for n in ("transformers", "plain"))
+    assert default.run_id == named.run_id != other.run_id
+    assert default.spec.to_dict()["decoder_digest"] == ""
+    assert other.spec.to_dict()["decoder_digest"] == meaning_hash(PLAIN.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("dtype=float32", "transformers"),
+        ("dtype=bfloat16", "shared_prompts"),
+        ("dtype=bfloat16,decoder=transformers", "transformers"),
+        ("dtype=bfloat16,device=cuda", "transformers"),
+        ("model={tiny}", "packed_weights"),
+        ("model={tiny},dtype=bfloat16", "shared_prompts"),
+        ("model={tiny},decoder=transformers", "transformers"),
+        ("model={tiny},device=cuda", "transformers"),
+    ],
+)
+def test_who_names_no_decoder_has_the_fastest_on_a_cpu(settings: str, expected: str, tiny: Path) -> None:
+    run = planned(settings=settings.format(tiny=tiny))
+    assert run.spec.to_dict()["decoder"] == expected
+
+
+def test_a_folder_of_one_kind_or_of_several_is_looked_into_and_what_lies_beside_them_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("mine/decoders", "theirs/algorithms"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder).with_name("setup.py").write_text("raise SystemExit('this is no plugin')")
+    (tmp_path / "theirs/algorithms/idea.py").write_text("raise SystemExit('this is no decoder')")
+    (tmp_path / "mine/decoders/short.py").write_text(PLAIN.read_text().replace('"plain"', '"short"'))
+    monkeypatch.setenv(PATH_VARIABLE, os.pathsep.join(str(tmp_path / name) for name in ("mine", "theirs")))
+    assert DECODERS["short"].name == "short"
+
+
+def test_a_name_that_no_decoder_has_is_refused_with_the_nearest(policy: Policies) -> None:
+    with pytest.raises(UserError, match=r"no decoder is called 'plane'; did you mean 'plain'\?"):
+        make_decoder("plane", policy())
+    with pytest.raises(UserError, match=r"did you mean 'transformers'\?"):
+        planned(settings="decoder=transfomers")

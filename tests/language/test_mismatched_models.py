@@ -1,0 +1,216 @@
+"""Models, tokenizers and problems that do not belong together: one line, and no run with made-up weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from staleharness.errors import UserError
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.checkpoint_files import shapes_in
+from staleharness.language.problem import Problem
+from staleharness.language.spec import LanguageSpec
+from staleharness.language.task import LanguageTask
+from staleharness.simulator.loop import simulation_of
+from staleharness.task import find_env
+
+Specs = Callable[..., LanguageSpec]
+LAYER = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may break."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+def rewritten(model: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = model / "model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
+
+
+def refused(spec: LanguageSpec) -> str:
+    with pytest.raises(UserError) as caught:
+        simulation_of(spec)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def test_weights_that_are_missing_are_not_made_up(model: Path, spec: Specs) -> None:
+    rewritten(model, lambda weights: weights.pop(LAYER))
+    assert f"lacks {LAYER}, which its config.json asks for" in refused(spec(model=str(model)))
+    rewritten(model, lambda weights: [weights.pop(name) for name in list(weights) if "layers.0" in name])
+    assert " more weights, which its config.json asks for" in refused(spec(model=str(model)))
+
+
+def test_weights_of_another_shape(model: Path, spec: Specs) -> None:
+    rewritten(model, lambda weights: weights.update({LAYER: weights[LAYER][:5].contiguous()}))
+    line = refused(spec(model=str(model)))
+    assert f"has {LAYER} of shape [5, 16], where its config.json makes it [24, 16]" in line
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_no_numbers_are_the_files_fault_and_not_the_methods(
+    model: Path, spec: Specs, value: float
+) -> None:
+    rewritten(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
+    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refused(spec(model=str(model)))
+
+
+def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:
+    file = model / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(UserError, match=r"is cut short, or longer than its header says; fetch it again"):
+        shapes_in(model)
+    file.write_bytes(whole)
+    assert shapes_in(model)
+
+
+def test_a_padding_token_that_the_model_does_not_know_is_never_shown_to_it(
+    model: Path, tiny: Path, spec: Specs
+) -> None:
+    """As after `add_special_tokens({"pad_token": ...})` without new rows in the embedding."""
+    tokenizer = CausalLM(str(model), spec()).tokenizer
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(model)
+    loaded = CausalLM(str(model), spec())
+    assert loaded.tokenizer.pad_token_id == loaded.vocabulary
+    assert loaded.pad == loaded.end[0]
+    given, plain = ([record.metrics["reward"] for record in simulation_of(spec(model=str(m)))] for m in (model, tiny))
+    assert given == plain
+
+
+def test_tokens_that_the_model_does_not_know(model: Path, spec: Specs) -> None:
+    tokenizer = CausalLM(str(model), spec()).tokenizer
+    tokenizer.add_tokens(["cards"])
+    tokenizer.save_pretrained(model)
+    line = refused(spec(model=str(model)))
+    assert f"into token {len(tokenizer) - 1} ('cards'), and the model has {len(tokenizer) - 1}" in line
+
+
+def test_rows_longer_than_the_model_was_made_for_are_said(spec: Specs) -> None:
+    """64 positions."""
+    fits, beyond = (simulation_of(spec(completion_tokens=n)).warnings for n in (8, 60))
+    assert not [line for line in fits if "positions" in line]
+    (line,) = [line for line in beyond if "positions" in line]
+    assert "completion_tokens=60 that is more than the 64 positions of the model" in line
+
+
+def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -> None:
+    import transformers
+
+    words = CausalLM(str(model), spec()).tokenizer
+    config = transformers.GPT2Config(
+        vocab_size=len(words), n_positions=64, n_embd=16, n_layer=1, n_head=2, eos_token_id=1, bos_token_id=1
+    )
+    shutil.rmtree(model)
+    with torch.random.fork_rng():
+        transformers.GPT2LMHeadModel(config).save_pretrained(model)
+    words.save_pretrained(model)
+    line = refused(spec(model=str(model), completion_tokens=60))
+    most = int(line.rpartition("completion_tokens to ")[2].split()[0])
+    fits = spec(model=str(model), completion_tokens=most, steps=1)
+    assert [record.metrics["phase"] for record in simulation_of(fits)] == [0]
+
+
+@pytest.mark.parametrize("template", ["{{ raise_exception('give\na system prompt') }}", "{% for x in %}"])
+def test_a_chat_template_that_fails(model: Path, spec: Specs, template: str) -> None:
+    (model / "chat_template.jinja").write_text(template)
+    line = refused(spec(model=str(model), chat_template=True))
+    assert "the chat template of MODEL=" in line and "SET=chat_template=false" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("tiny-Instruct", "is a chat model: prompts go through its template; SET=chat_template=false for none"),
+        ("mine", "has a chat template, which is not used, as its name does not say that it is a chat model"),
+    ],
+)
+def test_a_chat_template_is_used_or_a_line_says_why_not(
+    tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, note: str
+) -> None:
+    model = Path(shutil.copytree(tiny, tmp_path / name))
+    asked: dict[str, Any] = {"model": str(model), "decoder": "transformers"}
+    assert LanguageTask.completed(asked) == asked and not caplog.text
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    found = LanguageTask.completed(asked)
+    assert found.get("chat_template", False) is (name != "mine")
+    assert note in caplog.text
+    caplog.clear()
+    asked["chat_template"] = False
+    assert LanguageTask.completed(asked) == asked and not caplog.text
+
+
+def test_a_warm_start_teaches_what_is_paid_for(spec: Specs, own_cache: None) -> None:
+    line = refused(spec(warm_start=1, prompt_format="areal"))
+    assert "warm_start cannot teach solutions that extractor boxed does not read" in line
+    assert simulation_of(spec(warm_start=1, prompt_format="areal", extractor="flexible"))
+
+
+@pytest.mark.parametrize(
+    ("problems", "words"),
+    [
+        ([], "word-problems has no train problems"),
+        (
+            [Problem("How many?", "many\n#### many", "many")],
+            "the answer 'many' to the train problem 'How many?' is not a number",
+        ),
+    ],
+)
+def test_problems_of_a_plugin_that_cannot_be_graded(
+    spec: Specs, monkeypatch: pytest.MonkeyPatch, problems: list[Problem], words: str
+) -> None:
+    family = find_env("word-problems")[1]
+    assert issubclass(family, LanguageTask)
+    monkeypatch.setattr(family, "problems", lambda *_: problems)
+    assert words in refused(spec())
+
+
+def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
+    there = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
+    for asked, said in ((there, []), (there + 1, [f"and there are {there} test problems"])):
+        lines = simulation_of(spec(evaluation_problems=asked)).warnings
+        found = [line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line]
+        assert found == said
+
+
+def test_a_prompt_is_not_ended_by_what_a_tokenizer_puts_around_a_text(model: Path, spec: Specs) -> None:
+    """As with `add_eos_token`: a model that reads its end has nothing left to say."""
+    from tokenizers.processors import TemplateProcessing
+
+    plain = CausalLM(str(model), spec())
+    (ids,) = plain.tokens(["Ann has 3 cards."], special=True)
+    tokenizer, first, end = plain.tokenizer, plain.tokenizer.unk_token, plain.tokenizer.eos_token
+    known = [(token, tokenizer.convert_tokens_to_ids(token)) for token in (first, end)]
+    for around, before in ((f"$A {end}", []), (f"{first} $A {end}", [known[0][1]]), (f"{end} $A", [known[1][1]])):
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=around, special_tokens=known)
+        tokenizer.save_pretrained(model)
+        loaded = CausalLM(str(model), spec())
+        assert loaded.tokens(["Ann has 3 cards."], special=True) == [[*before, *ids]]
+        assert loaded.tokens(["Ann has 3 cards."], special=False) == [ids]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("tokenizer.json", '{"version": "1.0"'), ("tokenizer.json", "{}"), ("tokenizer_config.json", "[1]")],
+)
+def test_a_tokenizer_that_is_broken(model: Path, spec: Specs, file: str, text: str) -> None:
+    (model / file).write_text(text)
+    assert "has no tokenizer that transformers can load" in refused(spec(model=str(model)))

@@ -1,0 +1,29 @@
+"""Which problems a run trains on, is tested on, and is taught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.language.problem import Problem, select_problems, warm_start_problems
+from staleharness.language.spec import LanguageSpec
+
+PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
+
+
+def test_only_training_problems_are_limited_in_number(spec: Callable[..., LanguageSpec]) -> None:
+    two = spec(training_problems=2)
+    assert select_problems(PROBLEMS, two, "train") == PROBLEMS[:2]
+    assert select_problems(PROBLEMS, two, "test") == PROBLEMS
+    assert select_problems(PROBLEMS, spec(), "train") == PROBLEMS
+
+
+def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Callable[..., LanguageSpec]) -> None:
+    others = spec(training_problems=2, warm_start_problems="others")
+    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], others, "strict") == (PROBLEMS[2:], 0)
+    same = spec(training_problems=2, warm_start_problems="same")
+    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], same, "strict") == (PROBLEMS[:2], 0)
+    with pytest.raises(UserError, match="nothing is left for the warm start to teach"):
+        warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, "strict")

@@ -1,0 +1,272 @@
+"""Decoding as on a GPU, walked on the CPU: the same completions, few calls, no number read, one device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from decoder_requests import LENGTH, noise, request, versions_of
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from staleharness.language import decoding, static_decoding
+from staleharness.language.decoder import Decoded, Request, make_decoder
+from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.fused_forward import FusedForward
+from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
+from staleharness.language.transformers_decoder import batches, pad_parts
+from staleharness.simulator.policy_buffer import PolicyBuffer
+
+Policies = Callable[..., CausalLM]
+MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]
+IN_FLIGHT = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])
+
+
+def sample(policy: CausalLM, buffer: PolicyBuffer, versions: NDArray[np.int64], **asked: Any) -> Decoded:
+    return make_decoder("transformers", policy).complete(request(policy, versions, **asked), buffer)
+
+
+def in_place(policy: CausalLM, room: int = 0) -> CausalLM:
+    """As it would decode on a GPU, with so many versions at once."""
+    policy.decodes_in_place = True
+    policy.keep_resident(room)
+    return policy
+
+
+def same(found: Decoded, wanted: Decoded) -> None:
+    for name in ("token", "mask", "ended", "version"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+    assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
+
+
+@pytest.fixture(params=[2, 16], ids=["looking-often", "looking-late"])
+def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Tokens between looks; rows leave as soon as one has ended."""
+    for room in (decoding, static_decoding):
+        monkeypatch.setattr(room, "CHECK_EVERY", request.param)
+    monkeypatch.setattr(static_decoding, "COMPACT_SHARE", 0.99)
+    monkeypatch.setattr(static_decoding, "COLUMNS", 4)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("room", [0, 2, 5])
+@pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
+@pytest.mark.parametrize("most", [0, 5], ids=["all", "five-rows"])
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_versions_together_give_the_completions_that_each_gives_in_turn(
+    policy: Policies, looks: int, room: int, greedy: bool, most: int, kind: str
+) -> None:
+    plain = policy(versions=kind)
+    buffer, uniform = versions_of(plain, 3), None if greedy else noise()
+    actor = in_place(policy(versions=kind), room)
+    actor.decode_batch = most
+    before = [p.detach().clone() for p in actor.parameters.values()]
+    same(sample(actor, buffer, MIXED, uniform=uniform), sample(plain, buffer, MIXED, uniform=uniform))
+    assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
+
+
+@pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+@pytest.mark.parametrize("room", [0, 3])
+def test_weights_that_change_inside_a_sequence_do_so_here_too(
+    policy: Policies, looks: int, kv_cache: str, room: int
+) -> None:
+    plain, uniform = policy(kv_cache=kv_cache), 0.5 * noise()
+    buffer, asked = versions_of(plain, 3), {"uniform": uniform, "stretch": 3}
+    actor = in_place(policy(kv_cache=kv_cache), room)
+    same(sample(actor, buffer, IN_FLIGHT, **asked), sample(plain, buffer, IN_FLIGHT, **asked))
+
+
+def test_stops_are_found_in_what_is_new_and_where_they_begin_before_it(
+    policy: Policies, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, versions = policy(), np.zeros((8, 1), dtype=np.int64)
+    buffer, uniform = versions_of(plain, 1), noise()
+    free = sample(plain, buffer, versions, uniform=uniform)
+    row = int(free.mask.sum(1).argmax())
+    for first in range(1, 6):  # a stop that lies on both sides of a look, at one place or another
+        stop = plain.tokenizer.decode(free.token[row, first : first + 3].tolist())
+        with monkeypatch.context() as context:
+            for room in (decoding, static_decoding):
+                context.setattr(room, "CHECK_EVERY", 16)
+            wanted = sample(plain, buffer, versions, uniform=uniform, stops=(stop,))
+        found = sample(in_place(policy()), buffer, versions, uniform=uniform, stops=(stop,))
+        same(found, wanted)
+        assert int(found.mask[row].sum()) <= first + 3
+
+
+def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole completions again and again cost their length squared."""
+    actor, sizes = policy(), []
+    monkeypatch.setattr(decoding, "CHECK_EVERY", 4)
+    decode = actor.tokenizer.decode
+    monkeypatch.setattr(actor.tokenizer, "decode", lambda ids: sizes.append(len(ids)) or decode(ids))
+    sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64), uniform=noise(), stops=("zz",))
+    assert max(sizes) <= 4 + 1 + 2 < LENGTH
+
+
+def test_what_is_decoded_at_once_is_within_the_room_and_the_rows() -> None:
+    groups = [np.arange(5), np.arange(5, 6), np.arange(6, 9)]
+    for together, most, sizes in (
+        (3, 0, [[5, 1, 3]]),
+        (2, 0, [[5, 1], [3]]),
+        (3, 6, [[2, 1, 2], [2, 1], [1]]),
+        (1, 2, [[2], [2], [1], [1], [2], [1]]),
+    ):
+        found = list(batches(groups, together, most))
+        assert [[len(part) for part in parts] for parts in found] == sizes
+        assert sorted(np.concatenate([part for parts in found for part in parts]).tolist()) == list(range(9))
+    index, real = pad_parts([groups[0][:2], groups[1], groups[2]])
+    assert index.tolist() == [0, 1, 0, 5, 5, 5, 6, 7, 8]
+    assert real.tolist() == [True, True, False, True, False, False, True, True, True]
+
+
+class Calls(TorchDispatchMode):
+    """Every operation, counted by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count[func.name().partition("::")[2].partition(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(actor: CausalLM, buffer: PolicyBuffer, length: int, room: int, versions: NDArray[np.int64]) -> Counter[str]:
+    """Operations of decoding `length` tokens, none of which ends a row."""
+    actor.end = [-1]
+    asked = request(actor, versions, uniform=noise())
+    asked = type(asked)(asked.prompt, asked.prompt_mask, versions, length, noise().repeat(1, 10)[:, :length], length)
+    with Calls() as calls:
+        make_decoder("transformers", actor).complete(asked, buffer)
+    return calls.count
+
+
+VIEWS = {  # which launch nothing
+    "view",
+    "_unsafe_view",
+    "transpose",
+    "slice",
+    "select",
+    "split",
+    "split_with_sizes",
+    "unsqueeze",
+    "expand",
+    "t",
+    "as_strided",
+    "detach",
+    "unbind",
+    "alias",
+    "permute",
+    "_reshape_alias",
+    "squeeze",
+    "lift_fresh",
+    "empty",
+}
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_a_token_costs_so_many_calls_whatever_the_versions_and_a_number_is_read_every_sixteenth(
+    policy: Policies, room: int
+) -> None:
+    """Between two lengths, so that what is done once does not count. The tiny model has two layers."""
+    actor = in_place(policy(), room)
+    buffer = versions_of(actor, room)
+    versions = (np.arange(8) % room)[:, None]
+    short, long = (counted(actor, buffer, length, room, versions) for length in (32, 64))
+    each = {name: (long[name] - short[name]) / 32 for name in long if name not in VIEWS}
+    assert each["_local_scalar_dense"] <= 1 / 16
+    assert sum(each.values()) <= 130, each
+
+
+class OneDevice(TorchDispatchMode):
+    """Refuses tensors of several devices in one call, but single numbers, and that a number is read."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim > 0]
+        devices = {x.device.type for x in given}
+        assert len(devices) <= 1, f"{func} is given tensors on {devices}"
+        assert "_local_scalar_dense" not in func.name(), "a number is read"
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None:
+    """On the device `meta`, which holds no numbers: three versions in bfloat16, sampled."""
+    actor = policy(dtype="bfloat16")
+    config, length, width, device = actor.model.config, 6, 4, torch.device("meta")
+    actor.model, actor.device = actor.model.to(device), device
+    one = FusedForward(actor.model, torch.bfloat16)
+    several = {name: w.expand(3, *w.shape).contiguous() for name, w in one.weights.items()}
+    forward = FusedForward(actor.model, torch.bfloat16, weights=several)
+    prompt, uniform = (torch.zeros(9, width, dtype=torch.int64, device=device), torch.zeros(9, length, device=device))
+    asked = Request(prompt, torch.ones_like(prompt), np.zeros((9, 1)), length, uniform, length)
+    index, real = torch.arange(9, device=device), torch.ones(9, dtype=torch.bool, device=device)
+    state = StaticBatch(actor, asked, index, real, 3)
+    forward.extend_positions(width + length)
+    step = state._begin(0)
+    with OneDevice(), torch.no_grad():
+        state._step(forward, step, 8)
+        state._carry(step, 0, width)
+    assert step.token.device == state.cache.memory.device == device
+    assert state.cache.memory.shape == (2 * config.num_hidden_layers, 9, config.num_key_value_heads, 128, 8)
+    with OneDevice(), pytest.raises(AssertionError, match="given tensors on"):
+        torch.where(torch.ones(2, dtype=torch.bool), torch.zeros(2, device=device), torch.zeros(2, device=device))
+
+
+def test_a_recording_is_made_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA's graphs played by Python: a step taken aside, one recorded, then replays only."""
+    taken: list[str] = []
+
+    class Graph:
+        def replay(self) -> None:
+            taken.append("replayed")
+
+    class Stream:
+        def wait_stream(self, other: Any) -> None: ...
+
+    for name, stand_in in {
+        "CUDAGraph": Graph,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda s: nullcontext(),
+        "graph": lambda g, **_: nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    step = CudaGraphStep(lambda: taken.append("taken"), torch.device("cuda"))
+    for _ in range(3):
+        step()
+    assert taken == ["taken", "taken", *["replayed"] * 3]
+
+
+def test_what_cannot_be_recorded_is_called(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[str] = []
+
+    @contextmanager
+    def refusing(*_: Any, **__: Any) -> Any:
+        yield
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    class Stream:
+        def wait_stream(self, other: Any) -> None: ...
+
+    for name, stand_in in {
+        "CUDAGraph": object,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda s: nullcontext(),
+        "graph": refusing,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    step = CudaGraphStep(lambda: taken.append("taken"), torch.device("cuda"))
+    step()
+    assert len(taken) == 3
+    assert "without CUDA graphs: operation not permitted" in caplog.text
+    on_cpu = CudaGraphStep(lambda: taken.append("taken"), torch.device("cpu"))
+    on_cpu()
+    assert len(taken) == 4

@@ -1,0 +1,238 @@
+"""The warm start: what is learnt from, the same bits twice, done once however many ask."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from needs import hint
+
+pytest.importorskip("transformers", reason=hint("llm"))
+
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+
+from staleharness.language.supervised import NO_LABEL, WarmStart, encode, initial, train, warm_start
+from staleharness.language.word_tokenizer import word_tokenizer
+
+SETTINGS = WarmStart(steps=12, batch_size=8, learning_rate=2e-2)
+
+
+def example(index: int) -> tuple[str, str]:
+    """Counting on by one: learnt in a dozen steps by a model of a few thousand parameters."""
+    return f"after {index % 5} comes\n", f"{index % 5 + 1}\n"
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    return word_tokenizer(("".join(example(i)) for i in range(5)), range(7))
+
+
+@pytest.fixture
+def config(tokenizer: Any) -> Any:
+    return tiny_config(tokenizer)
+
+
+def tiny_config(tokenizer: Any) -> Any:
+    return Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=32,
+        tie_word_embeddings=True,
+        initializer_range=0.1,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def same(a: Any, b: Any) -> bool:
+    ours, theirs = a.state_dict(), b.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_only_what_is_said_and_its_end_are_learnt(tokenizer: Any) -> None:
+    batch = encode([("after 1 comes\n", "2\n"), ("1", "2")], tokenizer)
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    after, one, comes, line, two = tokenizer("after 1 comes\n2").input_ids
+    x = NO_LABEL
+    assert batch["input_ids"].tolist() == [
+        [after, one, comes, line, two, line, end],
+        [one, two, end, pad, pad, pad, pad],
+    ]
+    assert batch["labels"].tolist() == [[x, x, x, x, two, line, end], [x, two, end, x, x, x, x]]
+    assert batch["attention_mask"].tolist() == [[1] * 7, [1, 1, 1, 0, 0, 0, 0]]
+
+
+def test_the_first_loss_is_the_mean_over_what_is_said(tokenizer: Any, config: Any) -> None:
+    losses: list[float] = []
+    train(example, tokenizer, config, SETTINGS, lambda step, loss: losses.append(loss))
+    model = initial(config, SETTINGS.seed)
+    total, count = 0.0, 0
+    for index in range(SETTINGS.batch_size):  # row by row, token by token, without padding
+        prompt, completion = example(index)
+        given = tokenizer(prompt).input_ids
+        ids = [*given, *tokenizer(completion).input_ids, tokenizer.eos_token_id]
+        logits = model(torch.tensor([ids])).logits[0].double()
+        for t in range(len(given), len(ids)):
+            total -= (logits[t - 1, ids[t]] - logits[t - 1].logsumexp(0)).item()
+            count += 1
+    assert math.isclose(losses[0], total / count, rel_tol=1e-5)
+    assert losses[-1] < losses[0] / 2
+
+
+def test_every_example_is_seen_once_in_order(tokenizer: Any, config: Any) -> None:
+    seen: list[int] = []
+
+    def counted(index: int) -> tuple[str, str]:
+        seen.append(index)
+        return example(index)
+
+    train(counted, tokenizer, config, dataclasses.replace(SETTINGS, steps=3))
+    assert seen == list(range(3 * SETTINGS.batch_size))
+
+
+def test_the_same_settings_give_the_same_bits(tokenizer: Any, config: Any) -> None:
+    first = train(example, tokenizer, config, SETTINGS)
+    torch.manual_seed(1)  # what else the process draws must not matter
+    assert same(first, train(example, tokenizer, config, SETTINGS))
+    assert not same(first, train(example, tokenizer, config, dataclasses.replace(SETTINGS, seed=1)))
+
+
+def test_the_global_generator_is_left_as_it_was(tokenizer: Any, config: Any) -> None:
+    before = torch.get_rng_state()
+    train(example, tokenizer, config, dataclasses.replace(SETTINGS, steps=2))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_learning_rate_rises_and_falls_to_nothing_just_after_the_last_step(
+    tokenizer: Any, config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def recorded(self: torch.optim.AdamW, *args: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *args)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
+    train(example, tokenizer, config, WarmStart(steps=40, batch_size=2, learning_rate=1.0))
+    assert rates[:3] == [0.5, 1.0, pytest.approx(38 / 39)]
+    assert rates[-1] == pytest.approx(1 / 39)
+    assert sorted(rates[1:], reverse=True) == rates[1:]
+
+
+def test_it_is_done_once_and_loads_through_the_usual_door(tokenizer: Any, config: Any, cache: Path) -> None:
+    steps: list[int] = []
+    first = warm_start(example, tokenizer, config, SETTINGS, [], lambda step, loss: steps.append(step))
+    again = warm_start(example, tokenizer, config, SETTINGS, [], lambda step, loss: steps.append(step))
+    assert first == again
+    assert steps == list(range(1, SETTINGS.steps + 1))
+    assert cache in first.parents
+    loaded = AutoModelForCausalLM.from_pretrained(first)
+    assert same(loaded, train(example, tokenizer, config, SETTINGS))
+    assert AutoTokenizer.from_pretrained(first).get_vocab() == tokenizer.get_vocab()
+    assert (first / "model.safetensors").is_file()
+
+
+def test_what_a_killed_process_left_half_written_is_not_used(tokenizer: Any, config: Any, cache: Path) -> None:
+    quick = dataclasses.replace(SETTINGS, steps=1)
+    folder = warm_start(example, tokenizer, config, quick, [])
+    folder.rename(folder.with_suffix(".unfinished"))
+    (folder.with_suffix(".unfinished") / "model.safetensors").write_bytes(b"half")
+    assert warm_start(example, tokenizer, config, quick, []) == folder
+    assert (folder / "model.safetensors").stat().st_size > 1000
+    assert sorted(path.suffix for path in folder.parent.iterdir()) == ["", ".lock"]
+
+
+def test_nothing_is_printed(tokenizer: Any, config: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    warm_start(example, tokenizer, config, dataclasses.replace(SETTINGS, steps=1), [])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_whatever_determines_the_bits_has_a_folder_of_its_own(tokenizer: Any, tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
+    source.write_text("one")
+    quick = dataclasses.replace(SETTINGS, steps=1)
+    folders = [warm_start(example, tokenizer, tiny_config(tokenizer), quick, [source])]
+    other = dataclasses.replace(quick, learning_rate=1e-3)
+    folders.append(warm_start(example, tokenizer, tiny_config(tokenizer), other, [source]))
+    wider = tiny_config(tokenizer)
+    wider.hidden_size = 32
+    folders.append(warm_start(example, tokenizer, wider, quick, [source]))
+    source.write_text("two")
+    folders.append(warm_start(example, tokenizer, tiny_config(tokenizer), quick, [source]))
+    assert len(set(folders)) == 4
+
+
+def test_a_source_that_was_moved_or_laid_out_anew_is_the_same_and_one_that_says_something_else_is_not(
+    tokenizer: Any, config: Any, tmp_path: Path
+) -> None:
+    versions = {
+        "first.py": "import os\n\ndef example(i):\n    return str(i), str(i + 1)\n",
+        "moved.py": "from pathlib import Path\ndef example( i ):  # counts on\n\treturn (str(i),\n str(i+1))\n",
+        "other.py": "def example(i):\n    return str(i), str(i + 2)\n",
+    }
+    quick, folders = dataclasses.replace(SETTINGS, steps=1), []
+    for name, text in versions.items():
+        (tmp_path / name).write_text(text)
+        folders.append(warm_start(example, tokenizer, config, quick, [tmp_path / name]))
+    assert folders[0] == folders[1] != folders[2]
+
+
+def test_the_number_of_threads_of_the_caller_does_not_matter(tokenizer: Any, config: Any) -> None:
+    seen: list[int] = []
+
+    def progress(step: int, loss: float) -> None:
+        seen.append(torch.get_num_threads())
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        folder = warm_start(example, tokenizer, config, SETTINGS, [], progress)
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        assert warm_start(example, tokenizer, config, SETTINGS, []) == folder
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+
+
+def test_an_interrupted_warm_start_leaves_nothing_behind(tokenizer: Any, config: Any, cache: Path) -> None:
+    def give_up(step: int, loss: float) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        warm_start(example, tokenizer, config, SETTINGS, [], give_up)
+    assert [path.suffix for path in (cache / "warm_start").iterdir()] == [".lock"]
+    assert warm_start(example, tokenizer, config, SETTINGS, []).is_dir()  # and the lock is free
+
+
+def test_two_that_need_it_at_once_do_it_once(tokenizer: Any) -> None:
+    """Threads contend for the lock as processes do: a flock belongs to whoever opened the file."""
+    barrier, steps = threading.Barrier(2), []
+
+    def ask() -> Path:
+        barrier.wait(60)
+        return warm_start(example, tokenizer, tiny_config(tokenizer), SETTINGS, [], lambda *at: steps.append(at))
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(ask), pool.submit(ask)
+        assert first.result(60) == second.result(60)
+    assert len(steps) == SETTINGS.steps
