@@ -12,15 +12,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options, changed, values_before
+from .base.options import Options, build_choice, changed, parse_choice_of, values_before
 from .base.options import bounded as bounded
-from .base.parsing import build, format_value, parse_assignments, parse_value
+from .base.parsing import format_value
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shorten
@@ -212,15 +212,6 @@ class LagModel(Options):
         hints = super().hyper_parameter_types()
         return {f.name: hints[f.name] for f in sorted(fields(cls), key=lambda f: f.kw_only is True)}
 
-    @classmethod
-    def usage(cls) -> str:
-        """Return the notation with the required options, such as `fixed:<lag>`."""
-        names = list(cls.hyper_parameter_types())
-        required = [f.name for f in fields(cls) if f.default is MISSING]
-        if required == names[:1] and required:
-            return f"{cls.name}:<{required[0]}>"
-        return f"{cls.name}[{','.join(f'{name}=…' for name in required)}]" if required else cls.name
-
 
 class DrawnLag(LagModel):
     """Draws the lag of each row from one distribution, cut off where the buffer ends: P(lag = j) ∝ `weight`."""
@@ -252,12 +243,13 @@ def read_lag(text: str) -> LagModel:
     Raises `UserError`.
     """
     inside, last = _last_slash(text)
-    if inside and (wrapper := _split(last)) and "of" in LAGS[wrapper[0]].hyper_parameter_types():
-        return _build(text, wrapper[0], {**wrapper[1], "of": inside})
-    if (parts := _split(text)) is None:
+    where = f"LAG={shorten(text)}"
+    if inside and (wrapper := parse_choice_of(last, LAGS, "LAG")) and "of" in wrapper[0].hyper_parameter_types():
+        return build_choice(wrapper[0], {**wrapper[1], "of": inside}, where, wrapper[0].title())
+    if (choice := parse_choice_of(text, LAGS, "LAG")) is None:
         name = re.split(r"[:\[/]", text)[0]
         raise UserError(f"LAG={shorten(text)!r} is not a lag model; {nearest(name, LAGS)}")
-    return _build(text, *parts)
+    return build_choice(*choice, where, choice[0].title())
 
 
 def parse_lag(text: str, capacity: int) -> LagModel:
@@ -327,27 +319,3 @@ def _last_slash(text: str) -> tuple[str, str]:
         if text[i] == "/" and depth == 0:
             return text[:i], text[i + 1 :]
     return "", text
-
-
-def _split(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return (name, options), or None where the text is not the name of a model with options."""
-    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
-    if match is None or match[1] not in LAGS:
-        return None
-    name, inside, value = match.groups()
-    types = LAGS[name].hyper_parameter_types()
-    if value is None:
-        return name, parse_assignments(inside or "", f"LAG={shorten(text)!r}")
-    if not types:
-        raise UserError(f"LAG={shorten(text)}: {name} has no options")
-    first, hint = next(iter(types.items()))
-    return name, {first: value if hint is str else parse_value(value)}
-
-
-def _build(text: str, name: str, options: Mapping[str, Any]) -> LagModel:
-    cls = LAGS[name]
-    known = cls.hyper_parameter_types()
-    missing = [key for key in known if key not in {**cls.hyper_parameters(), **options}]
-    if missing and set(options) <= set(known):
-        raise UserError(f"LAG={shorten(text)}: {missing[0]} is missing; give {cls.usage()}")
-    return build(cls, options, cls.title())

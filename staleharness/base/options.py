@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
-from ..errors import UserError, nearest
-from .parsing import type_hints
+from ..errors import UserError, nearest, shorten
+from .parsing import build, convert, parse_assignments, parse_value, split_choice, type_hints
+from .plugins import Registry
 
 
 def later(default: Any, *, before: Any) -> Any:
@@ -71,6 +72,7 @@ def without_retired(values: Mapping[str, Any], retired: Mapping[str, Any], where
 
 
 TYPES = (bool, int, float, str)  # of an option; or a `Literal`
+Choice = TypeVar("Choice", bound="Options")
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,9 @@ class Options:
     def __post_init__(self) -> None:
         bounds = {f.name: f.metadata["bounds"] for f in fields(self) if "bounds" in f.metadata}
         for key, hint in type(self).hyper_parameter_types().items():
-            value, where = getattr(self, key), f"{self.title() or type(self).__name__}: {key}"
-            _check_type(where, value, hint)
-            if hint is float:
-                object.__setattr__(self, key, float(value))  # 2 and 2.0 are one run, with one id
+            where = f"{self.title() or type(self).__name__}: {key}"
+            value = convert(getattr(self, key), hint, where, finite=False)
+            object.__setattr__(self, key, value)  # 2 and 2.0 are one run, with one id
             if key in bounds:
                 _check_bounds(where, value, *bounds[key])
 
@@ -135,18 +136,44 @@ class Options:
                 raise UserError(f"{cls.title()} has no hyper-parameter {key!r}; {nearest(key, types)}")
         return cls(**options)
 
+    @classmethod
+    def usage(cls) -> str:
+        """How to write a choice of this class with the options that have no default, e.g. `fixed:<lag>`."""
+        names = list(cls.hyper_parameter_types())
+        required = [f.name for f in fields(cls) if f.default is MISSING]
+        if required == names[:1] and required:
+            return f"{cls.name}:<{required[0]}>"
+        return f"{cls.name}[{','.join(f'{name}=…' for name in required)}]" if required else cls.name
+
     def require(self, key: str, holds: bool, condition: str) -> None:
         """Raise `UserError` naming the option `key` and the `condition` unless `holds`; for `__post_init__`."""
         if not holds:
             raise UserError(f"{self.title()}: {key} must be {condition}, not {getattr(self, key)!r}")
 
 
-def _check_type(where: str, value: Any, hint: Any) -> None:
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise UserError(f"{where} must be one of {', '.join(map(str, get_args(hint)))}, not {value!r}")
-    elif hint is float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise UserError(f"{where} must be a number, not {value!r}")
-    elif type(value) is not hint:
-        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+def parse_choice_of(
+    text: str, classes: Mapping[str, type[Choice]] | Registry[type[Choice]], where: str
+) -> tuple[type[Choice], dict[str, Any]] | None:
+    """Parse `name`, `name[option=value,...]` or `name:value`, which sets the first option: (class, options), or None
+    for a name that is not in `classes`. Raises `UserError`; `where` names the setting."""
+    name, inside, value = split_choice(text) or ("", None, None)
+    if name not in classes:
+        return None
+    cls = classes[name]
+    if value is None:
+        return cls, parse_assignments(inside or "", f"{where}={shorten(text)!r}")
+    types = cls.hyper_parameter_types()
+    if not types:
+        raise UserError(f"{where}={shorten(text)}: {name} has no options")
+    first, hint = next(iter(types.items()))
+    return cls, {first: value if hint is str else parse_value(value)}
+
+
+def build_choice(cls: type[Choice], options: Mapping[str, Any], where: str, title: str) -> Choice:
+    """Create an instance from parsed options. Raises `UserError`; `where` is the text as typed, `title` the prefix for
+    an option's error."""
+    types = cls.hyper_parameter_types()
+    missing = [key for key in types if key not in {**cls.hyper_parameters(), **options}]
+    if missing and set(options) <= set(types):
+        raise UserError(f"{where}: {missing[0]} is missing; give {cls.usage()}")
+    return build(cls, options, title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import tomllib
@@ -36,15 +37,22 @@ class PluginChoice:
         return f"{self.name}[{inside}]" if inside else self.name
 
 
+def split_choice(text: str) -> tuple[str, str | None, str | None] | None:
+    """Split `name[inside]` or `name:value` into (name, inside, value), with None for an absent part; None for other
+    text."""
+    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
+    return match and (match[1], match[2], match[3])
+
+
 def parse_choice(text: str) -> PluginChoice:
     """Parse `name` or `name[option=value,...]`. Values are read as TOML where possible, otherwise as text.
 
     Raises `UserError` for anything else, and for an option given twice.
     """
-    match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[(.*)\])?\s*", text)
-    if match is None:
+    name, inside, value = split_choice(text.strip()) or ("", None, "")
+    if value is not None:
         raise UserError(f"ALGO={text!r} is not name or name[option=value,...]")
-    return PluginChoice(match.group(1), parse_assignments(match.group(2) or "", f"ALGO={text!r}"))
+    return PluginChoice(name, parse_assignments(inside or "", f"ALGO={text!r}"))
 
 
 def parse_assignments(text: str, where: str) -> dict[str, Any]:
@@ -166,9 +174,12 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         raise UserError(f"{where}: {line}") from error
 
 
-def convert(value: Any, hint: Any, where: str) -> Any:
-    """Convert to the annotated type without loss, or raise `UserError`: 1e6 is a whole number, 0.5 is not, and an
-    infinite value is no number."""
+KINDS_OF_VALUE = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
+    """Convert to the annotated type without loss, or raise `UserError`: 1e6 is a whole number, 0.5 is not, NaN is no
+    number, and neither is infinity where `finite`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
@@ -188,7 +199,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     if hint in (int, float) and isinstance(value, str) and value.lstrip("+-") == "nan":  # see `parse_value`
         raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if not abs(value) <= (LARGEST if hint is int else sys.float_info.max):  # NaN is not either
+        most = LARGEST if hint is int else sys.float_info.max if finite else math.inf
+        if not abs(value) <= most:  # as of NaN
             raise UserError(f"{where}={shorten(_plain(value))} is not finite, or too large")
         if hint is float or value == int(value):
             return hint(value)
@@ -206,7 +218,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     if origin is typing.get_origin(Mapping[str, Any]):
         name = "table, name = value"
-    raise UserError(f"{where}={shorten(_plain(value))} is not of type {name}")
+    raise UserError(f"{where}={shorten(_plain(value))} is not {KINDS_OF_VALUE.get(hint, f'of type {name}')}")
 
 
 def plain_value(value: Any) -> Any:

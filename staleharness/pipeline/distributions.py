@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import user_path
-from ..base.options import Options
-from ..base.parsing import build, parse_assignments, parse_value
+from ..base.options import Options, build_choice, parse_choice_of
 from ..errors import UserError, nearest, shorten
 
 MOST = 1e9  # tokens or seconds: thirty years
@@ -88,19 +87,9 @@ KINDS: dict[str, type[Distribution]] = {kind.name: kind for kind in (Constant, L
 
 def read_distribution(text: str, where: str) -> Distribution:
     """The distribution that `text` names. Raises `UserError`."""
-    match = re.fullmatch(r"([\w.-]+)(?:\[(.*)\]|:(.+))?", text)
-    if match is None or match[1] not in KINDS:
+    if (choice := parse_choice_of(text, KINDS, where)) is None:
         raise UserError(f"{where}={shorten(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
-    kind = KINDS[match[1]]
-    first = fields(kind)[0].name
-    if match[3] is not None:
-        options = {first: match[3] if kind is Measured else parse_value(match[3])}
-    else:
-        options = parse_assignments(match[2] or "", f"{where}={shorten(text)}")
-    needed = [f.name for f in fields(kind) if f.default is MISSING and f.name not in options]
-    if needed and set(options) <= {f.name for f in fields(kind)}:
-        raise UserError(f"{where}={shorten(text)}: {needed[0]} is missing; write {kind.name}:<{first}>")
-    return build(kind, options, where)
+    return build_choice(*choice, f"{where}={shorten(text)}", where)
 
 
 def _read(text: str) -> NDArray[np.float64]:

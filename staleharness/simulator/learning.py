@@ -15,7 +15,6 @@ from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
 from .lag_stats import LearnerRows, MinibatchLags
-from .optimiser import ewma_update
 from .plugin_checks import state_of, step_scale_of, stop_of
 
 if TYPE_CHECKING:
@@ -141,6 +140,8 @@ class Learner(ABC, Generic[Data, Part]):
         self.gradient_steps += 1
         if self.shadow:
             decay = self.algorithm.ewma_decay
+            from .optimiser import ewma_update  # loads torch, which planning does without
+
             self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
         return norm
 

@@ -117,7 +117,7 @@ def test_its_options_are_written_and_checked_like_an_algorithms(file: Path) -> N
         "stragglers[behnd=2]": "unknown option 'behnd'; did you mean 'behind'?",
         "stragglers:3": "LAG=stragglers:3 needs a buffer of at least K=4",
         "straglers": "did you mean 'stragglers'?",
-        "stragglers:soon": "behind=soon is not of type int",
+        "stragglers:soon": "behind=soon is not a whole number",
     }.items():
         with pytest.raises(UserError) as error:
             parse_lag(text, 3)

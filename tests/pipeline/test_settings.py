@@ -21,7 +21,7 @@ from staleharness.pipeline.work import Work
     [
         ({"slot": 4}, "unknown option 'slot'; did you mean 'slots'?"),
         ({"slots": 0}, "slots must be at least 1, not 0"),
-        ({"slots": 1.5}, "SET: slots=1.5 is not of type int"),
+        ({"slots": 1.5}, "SET: slots=1.5 is not a whole number"),
         ({"batch": 60}, "batch must be whole groups of 8, not 60"),
         ({"cap": -1.0}, "cap must be above -1, or none, not -1.0"),
         ({"capacity": 0.5}, "capacity must be at least 1 batch, or none, not 0.5"),
@@ -55,7 +55,7 @@ from staleharness.pipeline.work import Work
         ({"steps": 10**9}, "steps must be at most 312500, not 1000000000"),
         ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
         ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is no distribution; did you mean 'lognormal'?"),
-        ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; write lognormal:<mean>"),
+        ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; give lognormal:<mean>"),
         ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0, at most 1e+09, not -4.0"),
         ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),
         ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
