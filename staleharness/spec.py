@@ -101,6 +101,10 @@ class RunSpec:
         """The few numbers that say how big a run is."""
         raise NotImplementedError
 
+    def toolchain(self) -> dict[str, str]:
+        """Programs beside the libraries that decide the bits of a run, with their versions, for its fingerprint."""
+        return {}
+
     def warm(self, phase: int) -> bool:
         """Whether a phase belongs to the warm-up: on-policy, whatever the lag model says."""
         return False

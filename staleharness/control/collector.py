@@ -16,8 +16,7 @@ from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..simulator.policy_buffer import PolicyBuffer, Version
 from .action_distributions import Distribution, as_taken
-from .batched_policies import BatchedPolicies
-from .policy import MLPPolicy
+from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
 from .spec import ControlSpec
 
@@ -105,7 +104,7 @@ class Collector:
 
     def _actors(self, buffer: PolicyBuffer) -> BatchedPolicies:
         numbers, position = np.unique(self.assigned, return_inverse=True)
-        return BatchedPolicies(self.policy, [self.as_acted(buffer[v]) for v in numbers.tolist()], position)
+        return self.policy.acting([self.as_acted(buffer[v]) for v in numbers.tolist()], position)
 
     def as_acted(self, version: Version) -> Version:
         """Return a version with the observation statistics that it acts with."""

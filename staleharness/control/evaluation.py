@@ -12,7 +12,6 @@ from ..base.streams import integer, stream
 from ..simulator.phase_record import Scores
 from ..simulator.policy_buffer import Version
 from .action_distributions import as_taken
-from .batched_policies import BatchedPolicies
 from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import FIRST_END, ControlTask, time_limit
@@ -31,7 +30,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
     try:
         seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
         obs, _ = env.reset(seed=seeds + seeds)
-        actors = BatchedPolicies(policy, [version], np.zeros(2 * episodes, dtype=np.int64))
+        actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
         taken = as_taken(env)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)

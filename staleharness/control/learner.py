@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
-from ..batch import Decisions, Rollout, Targets, Values
+from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.lag_stats import LearnerRows
 from ..simulator.learning import Gradient, Learner, normalised
+from ..simulator.optimiser import AdamW
 from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
-from .networks import value_loss
+from .compiled_loss import CompiledLoss
 from .phase_batch import PhaseBatch, after_training, explained_variance, lag_of, staleness_of_data
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
@@ -57,9 +58,13 @@ class ControlLearner(Learner[ControlData, Part]):
     says_step_scale: ClassVar[bool] = False
 
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
-        super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
         self.policy = policy
+        super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
+        self.compiled = CompiledLoss(algorithm) if spec.learner == "compiled" else None
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
+
+    def make_optimizer(self) -> AdamW:
+        return self.policy.make_optimizer(self.spec)
 
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
@@ -111,22 +116,15 @@ class ControlLearner(Learner[ControlData, Part]):
     def gradient(self, part: Part) -> Gradient:
         spec, policy, batch = self.spec, self.policy, self.batch
         flat = part.decision.flatten()
-        now = policy.forward(batch.obs.index_select(0, flat), batch.action.index_select(0, flat))
+        now = policy.forward(batch.obs, batch.action, flat)
         asked = self._asked(part, now)
         mask, advantage = torch.ones(part.decision.shape, device=policy.device), asked.advantage
-        with torch.enable_grad():
-            for opened in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
-                opened.requires_grad_()
-            decisions = self._decisions(part, now, advantage, mask)
-            answer = loss_of(self.algorithm, decisions)
-            if answer.loss.requires_grad:
-                torch.autograd.backward(answer.loss, mask / mask.numel())
+        decisions, answer, pull = self._policy_loss(part, now, advantage, mask)
         start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, asked.value_target, mask)
         else:
-            critic_loss, of_value = value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
-        pull = now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
+            critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
         clipped = (pull.view_as(mask) == 0) & (advantage != 0)
@@ -137,6 +135,23 @@ class ControlLearner(Learner[ControlData, Part]):
             "clipped": clipped,
         }
         return Gradient(decisions, answer, log)
+
+    def _policy_loss(
+        self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor
+    ) -> tuple[Decisions, PolicyLoss, Tensor]:
+        """The method's loss and its gradient [N] with respect to log π; gradients with respect to mean and log σ stay
+        with these tensors."""
+        decisions = self._decisions(part, now, advantage, mask)
+        if self.compiled is not None and (found := self.compiled(decisions)) is not None:
+            return decisions, found[0], found[1].flatten()
+        with torch.enable_grad():
+            for leaf in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
+                leaf.requires_grad_()
+            decisions = self._decisions(part, now, advantage, mask)
+            answer = loss_of(self.algorithm, decisions)
+            if answer.loss.requires_grad:
+                torch.autograd.backward(answer.loss, mask / mask.numel())
+        return decisions, answer, now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
 
     def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""

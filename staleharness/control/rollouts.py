@@ -21,10 +21,10 @@ from ..simulator.policy_buffer import PolicyBuffer
 from ..simulator.row_ledger import Count, Flow, flow_of
 from ..simulator.run_lags import Lags
 from ..task import find_env
-from .batched_policies import mixture_logp
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
-from .policy import MLPPolicy, policy_for
+from .policies import policy_for
+from .policy import MLPPolicy, mixture_logp
 from .rollout_store import concatenate
 from .spec import ControlSpec
 from .task import ControlTask

@@ -20,7 +20,8 @@ from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .policy import MLPPolicy, policy_for
+from .policies import policy_for
+from .policy import MLPPolicy
 from .rollout_store import RolloutStore
 from .rollouts import ControlProcessRollouts, ScheduledRollouts, TrainingRows
 from .spec import ControlSpec

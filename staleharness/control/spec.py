@@ -42,6 +42,8 @@ class ControlSpec(RunSpec):
     value_coef: float = 0.5  # of the critic's loss
     value_clip: float = 0.2  # around the learner's value at the start of the phase; 0 is off
     max_grad_norm: float = 0.5  # longer gradients, of actor and critic together, are scaled down to it
+    # arithmetic of networks and optimiser: torch, a C++ kernel, or that kernel with the method's loss compiled too
+    learner: Literal["torch", "native", "compiled"] = later("torch", before="torch")
     hidden: tuple[int, ...] = (64, 64)  # widths of the tanh layers, of actor and critic each
 
     # warm-up: on-policy phases of the run at its beginning, the same whatever its K, lag model and epochs are
@@ -110,6 +112,10 @@ class ControlSpec(RunSpec):
                 "density=mixture is that of versions drawn anew each phase; with assignment=episode nobody samples "
                 "from it, so use density=component, or assignment=phase"
             )
+        if self.learner != "torch" and self.device != "cpu":
+            raise UserError(
+                f"learner={self.learner} computes on the CPU, not on device={self.device}; use learner=torch"
+            )
         if self.envs_per_actor < 1 or self.num_envs % self.envs_per_actor:
             raise UserError(f"envs_per_actor={self.envs_per_actor} must divide num_envs={self.num_envs}")
         if self.minibatches > self.batch_size:
@@ -150,6 +156,13 @@ class ControlSpec(RunSpec):
 
     def warm(self, phase: int) -> bool:
         return phase < self.warm_phases
+
+    def toolchain(self) -> dict[str, str]:
+        if self.learner == "torch":
+            return {}
+        from .native_library import compiler_version
+
+        return {"compiler": compiler_version()}
 
     def epochs_in(self, phase: int) -> int:
         return self.warm_epochs if self.warm(phase) else self.epochs

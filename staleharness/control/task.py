@@ -15,6 +15,7 @@ from ..lag import read_lag, schedule_of
 from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
+from .native_library import compiler
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class ControlTask(Task):
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:
         assert isinstance(spec, ControlSpec)
+        if spec.learner != "torch":
+            compiler()
         if spec.device == "cpu" and spec.least_memory > memory():
             raise UserError(
                 f"hidden={list(spec.hidden)}, num_envs={spec.num_envs}, num_steps={spec.num_steps}: a run takes at "

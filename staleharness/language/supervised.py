@@ -23,8 +23,7 @@ from ..base.streams import integer, stream
 from ..base.syntax import meaning_hash
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
-from ..simulator.learning import clip_norm
-from ..simulator.optimiser import AdamW
+from ..simulator.optimiser import AdamW, clip_norm
 from .model.causal_lm import CausalLM
 from .model.gguf_file import no_progress_bar
 from .problem import strip_calculator

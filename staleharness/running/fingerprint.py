@@ -23,6 +23,7 @@ def fingerprint(spec: RunSpec) -> dict[str, Any]:
         "threads": spec.threads,
         "device": spec.device,
         **overrides(),
+        **spec.toolchain(),
     }
 
 

@@ -20,6 +20,8 @@ from .plugin_checks import state_of, step_scale_of, stop_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .optimiser import AdamW
+
 Log = dict[str, "Tensor"]  # what is said of one gradient step: numbers [], or one of each decision [R, T]
 Data = TypeVar("Data")  # what a phase's collecting brings
 Part = TypeVar("Part")  # a minibatch of it
@@ -50,11 +52,9 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
     ) -> None:
-        from .optimiser import AdamW
-
         self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
         self.spec = spec
-        self.optimizer = AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
+        self.optimizer = self.make_optimizer()
         self.gradient_steps = 0
         self.state = state_of(algorithm, "init_state", algorithm.init_state())
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
@@ -65,6 +65,12 @@ class Learner(ABC, Generic[Data, Part]):
         self.first: MinibatchLags | None = None
         self.last: MinibatchLags | None = None
         self.passed = 0
+
+    def make_optimizer(self) -> AdamW:
+        from .optimiser import AdamW  # loads torch, which planning does without
+
+        spec = self.spec
+        return AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
 
     def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
         """All epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
@@ -135,12 +141,11 @@ class Learner(ABC, Generic[Data, Part]):
 
     def optimise(self, rate: float) -> Tensor:
         """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
-        norm = clip_norm(self.parameters, self.spec.max_grad_norm)
-        self.optimizer.step(rate)
+        norm = self.optimizer.clip_and_step(self.spec.max_grad_norm, rate)
         self.gradient_steps += 1
         if self.shadow:
             decay = self.algorithm.ewma_decay
-            from .optimiser import ewma_update  # loads torch, which planning does without
+            from .optimiser import ewma_update
 
             self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
         return norm
@@ -164,6 +169,8 @@ class Learner(ABC, Generic[Data, Part]):
             scale = step_scale_of(self.algorithm, decisions) * step_factor(decisions, self.spec.step_size)
             norm = self.optimise(rate * scale)
         else:
+            from .optimiser import clip_norm
+
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
         own = {f"algorithm/{key}": x.detach() for key, x in taken.answer.diagnostics.items()}
         log = {**taken.log, "grad_norm": norm, **own}
@@ -238,19 +245,6 @@ def _reduced(key: str, series: Tensor) -> Tensor:
     if key.endswith("_max"):
         return series.max()
     return series.min() if key.endswith("_min") else series.mean()
-
-
-def clip_norm(parameters: Sequence[Tensor], limit: float) -> Tensor:
-    """Scale the gradients of `parameters` so that their norm together is at most `limit`; returns the norm before."""
-    import torch
-
-    if len(parameters) > 1:
-        return torch.nn.utils.clip_grad_norm_(parameters, limit)
-    gradient = parameters[0].grad
-    assert gradient is not None, "it was put there just before"
-    norm: Tensor = torch.linalg.vector_norm(gradient)
-    gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
-    return norm
 
 
 def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:

@@ -28,6 +28,12 @@ class AdamW:
         self.square = [torch.zeros_like(p) for p in self.parameters]  # likewise of its square
         self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
 
+    def clip_and_step(self, limit: float, rate: float) -> Tensor:
+        """Scale the gradients to a norm of at most `limit`, step along them; returns the norm before."""
+        norm = clip_norm(self.parameters, limit)
+        self.step(rate)
+        return norm
+
     @torch.no_grad()
     def step(self, rate: float) -> None:
         """One step along the gradients that lie with the parameters."""
@@ -82,3 +88,14 @@ def ewma_update(shadow: Iterable[Tensor], parameters: Iterable[Tensor], weight: 
     for mean, new in zip(shadow, parameters, strict=True):
         mean.detach().mul_(decay * weight / total).add_(new.detach(), alpha=1.0 / total)
     return total
+
+
+def clip_norm(parameters: Sequence[Tensor], limit: float) -> Tensor:
+    """Scale the gradients of `parameters` so that their norm together is at most `limit`; returns the norm before."""
+    if len(parameters) > 1:
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    gradient = parameters[0].grad
+    assert gradient is not None, "it was put there just before"
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from staleharness.control.action_distributions import as_taken, distribution_of
-from staleharness.control.batched_policies import BatchedPolicies
-from staleharness.control.policy import MLPPolicy
+from staleharness.control.policy import BatchedPolicies, MLPPolicy
 from staleharness.control.task import ControlTask
 from staleharness.task import find_env
 

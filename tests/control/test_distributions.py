@@ -66,7 +66,7 @@ def test_the_gradient_by_hand_is_autograds() -> None:
     obs, action = drawn(7, 4), torch.arange(7)[:, None].float() % 3
     of_logp, of_value, of_logits, of_entropy = drawn(7), drawn(7), drawn(7, 3), torch.tensor(-0.3)
     with torch.no_grad():
-        policy.forward(obs, action)
+        policy.forward(obs, action, torch.arange(len(obs)))
         policy.backward(Pull(of_logp, of_value, of_entropy, of_logits))
     found = policy.flat_gradient.clone()
     flat = policy.flat.detach().clone().requires_grad_()

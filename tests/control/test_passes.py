@@ -51,7 +51,7 @@ def test_the_backward_pass_is_the_gradient_of_autograd(
             return torch.stack([(x * y).sum() for x, y in zip(said, pull, strict=True) if y is not None]).sum()
 
         with torch.no_grad():
-            now = policy.forward(obs, action)
+            now = policy.forward(obs, action, torch.arange(len(obs)))
             policy.backward(pull)
         wanted = by_autograd(policy, obs, action, loss)
         torch.testing.assert_close(policy.flat_gradient, wanted, rtol=1e-4, atol=1e-5)

@@ -9,10 +9,9 @@ import pytest
 import torch
 from kernels import products_keep_their_bits
 
-from staleharness.control.batched_policies import BatchedPolicies
 from staleharness.control.moments import Moments
 from staleharness.control.networks import gaussian_kl, gaussian_logp
-from staleharness.control.policy import MLPPolicy
+from staleharness.control.policy import BatchedPolicies, MLPPolicy
 
 
 def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:

@@ -69,6 +69,9 @@ CONTROL_WAYS: dict[str, dict[str, Any]] = {
     "realign-epoch": {"algorithm": "vaco", "hyper": {"realign_every": "epoch"}},
     "realign-step": {"algorithm": "vaco", "hyper": {"realign_every": "step"}},
     "ewma": {"algorithm": "decoupled_ppo", "hyper": {"proximal": "ewma"}},
+    "native": {"learner": "native"},
+    "native-vaco": {"learner": "native", "algorithm": "vaco", "hyper": {"realign_every": "step"}},
+    "native-choices": {"learner": "native", "env": "CartPole-v1", "entropy_coef": 0.01},
     "kl-proximal": {"algorithm": "ppo_kl", "hyper": {"reference": "proximal", "adaptive": True}},
 }
 TOKEN_WAYS: dict[str, dict[str, Any]] = {

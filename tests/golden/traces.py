@@ -94,7 +94,8 @@ def main() -> int:
         write_inputs(Path(folder))
         found = {case: trace(case, Path(folder)) for case in cases()}
     kept = json.loads(FILE.read_text()) if FILE.is_file() else {"sketches": {}, "makers": []}
-    hashes = {case: held["hashes"] for case, held in found.items()}
+    # of native code, the bits are the compiler's
+    hashes = {case: run["hashes"] for case, run in found.items() if not spec_of(case, Path()).toolchain()}
     sketches = {case: held["sketch"] for case, held in found.items()}
     if "--write" in sys.argv:
         others = [m for m in kept["makers"] if m["made_with"] != made_with()]
@@ -103,7 +104,7 @@ def main() -> int:
         FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
     mine = [m for m in kept["makers"] if m["made_with"] == made_with()]
-    bits = [case for m in mine for case in cases() if m["hashes"].get(case, hashes[case]) != hashes[case]]
+    bits = [case for m in mine for case in hashes if m["hashes"].get(case, hashes[case]) != hashes[case]]
     print("moved: " + ", ".join(moved(sketches, kept["sketches"])) or "none")
     print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
     worst = max((apart(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0)

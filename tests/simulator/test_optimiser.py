@@ -6,8 +6,7 @@ import copy
 
 import torch
 
-from staleharness.simulator.learning import clip_norm
-from staleharness.simulator.optimiser import AdamW
+from staleharness.simulator.optimiser import AdamW, clip_norm
 
 
 def drawn(generator: torch.Generator) -> list[torch.Tensor]:

@@ -1,0 +1,95 @@
+"""The policy loss of a method and its gradient as compiled code (`learner=compiled`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..algorithm import Algorithm
+from ..base.cache import cache_folder
+from ..batch import Decisions, PolicyLoss
+from ..simulator.plugin_checks import loss_of
+
+INPUTS = ("target_logp", "behaviour_logp", "proximal_logp", "advantage", "lag", "gradient_lag", "mask", "continues")
+TOLERANCE = 1e-6  # by which a compiled gradient may differ from autograd's, relative to the largest element
+SHAPES = 4  # numbers of decisions that code is compiled for; masked rows leave other numbers in each phase
+
+Compiled = Callable[..., tuple[Tensor, ...]]
+
+
+class CompiledLoss:
+    """Traces `policy_loss` and its gradient once per shape, and compiles the trace with TorchInductor.
+
+    A trace is a fixed list of tensor operations, so a loss stays eager that reads `state` or `progress`, takes a
+    closed-form KL, draws random numbers, or branches on values; so does one whose compiled gradient differs from
+    autograd's by more than `TOLERANCE`.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self.compiled: dict[torch.Size, tuple[Compiled, list[str]] | None] = {}  # None: eager
+
+    def __call__(self, decisions: Decisions) -> tuple[PolicyLoss, Tensor] | None:
+        """Return the loss with its diagnostics and its gradient [R, T] with respect to the mean over decisions of
+        `target_logp`; None where the loss stays eager."""
+        shape = decisions.target_logp.shape
+        if shape not in self.compiled:
+            self.compiled[shape] = self._compile(decisions) if len(self.compiled) < SHAPES else None
+        if (found := self.compiled[shape]) is None:
+            return None
+        function, names = found
+        gradient, loss, *diagnostics = function(*_inputs(decisions))
+        return PolicyLoss(loss.requires_grad_(), dict(zip(names, diagnostics, strict=True))), gradient
+
+    def _compile(self, decisions: Decisions) -> tuple[Compiled, list[str]] | None:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        from torch._inductor import compile as compile_graph
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        names: list[str] = []
+        given = [name for name in INPUTS if getattr(decisions, name) is not None]
+        unknown: Any = _Untraceable()
+        untraceable = replace(decisions, state=unknown, progress=unknown, analytic_kl=unknown)
+
+        def evaluate(*tensors: Tensor) -> list[Tensor]:
+            inputs: dict[str, Any] = dict(zip(given, tensors, strict=True))
+            logp = inputs["target_logp"] = inputs["target_logp"].detach().requires_grad_()
+            answer = loss_of(self.algorithm, replace(untraceable, **inputs))
+            mask = inputs["mask"]
+            (gradient,) = torch.autograd.grad(answer.loss, logp, mask / mask.numel())
+            names[:] = answer.diagnostics
+            return [gradient, answer.loss.detach(), *(x.detach() for x in answer.diagnostics.values())]
+
+        inputs = _inputs(decisions)
+        with torch.enable_grad():
+            try:
+                expected = evaluate(*inputs)
+                graph = make_fx(evaluate, tracing_mode="fake")(*inputs)
+            except Exception:  # of the method, or of an operation that has no value to work on
+                return None
+        if any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.graph.nodes):
+            return None
+        function: Compiled = compile_graph(graph, list(inputs))
+        found = function(*inputs)
+        limit = TOLERANCE * max(float(expected[0].abs().max()), 1e-12)
+        return (function, names) if float((found[0] - expected[0]).abs().max()) <= limit else None
+
+
+class _Untraceable:
+    """Raises whatever is done with it."""
+
+    def _raise(self, *_: Any) -> Any:
+        raise TypeError("not a tensor operation")
+
+    __call__ = __getitem__ = __getattr__ = __iter__ = __float__ = _raise
+
+
+def _inputs(decisions: Decisions) -> list[Tensor]:
+    tensors = (getattr(decisions, name) for name in INPUTS)
+    return [x.detach() for x in tensors if x is not None]

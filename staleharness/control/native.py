@@ -1,0 +1,147 @@
+"""Policy, optimiser and actors of `learner=native`, by the functions of native.cpp."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..simulator.optimiser import AdamW
+from ..simulator.policy_buffer import Version
+from .action_distributions import Distribution, Gaussian
+from .native_library import library
+from .policy import BatchedPolicies, Evaluation, MLPPolicy, Pull
+from .spec import ControlSpec
+
+
+class NativeGaussian(Gaussian):
+    """Independent normals by the library: the same log-probability for the learner and for whoever acts."""
+
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        action, mean, log_std = action.contiguous(), mean.contiguous(), log_std.contiguous()
+        logp = mean.new_empty(mean.shape[:-1])
+        shared, size = log_std.dim() == 1, mean.shape[-1]
+        library().gaussian_logp(*_pointers(action, mean, log_std), shared, logp.numel(), size, logp.data_ptr())
+        return logp
+
+    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        self.inputs = action, mean, log_std
+        return self.logp(action, mean, log_std)
+
+    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        action, mean, now = self.inputs
+        of_mean, of_log_std = torch.empty_like(mean), torch.zeros_like(now) if log_std is None else log_std.clone()
+        inputs = _pointers(action, mean, now, pull)
+        library().gaussian_backward(*inputs, *mean.shape, *_pointers(of_mean, of_log_std))
+        return of_mean, of_log_std
+
+
+class NativeAdamW(AdamW):
+    """`AdamW` of one flat parameter, with the clipping of its gradient in the same pass."""
+
+    def clip_and_step(self, limit: float, rate: float) -> Tensor:
+        self.rate = rate
+        (p,), (m,), (v,), (count,) = self.parameters, self.mean, self.square, self.steps
+        assert p.grad is not None, "the policy put it there"
+        count += 1.0
+        constants = limit, rate, self.epsilon, self.weight_decay, int(count)
+        return torch.tensor(library().adamw(*_pointers(p, p.grad, m, v), p.numel(), *constants))
+
+
+def _pointers(*tensors: Tensor) -> list[int]:
+    return [each.data_ptr() for each in tensors]
+
+
+def _networks(owner: object, inputs: int, hidden: tuple[int, ...], outputs: Sequence[int]) -> int:
+    """A handle to networks, one for each of `outputs`, that live as long as their owner."""
+    widths, ends = np.array((inputs, *hidden), dtype=np.int32), np.array(outputs, dtype=np.int32)
+    handle: int = library().networks_new(len(ends), len(hidden), widths.ctypes.data, ends.ctypes.data)
+    weakref.finalize(owner, library().networks_free, handle)
+    return handle
+
+
+class NativePolicy(MLPPolicy):
+    """`MLPPolicy` by the library, on a CPU: the same parameters and random numbers, other rounding."""
+
+    def __init__(self, obs_dim: int, actions: int | Distribution, *rest: Any) -> None:
+        outputs = actions if isinstance(actions, int) else actions.outputs
+        gaussian = isinstance(actions, int | Gaussian)
+        super().__init__(obs_dim, NativeGaussian(outputs) if gaussian else actions, *rest)
+        # `forward` leaves activations for `backward`; what is evaluated between the two must not touch them
+        self.networks, self.scratch = (_networks(self, obs_dim, self.hidden, (outputs, 1)) for _ in range(2))
+
+    @torch.no_grad()
+    def evaluate(self, obs: Tensor, action: Tensor) -> Evaluation:
+        mean, value = self._outputs(self.scratch, obs.contiguous(), None)
+        logp = self.density.logp(action, mean, self.log_std)
+        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+
+    def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
+        mean, value = self._outputs(self.networks, obs, index)
+        logp = self.density.forward(action.index_select(0, index), mean, self.log_std)
+        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+
+    def backward(self, pull: Pull) -> None:
+        mean, log_std = self.density.backward(pull.logp, pull.log_std)
+        self.density.add_entropy(mean, log_std, pull.entropy)
+        if pull.mean is not None:
+            mean += pull.mean
+        between = self.density.deviations
+        rest = _pointers(log_std, pull.value, self.flat_gradient)
+        library().learner_backward(self.networks, mean.data_ptr(), between, *rest)
+
+    @torch.no_grad()
+    def values_now(self, obs: Tensor) -> Tensor:
+        return self._outputs(self.scratch, obs.contiguous(), None)[1]
+
+    def value_loss(
+        self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
+    ) -> tuple[Tensor, Tensor]:
+        gradient = torch.empty_like(value)
+        inputs = _pointers(value, target.contiguous(), start.contiguous())
+        return torch.tensor(library().value_loss(*inputs, len(value), clip, coef, gradient.data_ptr())), gradient
+
+    def make_optimizer(self, spec: ControlSpec) -> NativeAdamW:
+        return NativeAdamW([self.flat], spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
+
+    def acting(self, versions: list[Version], assignment: NDArray[np.int64]) -> NativeBatchedPolicies:
+        return NativeBatchedPolicies(self, versions, assignment)
+
+    def _outputs(self, networks: int, obs: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs of the actor [N, A] and values [N] for raw observations, or for those at `index` [N]."""
+        n = len(obs if index is None else index)
+        output, value = obs.new_empty(n, self.act_dim), obs.new_empty(n)
+        inputs = obs.data_ptr(), None if index is None else index.data_ptr(), *_pointers(self.mean, self.inverse_std)
+        theta, between = self.flat.data_ptr(), self.density.deviations
+        library().learner_forward(networks, theta, between, *inputs, n, *_pointers(output, value))
+        return output, value
+
+
+class NativeBatchedPolicies(BatchedPolicies):
+    """Several versions acting at once, each row by the kernel that the learner uses."""
+
+    def __init__(self, policy: NativePolicy, versions: list[Version], assignment: NDArray[np.int64]) -> None:
+        self.mean, self.inverse_std = (
+            torch.stack([v.tensors[key] for v in versions]) for key in ("mean", "inverse_std")
+        )
+        actors = torch.stack([v.tensors["actor"] for v in versions])
+        log_std = actors[:, actors.shape[1] - policy.density.deviations :]
+        self.log_std = log_std[torch.from_numpy(assignment)]  # [N, A]
+        self.std = self.log_std.exp()
+        self.density, self.act_dim = policy.density, policy.act_dim
+        self.order = np.argsort(assignment, kind="stable")
+        self.counts = np.bincount(assignment, minlength=len(versions))
+        self.networks = _networks(self, policy.obs_dim, policy.hidden, [policy.act_dim] * len(versions))
+        addresses = np.array(_pointers(*actors), dtype=np.uint64)
+        library().actors_read(self.networks, addresses.ctypes.data)
+
+    def means(self, obs: Tensor) -> Tensor:
+        mean = obs.new_empty(len(obs), self.act_dim)
+        inputs = _pointers(obs.contiguous(), self.mean, self.inverse_std)
+        library().actors_act(self.networks, *inputs, self.order.ctypes.data, self.counts.ctypes.data, mean.data_ptr())
+        return mean
