@@ -113,7 +113,7 @@ def _section(board: Board, env: str) -> str:
     whys: dict[str, list[str]] = {}
     for r in board.advice.refusals:
         if r.env == env:
-            whys.setdefault(r.why, []).append(display_label(r.algorithm))
+            whys.setdefault(r.reason, []).append(display_label(r.algorithm))
     refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
     return "\n".join(
         [f"## {env}, {board.name}", "", _about(board, level), "", markdown_table(head, rows), "", *refused]

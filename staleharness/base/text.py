@@ -60,6 +60,12 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+def listing(names: Sequence[str], most: int) -> str:
+    """Join names by commas, up to `most` of them: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def wrap_lines(notes: Iterable[str], width: int) -> list[str]:
     """Wrap notes into lines of at most `width` columns."""
     return [line for note in notes for line in textwrap.wrap(note, width, subsequent_indent="      ")]

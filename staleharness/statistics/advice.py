@@ -1,9 +1,9 @@
-"""Which K and which method: what stored runs say of lag, held against a pipeline's lag and a real system's.
+"""Advice on K and on methods: score against lag of stored runs, compared with a pipeline's lag and a real system's.
 
-Per method and environment: the staleness budget, the share of the synchronous score kept at each lag, and the seeds
-that it takes to see a loss. With a pipeline: score and time per step under each cap, the fastest cap that keeps enough,
-and the best method at each speed. With a log: where its mean lag lies on the curves. No number is given beyond the
-data; what has none is in `refused`, with the reason.
+Per method and environment: the staleness budget, the share of the synchronous score retained at each lag, and the seeds
+needed to see a loss. With a pipeline: score and time per step under each cap, the fastest cap within the budget, and
+the best method at each speed. With a log: the place of its mean lag on the curves. No number is given beyond the data;
+curves without one are in `refusals`, with the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.text import listing
 from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.caps import Cap
@@ -29,6 +30,9 @@ from .table import extent
 
 @dataclass(frozen=True)
 class Advice:
+    """Advice per method, with the settings it was computed with; `to_json` is what `staleharness advise --json`
+    prints."""
+
     methods: list[MethodAdvice]
     refusals: list[Refusal]
     caps: list[Cap]
@@ -47,7 +51,7 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         return {
             "methods": [m.row for m in self.methods],
-            "refused": [r._asdict() for r in self.refusals],
+            "refused": [{"algorithm": r.algorithm, "env": r.env, "why": r.reason} for r in self.refusals],
             "pipeline": [c.to_json() for c in self.caps],
             "log": None if self.log is None else self.log.to_json(),
             "frontier": self.frontier,
@@ -67,33 +71,33 @@ def advise(
     zero: str | float = AUTO,
     reps: int = REPS,
 ) -> Advice:
-    """Advice from stored runs, and from a pipeline under several caps and a log where they are given.
+    """Derive advice from stored runs, and from a pipeline under several caps and a log where they are given.
 
-    `keep`: the share of the synchronous IQM that must be kept. `updates`: gradient steps of one version of the pipeline
-    or log; without it a version counts as a phase. `zero`: see `lag_curve.lag_curves`. Raises `UserError` where no
-    curve can be had at all.
+    `keep`: share of the synchronous IQM to retain. `updates`: gradient steps of one version of the pipeline or log;
+    without it a version counts as a phase. `zero`: see `lag_curve.lag_curves`. Raises `UserError` where there is no
+    curve at all.
     """
     if not 0 < keep < 1:
         raise UserError(f"KEEP={keep:g} must be above 0 and below 1")
     if updates is not None and not 0 < updates < np.inf:
         raise UserError(f"UPDATES={updates:g} must be above 0")
     runs = list(runs)
-    found, _ = resolve_auto(runs, score, AUTO)
-    question = AdviceQuestion(tuple(caps), log, keep, updates, found, reps)
-    curves, refused = lag_curves(runs, score=found, zero=zero)
+    score_kind, _ = resolve_auto(runs, score, AUTO)
+    question = AdviceQuestion(tuple(caps), log, keep, updates, score_kind, reps)
+    curves, refusals = lag_curves(runs, score=score_kind, zero=zero)
     methods = []
     for curve in curves:
         try:
             methods.append(advise_on_method(curve, question))
         except UserError as error:
-            refused.append(Refusal(curve.algorithm, curve.env, str(error)))
+            refusals.append(Refusal(curve.algorithm, curve.env, str(error)))
     if not methods:
-        raise UserError(f"no advice from these results: {_reasons(refused) or 'there are no runs'}")
+        raise UserError(f"no advice from these results: {_reasons(refusals) or 'there are no runs'}")
     settings = {
         "keep": keep,
         "updates": updates,
-        "score": found,
-        "measure": score_in_words(runs, found),
+        "score": score_kind,
+        "measure": score_in_words(runs, score_kind),
         "level": LEVEL,
         "reps": reps,
         "power": POWER,
@@ -103,36 +107,35 @@ def advise(
     envs = sorted({m.curve.env for m in methods})
     best = [p for env in envs for p in frontier(env, [m for m in methods if m.curve.env == env], caps)]
     notes = _notes(methods, caps, log, updates)
-    return Advice(methods, sorted(refused), list(caps), log, best, settings, notes)
+    return Advice(methods, sorted(refusals), list(caps), log, best, settings, notes)
 
 
-def _reasons(refused: Sequence[Refusal]) -> str:
-    """Each reason once, with the first that it holds for."""
-    held: dict[str, list[Refusal]] = {}
-    for refusal in refused:
-        held.setdefault(refusal.why, []).append(refusal)
+def _reasons(refusals: Sequence[Refusal]) -> str:
+    """Join the distinct reasons, each with its first curve."""
+    groups: dict[str, list[Refusal]] = {}
+    for refusal in refusals:
+        groups.setdefault(refusal.reason, []).append(refusal)
     return "; ".join(
-        f"{why} ({r[0].algorithm} on {r[0].env}{f' and {len(r) - 1} more' if len(r) > 1 else ''})"
-        for why, r in held.items()
+        f"{reason} ({r[0].algorithm} on {r[0].env}{f' and {len(r) - 1} more' if len(r) > 1 else ''})"
+        for reason, r in groups.items()
     )
 
 
 def _on_absent(methods: Sequence[MethodAdvice]) -> list[str]:
-    """Where a setting has fewer seeds than another of its curve: who diverges most has the fewest to be judged by."""
-    absent = []
+    """Note settings with fewer seeds than others of their curve, as where runs diverged."""
+    smaller = []
     for m in methods:
         sizes = [len(scores) for scores in m.curve.scores]
-        absent += [
+        smaller += [
             f"{m.curve.algorithm} on {m.curve.env} at K={k} ({n} of {max(sizes)})"
             for k, n in zip(m.curve.capacities, sizes, strict=True)
             if n < max(sizes)
         ]
-    if not absent:
+    if not smaller:
         return []
-    more = f" and {len(absent) - 4} more" if len(absent) > 4 else ""
     return [
-        f"fewer seeds than elsewhere: {', '.join(absent[:4])}{more}; runs that diverged have no score, so what is kept "
-        "there is that of the others"
+        f"fewer seeds than elsewhere: {listing(smaller, 4)}; runs that diverged have no score, so what is kept there "
+        "is that of the others"
     ]
 
 
@@ -151,8 +154,10 @@ def _notes(
     zeros = sorted({m.curve.zero_note for m in methods})
     notes.append(f"shares are counted from {' or '.join(zeros)}")
     least = min(float(m.curve.lags[1]) for m in methods)
-    asked = [m.row["log"]["lag"] for m in methods if log] + [p["lag"] for m in methods for p in m.row.get("caps", ())]
-    if any(0 < lag < least for lag in asked):
+    lags_in_use = [m.row["log"]["lag"] for m in methods if log] + [
+        p["lag"] for m in methods for p in m.row.get("caps", ())
+    ]
+    if any(0 < lag < least for lag in lags_in_use):
         notes.append(f"between lag 0 and the smallest measured one ({least:.1f}) a share is a straight line's")
     if caps:
         notes.append("take: the fastest cap within the budget; with ? it is not within the low end of its interval")
@@ -170,20 +175,20 @@ def _notes(
 
 
 def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[Cap]) -> list[dict[str, Any]]:
-    """The highest score at each speed, fastest first: the best method under each cap, without caps under which nothing
-    scores higher than under a faster one."""
-    found: list[dict[str, Any]] = []
+    """Select the highest score at each speed, fastest first: the best method under each cap, without caps under which
+    no method scores higher than under a faster one."""
+    points: list[dict[str, Any]] = []
     for i in sorted(range(len(caps)), key=lambda i: (caps[i].step_seconds, caps[i].lag)):
         cap = caps[i]
-        held = [m for m in methods if cap.name in m.scores]
-        if not held:
+        with_score = [m for m in methods if cap.name in m.scores]
+        if not with_score:
             continue
-        best = max(held, key=lambda m: float(m.row["caps"][i]["score"]))
+        best = max(with_score, key=lambda m: float(m.row["caps"][i]["score"]))
         point = best.row["caps"][i]
-        if found and point["score"] <= found[-1]["score"]:
+        if points and point["score"] <= points[-1]["score"]:
             continue
         low, high = np.percentile(best.scores[cap.name], TAILS)
-        found.append(
+        points.append(
             {
                 "env": env,
                 "algorithm": best.curve.algorithm,
@@ -196,18 +201,18 @@ def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[Cap]) -> 
                 "score_high": float(high),
                 "cannot_be_told_from": [
                     {"algorithm": m.curve.algorithm, "seeds_to_tell": _seeds(m, best, i)}
-                    for m in held
+                    for m in with_score
                     if m is not best and _alike(m, best, cap)
                 ],
                 "binds": cap.binds,
                 "why": cap.why,
             }
         )
-    return found
+    return points
 
 
 def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
-    """Seeds of each with which a t-test would tell this difference of scores, by the spread of the settings near."""
+    """Return the seeds of each with which a t-test sees this difference of scores, by the spread of nearby settings."""
     gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
     variances = [spread(m.curve.around(m.row["caps"][i]["lag"])) ** 2 for m in (a, b)]
     deviation = (sum(variances) / 2) ** 0.5
@@ -215,6 +220,6 @@ def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
 
 
 def _alike(a: MethodAdvice, b: MethodAdvice, cap: Cap) -> bool:
-    """Whether the interval of the difference of their scores holds 0."""
+    """Return whether the interval of the difference of two scores holds 0."""
     low, high = np.percentile(a.scores[cap.name] - b.scores[cap.name], TAILS)
     return bool(low <= 0 <= high)

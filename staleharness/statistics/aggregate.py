@@ -1,6 +1,4 @@
-"""The table: aggregate scores with intervals, per algorithm and buffer capacity. Reads stored runs, trains
-nothing.
-"""
+"""Aggregate scores with intervals, per algorithm and buffer capacity, from stored runs."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing,
 __all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
 PACKAGE = Path(__file__).parents[1]
-MAKERS = [PACKAGE / room for room in ("base", "store", "statistics")]  # a table is made anew when one changes
+MAKERS = [PACKAGE / name for name in ("base", "store", "statistics")]  # a change in one invalidates cached tables
 
 
 def table(
@@ -40,29 +38,27 @@ def table(
     reps: int = 2000,
     engine: str = "rliable",
 ) -> Table:
-    """Aggregate runs over environments and seeds: one row per (algorithm, capacity), sorted by capacity and
-    name.
+    """Aggregate runs over environments and seeds: one row per (algorithm, capacity), sorted by capacity and name.
 
-    `expected` lists the runs that were asked for, each {label, capacity, env, seed, problem (a word or
-    None)}, so that what is missing can be said. `score` is `sampled` or `deterministic`; `normalise` is
-    `minmax`, `ppo`, `frozen` or `raw` (see `normalise.normaliser`); `auto` is what the kind of task is reported
-    by. `engine` makes the intervals: `rliable`, or `quick`, our own bootstrap, for a preview without importing
-    rliable. Raises `UserError` for an unknown option, or a normalisation without runs. The result does not depend
-    on the order of the runs.
+    `expected` lists the runs of the study, each {label, capacity, env, seed, problem (a word or None)}, for the notes
+    on missing ones. `score` is `sampled` or `deterministic`; `normalise` is `minmax`, `ppo`, `frozen` or `raw` (see
+    `normalise.normaliser`); `auto` is the usual one of the kind of task. `engine` computes the intervals: `rliable`, or
+    `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown option, or a
+    normalisation without runs. The result does not depend on the order of the runs.
     """
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
     if reps < 10:
         raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
-    found = grid(runs)
-    runs = found.runs
+    run_grid = grid(runs)
+    runs = run_grid.runs
     score, normalise = resolve_auto(runs, score, normalise)
-    scale = normaliser(normalise, found, score)
-    missing = missing_runs(found, expected)
-    keys = sorted({(k, label) for label, k in found.rows} | {(c.capacity, c.label) for c, _, _ in missing})
-    envs = sorted({*found.envs, *(c.env for c, _, _ in missing)})
+    scale = normaliser(normalise, run_grid, score)
+    missing = missing_runs(run_grid, expected)
+    keys = sorted({(k, label) for label, k in run_grid.rows} | {(c.capacity, c.label) for c, _, _ in missing})
+    envs = sorted({*run_grid.envs, *(c.env for c, _, _ in missing)})
     absent = Counter((c.label, c.capacity) for c, _, _ in missing)
-    rows = [_row(found, label, k, scale, score, ENGINES[engine], reps, absent[label, k]) for k, label in keys]
+    rows = [_row(run_grid, label, k, scale, score, ENGINES[engine], reps, absent[label, k]) for k, label in keys]
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
@@ -78,12 +74,12 @@ def table(
     }
     notes = [
         *on_missing(missing, len(runs) + len(missing), envs, ks),
-        *on_counts(found, envs),
+        *on_counts(run_grid, envs),
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
         *on_warnings(runs),
         *on_lag(runs),
         *on_ledger(runs),
-        *on_untrained(found, score),
+        *on_untrained(run_grid, score),
         *on_mixtures(runs),
     ]
     return Table(rows, notes, settings)
@@ -92,22 +88,23 @@ def table(
 def cached_table(
     folder: Path, runs: Iterable[StoredRun] | RunGrid, expected: Sequence[Mapping[str, Any]] = (), **options: Any
 ) -> Table:
-    """`table(...)`, kept in `folder/table.json` and read back from there, without rliable or pandas, while
-    the runs, what was expected and the options are the same.
+    """Return `table(...)`, cached in `folder/table.json` while code, runs, `expected` and options are the same.
+
+    A cached table needs neither rliable nor pandas.
     """
     path = folder / "table.json"
-    found = grid(runs)
-    key = _key(found.runs, expected, options)
+    run_grid = grid(runs)
+    key = _key(run_grid.runs, expected, options)
     try:
-        held = read_json(path)
-        if held["key"] == key:
-            return Table(**held["table"])
+        entry = read_json(path)
+        if entry["key"] == key:
+            return Table(**entry["table"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # absent or of another make: computed again below
-    made = table(found, expected, **options)
+        pass  # absent, or written by other code: computed below
+    result = table(run_grid, expected, **options)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"key": key, "table": made.to_json()})
-    return made
+    write_json(path, {"key": key, "table": result.to_json()})
+    return result
 
 
 def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
@@ -123,19 +120,20 @@ def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], optio
 def improvement(
     runs: Iterable[StoredRun] | RunGrid, baseline: str, *, score: str = "sampled", reps: int = 2000
 ) -> list[dict[str, Any]]:
-    """Chance that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with its
-    interval.
+    """Probability that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with interval.
 
-    Averaged over the environments that both have; 0.5 is a draw. One record {algorithm, baseline, capacity,
-    n_tasks, probability, low, high} per algorithm and capacity; needs no normalisation. Raises `UserError`
-    where the baseline has no run.
+    Averaged over the environments that both have; 0.5 is a draw. One record {algorithm, baseline, capacity, n_tasks,
+    probability, low, high} per algorithm and capacity; needs no normalisation. Raises `UserError` where the baseline
+    has no run.
     """
-    found = grid(runs)
-    if baseline not in found.labels:
-        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, found.labels)}")
+    run_grid = grid(runs)
+    if baseline not in run_grid.labels:
+        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, run_grid.labels)}")
     records: list[dict[str, Any]] = []
-    for label, k in found.rows:
-        pairs = [(found.cells.get(Cell(label, k, e)), found.cells.get(Cell(baseline, k, e))) for e in found.envs]
+    for label, k in run_grid.rows:
+        pairs = [
+            (run_grid.cells.get(Cell(label, k, e)), run_grid.cells.get(Cell(baseline, k, e))) for e in run_grid.envs
+        ]
         both = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
         if label == baseline or not both:
             continue
@@ -160,9 +158,9 @@ def improvement(
 
 
 def _row(
-    found: RunGrid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
+    run_grid: RunGrid, label: str, k: int, scale: Normaliser, score: str, engine: Engine, reps: int, missing: int
 ) -> dict[str, Any]:
-    members = found.tasks(label, k)
+    members = run_grid.tasks(label, k)
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"algorithm": label, "capacity": k, "n_runs": 0, "n_tasks": len(members), "missing": missing}
     row["env"] = next(iter(members)) if len(members) == 1 else f"{len(members)} envs"
@@ -178,11 +176,12 @@ def _row(
         row["auc"] = float(pooled_iqm(*areas))
         row |= _interval(("auc",), lambda *c: pooled_iqm(*c)[..., None], areas, (label, k), engine, reps)
 
-    runs = found.members(label, k)
-    row["raw_mean"] = _mean([final_score(r, score) for r in runs])
+    runs = run_grid.members(label, k)
+    row["raw_mean"] = float(np.mean([final_score(r, score) for r in runs]))
     for name, source in (("lag_mean", "lag_mean"), ("tv", "tv_data"), ("ess", "ess_data"), ("clipped", "clipped")):
-        row[name] = _mean([r.record["summary"].get(source) for r in runs])
-    row["seconds"] = _mean([r.record["seconds"]["total"] for r in runs])
+        values = [v for r in runs if (v := r.record["summary"].get(source)) is not None]
+        row[name] = float(np.mean(values)) if values else None
+    row["seconds"] = float(np.mean([r.record["seconds"]["total"] for r in runs]))
     return row
 
 
@@ -194,7 +193,7 @@ def _interval(
     engine: Engine,
     reps: int,
 ) -> dict[str, float]:
-    """{name_low, name_high} of each name; nothing where a task has one run only, for then there is none."""
+    """Return {name_low, name_high} of each name; empty where a task has a single run."""
     if min(len(c) for c in columns) < 2:
         return {}
     low, high = engine.interval(statistic, columns, name=(names[0], *cell), reps=reps)
@@ -213,8 +212,3 @@ def area(run: StoredRun, scale: Normaliser, score: str) -> float:
     if len(steps) < 2:
         return float("nan")
     return float(np.trapezoid(scale(cell_of(run).env, returns), steps) / (steps[-1] - steps[0]))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    there = [v for v in values if v is not None]
-    return float(np.mean(there)) if there else None

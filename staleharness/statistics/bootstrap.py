@@ -1,4 +1,4 @@
-"""Aggregate scores and their 95 % stratified bootstrap intervals: the one room that knows rliable.
+"""Aggregate scores and their 95 % stratified bootstrap intervals: the only module that knows rliable.
 
 Scores come as one column per task, `columns[t]` of shape [..., runs of task t]: runs are always the last
 axis, tasks are always the sequence, so the two cannot be swapped and tasks may have unequal numbers of runs.
@@ -6,8 +6,8 @@ A stratified bootstrap resamples the runs of each task independently (Agarwal et
 
 rliable draws from the *global* NumPy generator whatever `random_state` it is given, one resample at a time, and
 importing its bootstrap takes seconds (it loads statsmodels). Here its resamples are drawn at once, from a generator of
-the same kind that is seeded by the name of the cell, so that an interval depends on its own scores and name only.
-Tests hold them against rliable's own, bit for bit.
+the same kind, seeded by the name of the cell, so that an interval depends on its own scores and name only. Tests
+compare them with rliable's own, bit for bit.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def aggregates(*columns: Array) -> Array:
     scores stay below 1 on average, scores above 1 counting as 1.
     """
     means = np.stack([c.mean(axis=-1) for c in columns], axis=-1)
-    capped = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
-    parts = [pooled_iqm(*columns), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - capped.mean(axis=-1)]
+    below_one = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
+    parts = [pooled_iqm(*columns), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - below_one.mean(axis=-1)]
     return np.stack(parts, axis=-1)
 
 
@@ -64,10 +64,10 @@ def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
 def resampled_improvement(x: Sequence[Array], y: Sequence[Array], reps: int, rng: np.random.Generator) -> Array:
     """`improvement` of `resample(x)` over `resample(y)` [reps], to the bit, by how often each run was drawn: every pair
     of runs is compared once, and counts of halves are exact."""
-    drawn = [[_draws(len(c), reps, rng) for c in columns] for columns in (x, y)]
+    draws = [[_draws(len(c), reps, rng) for c in columns] for columns in (x, y)]
     chances = [
         (of_a @ _wins(a, b) * of_b).sum(axis=-1) / (len(a) * len(b))
-        for a, b, of_a, of_b in zip(x, y, *drawn, strict=True)
+        for a, b, of_a, of_b in zip(x, y, *draws, strict=True)
     ]
     return np.asarray(np.stack(chances, axis=-1).mean(axis=-1))
 
@@ -79,7 +79,7 @@ def _wins(a: Array, b: Array) -> Array:
 
 
 def _draws(n: int, reps: int, rng: np.random.Generator) -> Array:
-    """How often each of n runs is drawn in each resample [reps, n], as `resample` draws them."""
+    """Count draws of each of n runs per resample [reps, n], with the generator's numbers used as in `resample`."""
     places = rng.integers(n, size=(reps, n)) + n * np.arange(reps)[:, None]
     return np.bincount(places.ravel(), minlength=reps * n).reshape(reps, n).astype(np.float64)
 
@@ -97,8 +97,8 @@ def rliable_resamples(columns: Sequence[Array], reps: int, seed: int) -> list[Ar
     sizes = [len(c) for c in columns]
     if len(set(sizes)) == 1:  # it resamples a matrix [runs, tasks]
         places = rng.randint(sizes[0], size=(reps, sizes[0], len(columns)))
-        drawn = np.stack(columns, axis=1)[places, np.arange(len(columns))]
-        return list(np.moveaxis(drawn, -1, 0))
+        resamples = np.stack(columns, axis=1)[places, np.arange(len(columns))]
+        return list(np.moveaxis(resamples, -1, 0))
     each = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
     return [c[np.stack(at)] for c, at in zip(columns, zip(*each, strict=True), strict=True)]
 
@@ -137,7 +137,7 @@ def resample(columns: Sequence[Array], reps: int, rng: np.random.Generator) -> l
 def fast_interval(
     statistic: Callable[..., Array], columns: Sequence[Array], *, name: tuple[Any, ...], reps: int
 ) -> tuple[Array, Array]:
-    """As `rliable_interval`, vectorised and without rliable: for live previews and as a cross-check."""
+    """Compute `rliable_interval`, vectorised and without rliable: for live previews and as a cross-check."""
     rng = np.random.default_rng(stable_seed(*name))
     return percentiles(statistic(*resample(columns, reps, rng)))
 
@@ -145,8 +145,8 @@ def fast_interval(
 def curve_band(tasks: Sequence[Array], *, name: tuple[Any, ...], reps: int) -> tuple[Array, Array | None, Array | None]:
     """IQM over runs of the curves of each task, [runs_t, points], and its pointwise interval: each [points].
 
-    Whole runs are resampled, within their task. The interval is None where a task has one run only. The bands of
-    curves that were seen before are kept: a figure is drawn at two widths, and figures of one study share theirs.
+    Whole runs are resampled, within their task. The interval is None where a task has one run only. Bands are cached:
+    a figure is drawn at two widths, and figures of one study share curves.
     """
     return _band(tuple((t.shape, t.tobytes()) for t in tasks), name, reps)
 
@@ -163,8 +163,8 @@ def _band(
     places = [rng.integers(len(t), size=(reps, len(t))) for t in tasks]
     # Point by point, so that what is sorted stays in the processor's cache.
     points = zip(*(np.ascontiguousarray(t.T) for t in tasks), strict=True)
-    drawn = (np.concatenate([x[at] for x, at in zip(point, places, strict=True)], axis=1) for point in points)
-    low, high = percentiles(np.stack([_iqm_of_rows(rows) for rows in drawn], axis=-1))
+    resamples = (np.concatenate([x[at] for x, at in zip(point, places, strict=True)], axis=1) for point in points)
+    low, high = percentiles(np.stack([_iqm_of_rows(rows) for rows in resamples], axis=-1))
     return middle, low, high
 
 
@@ -176,14 +176,14 @@ def _iqm_of_rows(scores: Array) -> Array:
 
 
 def percentiles(replicates: Array) -> tuple[Array, Array]:
-    """The two ends of the percentile interval over the first axis."""
+    """Ends of the percentile interval over the first axis."""
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(replicates, [tail, 100 - tail], axis=0)
     return low, high
 
 
 class Engine(NamedTuple):
-    """Who computes the table: the four aggregates, and an interval of any statistic."""
+    """Implementation behind a table: the four aggregates, and an interval of any statistic."""
 
     points: Callable[..., Array]
     interval: Callable[..., tuple[Array, Array]]

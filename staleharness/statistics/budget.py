@@ -1,8 +1,7 @@
-"""The staleness budget: the largest mean lag that keeps a share of the synchronous IQM, with its interval.
+"""The staleness budget: the largest mean lag that retains a share of the synchronous IQM, with its interval.
 
-The share kept is taken not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between the
-lags that were measured. Nothing is said beyond the largest of them, nor between lag 0 and the smallest, where the fall
-of the curve is all assumption: there the budget is a bound.
+The share is assumed not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between measured
+lags. Beyond the largest of them, and between lag 0 and the smallest, there are no data: there the budget is a bound.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ WORDS = {"at least": "largest measured", "below": "smallest measured"}
 
 @dataclass(frozen=True)
 class Limit:
-    """A lag that was measured or lies between two that were; or a bound, where the data end."""
+    """A mean lag within the measured range; or a bound, where the data end."""
 
     lag: float
     kind: str = "="  # "=", "at least", "below"
 
     @property
     def words(self) -> str:
-        """`3.1`, `at least 7.5 (largest measured)`, `below 1.5 (smallest measured)`."""
+        """Text such as `3.1`, `at least 7.5 (largest measured)`, `below 1.5 (smallest measured)`."""
         return f"{self.lag:.1f}" if self.kind == "=" else f"{self.kind} {self.lag:.1f} ({WORDS[self.kind]})"
 
     def sign(self, digits: int = 1) -> str:
-        """`3.1`, `≥ 7.5`, `< 1.5`."""
+        """Return text such as `3.1`, `≥ 7.5`, `< 1.5`."""
         return {"=": "", "at least": "≥ ", "below": "< "}[self.kind] + f"{self.lag:.{digits}f}"
 
     def allows(self, lag: float) -> bool:
-        """Whether a lag is within this budget, by the data."""
+        """Return whether the data show a lag to be within this budget."""
         return self.kind != "below" and lag <= self.lag
 
     def forbids(self, lag: float) -> bool:
-        """Whether a lag is above this budget, by the data."""
+        """Return whether the data show a lag to be above this budget."""
         return {"=": lag > self.lag, "below": lag >= self.lag, "at least": False}[self.kind]
 
     def to_json(self) -> dict[str, Any]:
@@ -51,31 +50,31 @@ class Limit:
 
 @dataclass(frozen=True)
 class RetentionCurve:
-    """The share of the synchronous IQM that a curve keeps at each of its lags: fitted, and the same of resamples."""
+    """Share of the synchronous IQM retained at each lag of a curve, and in bootstrap resamples of it."""
 
     lags: Array  # [m]
-    raw: Array  # [m], as measured
-    fit: Array  # [m]
-    replicates: Array  # [reps, m], fitted
+    raw: Array  # [m], measured
+    fit: Array  # [m], antitonic
+    replicates: Array  # [reps, m], antitonic
     reference: Array  # [reps], resampled synchronous IQM
     resampling: str  # "paired" or "independent"
 
     def at(self, lag: float) -> tuple[float, float, float] | None:
-        """(share, low, high) at a mean lag; None beyond the largest that was measured."""
+        """Return (share, low, high) at a mean lag; None beyond the largest measured."""
         if not 0 <= lag <= self.lags[-1]:
             return None
         low, high = np.percentile(self.replicates_at(lag), TAILS)
         return float(np.interp(lag, self.lags, self.fit)), float(low), float(high)
 
     def replicates_at(self, lag: float) -> Array:
-        """Shares kept at a mean lag [reps]."""
+        """Shares retained at a mean lag in each resample [reps]."""
         i = int(np.clip(np.searchsorted(self.lags, lag), 1, len(self.lags) - 1))
         left, right = self.lags[i - 1 : i + 1]
         part = (lag - left) / (right - left)
         return np.asarray((1 - part) * self.replicates[:, i - 1] + part * self.replicates[:, i])
 
     def budget(self, keep: float = KEEP) -> tuple[Limit, Limit, Limit]:
-        """The budget and the ends of its interval."""
+        """Return the budget and the ends of its interval."""
         many = crossings(self.replicates, self.lags, keep)
         low, high = np.percentile(many, TAILS, method="inverted_cdf")
         mine = crossings(self.fit[None], self.lags, keep)[0]
@@ -91,29 +90,26 @@ TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
 
 
 def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
-    """Shares kept by a curve, and by `reps` bootstrap resamples of its seeds.
+    """Shares retained by a curve, and by `reps` bootstrap resamples of its seeds.
 
-    Where all settings have the same seeds, whole seeds are drawn, so that what a seed does at every lag cancels.
+    Where all settings have the same seeds, whole seeds are drawn, so that a seed's effect at every lag cancels.
     """
     rng = np.random.default_rng(stable_seed("budget", curve.algorithm, curve.env))
     sizes = [len(s) for s in curve.scores]
-    if curve.paired:
-        places = [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
-    else:
-        places = [rng.integers(n, size=(reps, n)) for n in sizes]
-    drawn = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
+    places = curve.resample_seeds(reps, rng)
+    iqms = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
     mine = np.array([iqm(s) for s in curve.scores])
     weights = np.array(sizes, dtype=np.float64)
     raw = mine / mine[0] if mine[0] else np.ones_like(mine)
-    fit, replicates = shares(mine[None], weights)[0], shares(drawn, weights)
-    how = "paired" if curve.paired else "independent"
-    return RetentionCurve(curve.lags, raw, fit, replicates, drawn[:, 0], how)
+    fit, replicates = shares(mine[None], weights)[0], shares(iqms, weights)
+    how = "paired" if curve.is_paired else "independent"
+    return RetentionCurve(curve.lags, raw, fit, replicates, iqms[:, 0], how)
 
 
 def shares(iqms: Array, weights: Array) -> Array:
-    """IQMs [reps, m] as shares of the first, not rising: 1, then the antitonic fit of the rest and at most 1.
+    """Divide IQMs [reps, m] by the first and make them not rise: 1, then the antitonic fit of the rest, at most 1.
 
-    Where the synchronous IQM is not above zero every lag keeps all of it.
+    Where the synchronous IQM is not above zero every share is 1.
     """
     reference = iqms[:, :1]
     above = reference > 0
@@ -141,16 +137,16 @@ def antitonic(values: Array, weights: Array) -> Array:
     return fit
 
 
-def crossings(fitted: Array, lags: Array, keep: float) -> Array:
-    """Where each row of non-rising shares [reps, m] falls below `keep`: [reps].
+def crossings(rows_of_shares: Array, lags: Array, keep: float) -> Array:
+    """Lag at which each row of non-rising shares [reps, m] falls below `keep`: [reps].
 
     Minus infinity where the smallest lag after 0 is already below, infinity where none is.
     """
-    under = fitted < keep
+    under = rows_of_shares < keep
     i = np.where(under.any(axis=1), under.argmax(axis=1), len(lags))
     inside = (i > 1) & (i < len(lags))
     out = np.where(i <= 1, -np.inf, np.inf)
     rows, j = np.flatnonzero(inside), i[inside]
-    high, low = fitted[rows, j - 1], fitted[rows, j]
+    high, low = rows_of_shares[rows, j - 1], rows_of_shares[rows, j]
     out[rows] = lags[j - 1] + (lags[j] - lags[j - 1]) * (high - keep) / (high - low)
     return out

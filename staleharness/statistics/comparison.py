@@ -1,7 +1,7 @@
-"""How far apart two result sets are: B − A in every shared cell and over environments, with bootstrap intervals.
+"""Difference B − A of two result sets, in every shared cell and over environments, with bootstrap intervals.
 
-Seeds that belong together are resampled together (`matching.is_paired`); otherwise A and B are resampled
-independently. Both within each environment (stratified).
+Paired seeds are resampled together (`matching.is_paired`); otherwise A and B are resampled independently. Both within
+each environment (stratified).
 """
 
 from __future__ import annotations
@@ -21,33 +21,20 @@ from .matching import Pair, identical, is_paired, match, seeds_in_common
 from .normalise import Normaliser, normaliser
 from .scores import AUTO, Array, final_score, resolve_auto, score_in_words
 
-COLUMNS = (
-    "algorithm",
-    "env",
-    "capacity",
-    "scale",
-    "n_a",
-    "n_b",
-    "n_envs",
-    "seeds",
-    "identical",
-    "a",
-    "b",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "probability",
-    "probability_low",
-    "probability_high",
+COLUMNS = tuple(
+    "algorithm env capacity scale n_a n_b n_envs seeds identical a b difference difference_low difference_high "
+    "probability probability_low probability_high".split()
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`cells`: mean raw scores of each shared cell; `rows`: IQM of normalised scores of each (algorithm, K) over the
-    shared environments. Both hold the keys of `COLUMNS`: `difference` is B − A, `probability` that a run of B
-    scores higher than a run of A (ties half), `seeds` how they were resampled, `identical` the number of seeds whose
-    runs are equal bit for bit. An end of an interval that does not exist is None.
+    """Scores of A and B per shared cell (`cells`, raw means) and per algorithm and K (`rows`, IQM of normalised
+    scores).
+
+    Both have the keys of `COLUMNS`: `difference` is B − A, `probability` that a run of B scores higher than a run of A
+    (ties half), `seeds` the way of resampling, `identical` the number of seeds whose runs are equal bit for bit. An end
+    of an interval that does not exist is None.
     """
 
     cells: list[dict[str, Any]]
@@ -68,24 +55,28 @@ def compare_runs(
     reps: int = 2000,
     engine: str = "rliable",
 ) -> Comparison:
-    """Compare two sets of runs cell by cell. The options are those of `aggregate.table`; normalisation is over the
-    shared cells of both sides together. Raises `UserError` where nothing is shared or an option is unknown.
+    """Compare two sets of runs cell by cell, with the options of `aggregate.table`.
+
+    Normalisation is over the shared cells of both sides together. Raises `UserError` where no cell is shared or an
+    option is unknown.
     """
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
-    matched = match(a, b)
-    shared = matched.shared
-    everyone = [run for pair in shared.values() for side in pair for run in side]
+    matching = match(a, b)
+    cells_of_both = matching.cells
+    everyone = [run for pair in cells_of_both.values() for side in pair for run in side]
     score, normalise = resolve_auto(everyone, score, normalise)
-    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in shared.items()}), score)
+    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in cells_of_both.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
-    def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
-        return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}
+    def row(cell_rows: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
+        return _row(cell_rows, by, of, score, ENGINES[engine], reps) | {"scale": kind}
 
-    cells = [row({cell: pair}, raw, _mean, "mean") for cell, pair in shared.items()]
-    kinds = list(dict.fromkeys((c.label, c.capacity) for c in shared))
-    members = [{c: p for c, p in shared.items() if (c.label, c.capacity) == kind} for kind in kinds]
+    cell_rows = [
+        row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in cells_of_both.items()
+    ]
+    kinds = list(dict.fromkeys((c.label, c.capacity) for c in cells_of_both))
+    members = [{c: p for c, p in cells_of_both.items() if (c.label, c.capacity) == kind} for kind in kinds]
     rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
     settings = {
         "score": score,
@@ -94,14 +85,14 @@ def compare_runs(
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
-        "envs": sorted({c.env for c in shared}),
+        "envs": sorted({c.env for c in cells_of_both}),
     }
     notes = [
-        *matched.notes,
+        *matching.notes,
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
-        *_on_intervals(cells, sum(map(seeds_in_common, shared.values()))),
+        *_on_intervals(cell_rows, sum(map(seeds_in_common, cells_of_both.values()))),
     ]
-    return Comparison(cells, rows, notes, settings)
+    return Comparison(cell_rows, rows, notes, settings)
 
 
 def _row(
@@ -112,7 +103,7 @@ def _row(
         [scale(cell.env, np.array([final_score(r, score) for r in pair[side]])) for cell, pair in cells.items()]
         for side in (0, 1)
     )
-    paired = [is_paired(pair) for pair in cells.values()]
+    pairing = [is_paired(pair) for pair in cells.values()]
     same = [identical(pair) for pair in cells.values()]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
@@ -122,7 +113,7 @@ def _row(
         "n_envs": len(cells),
         "n_a": min(map(len, a)),
         "n_b": min(map(len, b)),
-        "seeds": "paired" if all(paired) else "partly paired" if any(paired) else "independent",
+        "seeds": "paired" if all(pairing) else "partly paired" if any(pairing) else "independent",
         "identical": sum(same),
         "a": float(of(*a)),
         "b": float(of(*b)),
@@ -132,7 +123,7 @@ def _row(
     if min(map(len, (*a, *b))) < 2:
         return row  # one run has no spread
     name = ("comparison", *first, len(cells))
-    low, high = difference_interval(a, b, paired, of, engine=engine, name=name, reps=reps)
+    low, high = difference_interval(a, b, pairing, of, engine=engine, name=name, reps=reps)
     for i, key in enumerate(("difference", "probability")):
         row |= {f"{key}_low": float(low[i]), f"{key}_high": float(high[i])}
     return row
@@ -141,27 +132,27 @@ def _row(
 def difference_interval(
     a: Sequence[Array],
     b: Sequence[Array],
-    paired: Sequence[bool],
+    pairing: Sequence[bool],
     of: Callable[..., Array],
     *,
     engine: Engine,
     name: tuple[Any, ...],
     reps: int,
 ) -> tuple[Array, Array]:
-    """Low and high ends [2] of of(*b) − of(*a) and of P(b > a), for columns [runs_t] of each environment t.
+    """Compute low and high ends [2] of of(*b) − of(*a) and of P(b > a), for columns [runs_t] of each environment t.
 
-    What is resampled are places in the columns: where `paired[t]` one draw of places serves both sides, otherwise
-    each side has its own. `of` takes columns [..., runs_t] and reduces the last axis.
+    Places in the columns are resampled: where `pairing[t]` one draw of places serves both sides, otherwise each side
+    has its own. `of` takes columns [..., runs_t] and reduces the last axis.
     """
     places: list[Array] = []
-    for x, y, together in zip(a, b, paired, strict=True):
+    for x, y, together in zip(a, b, pairing, strict=True):
         places += [np.arange(len(x), dtype=np.float64)]
         places += [] if together else [np.arange(len(y), dtype=np.float64)]
 
-    def statistic(*drawn: Array) -> Array:
-        rest = iter(drawn)
+    def statistic(*resamples: Array) -> Array:
+        rest = iter(resamples)
         left, right = [], []
-        for x, y, together in zip(a, b, paired, strict=True):
+        for x, y, together in zip(a, b, pairing, strict=True):
             i = next(rest).astype(np.intp)
             j = i if together else next(rest).astype(np.intp)
             left.append(x[i])
@@ -171,24 +162,20 @@ def difference_interval(
     return engine.interval(statistic, places, name=name, reps=reps)
 
 
-def _mean(column: Array) -> Array:
-    return np.asarray(column.mean(axis=-1))
-
-
 def _on_intervals(cells: Sequence[Mapping[str, Any]], pairs: int) -> list[str]:
-    """What the cells say together, of so many pairs of runs, and how far their intervals can be trusted."""
+    """Notes on the cells together, of so many pairs of runs, and on the reliability of their intervals."""
     notes = []
     same = sum(c["identical"] for c in cells)
     if same:
         notes.append(f"{same} of {plural(pairs, 'pair')} of runs are identical bit for bit")
-    judged = [c for c in cells if c["difference_low"] is not None]
-    apart = sum(not c["difference_low"] <= 0 <= c["difference_high"] for c in judged)
-    if judged:
-        verb = "excludes" if apart == 1 else "exclude"
-        chance = "; by chance alone 1 in 20 would, more often with few seeds" if len(judged) > 1 else ""
-        notes.append(f"{apart} of {plural(len(judged), 'interval')} of cells {verb} 0{chance}")
-    if single := len(cells) - len(judged):
+    with_interval = [c for c in cells if c["difference_low"] is not None]
+    excluding = sum(not c["difference_low"] <= 0 <= c["difference_high"] for c in with_interval)
+    if with_interval:
+        verb = "excludes" if excluding == 1 else "exclude"
+        chance = "; by chance alone 1 in 20 would, more often with few seeds" if len(with_interval) > 1 else ""
+        notes.append(f"{excluding} of {plural(len(with_interval), 'interval')} of cells {verb} 0{chance}")
+    if single := len(cells) - len(with_interval):
         notes.append(f"no interval where a side has one run only: {plural(single, 'cell')}")
-    if small := sum(min(c["n_a"], c["n_b"]) < 4 for c in judged):
+    if small := sum(min(c["n_a"], c["n_b"]) < 4 for c in with_interval):
         notes.append(f"fewer than 4 seeds on a side, so intervals are rough: {plural(small, 'cell')}")
     return notes

@@ -1,5 +1,5 @@
-"""What the metrics of a row's runs come to: how far their data were from the policy that learns, over training, and
-how many decisions each mechanism of the method touched. Columns are let go with their row: there may be thousands of
+"""Diagnostics of the runs of a row: distance of their data from the target policy over training, decisions affected by
+each mechanism of the method, and their lags and ledgers. Columns are released with their row: there may be thousands of
 runs.
 """
 
@@ -22,7 +22,7 @@ STALENESS = {
     "kl_k3_data": "KL (k3) of the data",
     "clipped": "clipped share",
 }
-# Columns of the metrics that are shares: what they are called, and what was done to such a decision.
+# Columns of the metrics that are shares: heading, and what the mechanism does to such a decision.
 MECHANISMS = {
     "clipped": ("no gradient", "had an advantage and got no gradient from the method, as measured"),
     "clipped_positive": ("… at A > 0", "of these, those with a positive advantage"),
@@ -37,35 +37,39 @@ MECHANISMS = {
 
 
 class Share(NamedTuple):
-    """Share of decisions, mean over runs: over all phases, and in the last one."""
+    """Share of decisions, mean over runs: over all phases, and in the last phase."""
 
     mean: float
     last: float
 
 
 class Diagnostics(NamedTuple):
-    """Of the runs of a row."""
+    """Diagnostics of the runs of a row."""
 
     staleness: dict[str, tuple[Array, Array]]  # by column: see `in_bins`
-    mechanisms: dict[str, Share]  # by column of the mechanisms that any run measured
+    mechanisms: dict[str, Share]  # by column, of mechanisms that any run measured
 
 
 def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
+    """Compute the diagnostics of a row's runs."""
     names = list(dict.fromkeys(("steps", *STALENESS, *MECHANISMS)))
     runs = list(runs)
     columns = [run.columns(names) for run in runs]
     envs = [str(run.record["spec"]["env"]) for run in runs]
     over = {}
     for name in STALENESS:
-        there = [(env, c) for env, c in zip(envs, columns, strict=True) if {"steps", name} <= c.keys()]
-        over[name] = in_bins([(c["steps"], c[name]) for _, c in there], [env for env, _ in there])
+        measurements = [(env, c) for env, c in zip(envs, columns, strict=True) if {"steps", name} <= c.keys()]
+        over[name] = in_bins([(c["steps"], c[name]) for _, c in measurements], [env for env, _ in measurements])
     held = {name: [c[name] for c in columns if name in c] for name in MECHANISMS}
     return Diagnostics(over, {name: _share(of_runs) for name, of_runs in held.items() if of_runs})
 
 
 def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: int = BINS) -> tuple[Array, Array]:
-    """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases:
-    ([bins], [bins]). `envs`: whose curves they are; environments count alike, however many runs they have."""
+    """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases: ([bins],
+    [bins]).
+
+    `envs`: the environment of each curve; environments have equal weight, however many runs they have.
+    """
     x = np.concatenate([np.empty(0), *(steps for steps, _ in curves)])
     y = np.concatenate([np.empty(0), *(values for _, values in curves)])
     sizes = Counter(envs)
@@ -80,15 +84,15 @@ def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: in
 
 
 def _share(columns: Sequence[Array]) -> Share:
-    there = [c[~np.isnan(c)] for c in columns]
-    return Share(float(np.mean([x.mean() for x in there])), float(np.mean([x[-1] for x in there])))
+    values = [c[~np.isnan(c)] for c in columns]
+    return Share(float(np.mean([v.mean() for v in values])), float(np.mean([v[-1] for v in values])))
 
 
 EMPTY = diagnostics([])
 
 
 def lags_of(runs: Sequence[StoredRun], kind: str) -> LagCounts:
-    """Decisions (rows, where `assigned`) by lag, of the runs that have accounts; lags that did not come up left out."""
+    """Count decisions (rows, where `assigned`) by lag, over the runs that recorded them; lags without any left out."""
     total: Counter[int] = Counter()
     for run in runs:
         for lag, count in run.record.get("lags", {}).get(kind, {}).items():
@@ -97,7 +101,7 @@ def lags_of(runs: Sequence[StoredRun], kind: str) -> LagCounts:
 
 
 def ledger_of(runs: Sequence[StoredRun], unit: str) -> Counter[str]:
-    """The ledgers of the runs that have one, added up; `unit`: sequences or decisions."""
+    """Add up the ledgers of runs; `unit`: sequences or decisions."""
     total: Counter[str] = Counter()
     for run in runs:
         total.update(run.record.get("ledger", {}).get(unit, {}))
@@ -105,4 +109,5 @@ def ledger_of(runs: Sequence[StoredRun], unit: str) -> Counter[str]:
 
 
 def mean_lag(lags: LagCounts) -> float:
+    """Mean of the lags, weighted by their counts; 0 of none."""
     return sum(lag * count for lag, count in lags.items()) / max(1, sum(lags.values()))

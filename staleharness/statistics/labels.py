@@ -1,4 +1,4 @@
-"""What readers call a method: `ppo_clip` is PPO-clip, `vaco[delta=0.8]` is VACO, δ = 0.8."""
+"""Labels of methods as readers see them (`vaco[delta=0.8]` is VACO, δ = 0.8), and the options in them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ OPTIONS = {"delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "
 
 
 def method_name(name: str) -> str:
-    """A method without its options; one that is not known here keeps its name."""
+    """Display name of a method without its options; the registered name where there is none."""
     return METHODS.get(name, name)
 
 
 def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
-    """A label as readers see it; `names` come first."""
+    """Label as readers see it; `names` {label: text} take precedence."""
     names = names or {}
     if names.get(label):
         return names[label]
@@ -66,36 +66,36 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def option_text(name: str, value: object) -> str:
-    """`δ = 0.8`, `trust region none`."""
+    """Option as readers see it: `δ = 0.8`, `trust region none`."""
     if isinstance(value, str):
         value = value.removeprefix("fixed:")
         return f"{OPTIONS.get(name, name.replace('_', ' '))} {value}"
-    said = f"{value:g}" if isinstance(value, float) else format_value(value)
-    return f"{OPTIONS.get(name, name.replace('_', ' '))} = {said}"
+    text = f"{value:g}" if isinstance(value, float) else format_value(value)
+    return f"{OPTIONS.get(name, name.replace('_', ' '))} = {text}"
 
 
 def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:
-    """{label: value of the option in that label's runs}; labels whose method lacks it are left out.
+    """Map each label to the value of an option in its runs; labels whose method lacks it are left out.
 
     Raises `UserError` where no run has it, or runs of one label differ in it.
     """
-    found: dict[str, set[Any]] = {}
+    values_of: dict[str, set[Any]] = {}
     for run in runs:
         spec = run.record["spec"]
         value = spec.get("hyper", {}).get(option, spec.get(option))
         if value is not None:
-            found.setdefault(run.label, set()).add(value)
-    if not found:
+            values_of.setdefault(run.label, set()).add(value)
+    if not values_of:
         raise UserError(f"option={option!r}: no run here has it")
-    if mixed := [label for label, values in found.items() if len(values) > 1]:
+    if mixed := [label for label, several in values_of.items() if len(several) > 1]:
         raise UserError(f"option={option!r} differs among runs of {', '.join(sorted(mixed))}")
-    return {label: values.pop() for label, values in found.items()}
+    return {label: several.pop() for label, several in values_of.items()}
 
 
 def without_option(label: str, option: str) -> str:
-    """The label of a method apart from one of its options: what a line over that option is called.
+    """Remove an option from a label, to name a line over that option.
 
-    N, the forward lag, stands behind the brackets: `vaco[delta=0.05] N=4`.
+    N, the forward lag, follows the brackets: `vaco[delta=0.05] N=4`.
     """
     plain, _, _ = label.partition(" N=")
     if "[" not in plain:

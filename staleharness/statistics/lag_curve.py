@@ -1,6 +1,6 @@
 """Score against lag: the runs of one method on one environment, by the mean lag of their data.
 
-A curve begins with a synchronous reference, data of lag 0 (K = 1). What cannot make a curve is refused, in one line.
+A curve begins with a synchronous reference, data of lag 0 (K = 1). Runs without a curve get a one-line reason.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.parsing import canonical_json, split_list
 from ..base.text import word
@@ -25,43 +26,50 @@ OPEN = ("capacity", "lag", "seed")  # settings that may differ along a curve
 
 
 class Refusal(NamedTuple):
-    """What is not answered, and why."""
+    """Method and environment without a curve, and the reason."""
 
     algorithm: str
     env: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class LagCurve:
-    """m settings by mean lag. Scores have the zero of their environment at 0, so that shares of them mean something.
+    """Scores of m settings by mean lag, counted from the zero of their environment, so that shares are meaningful.
 
     Lags are realised ones, over decisions and phases: in phases, and in gradient steps where runs recorded them.
     """
 
-    algorithm: str  # as tables name it; with its lag model where the results have several
+    algorithm: str  # label; with its lag model where the results have several
     env: str
     capacities: tuple[int, ...]  # [m]
     lags: Array  # [m], increasing, the first is 0
     gradient_lags: Array | None  # [m]
     scores: tuple[Array, ...]  # [m] of [seeds]
     seeds: tuple[tuple[int, ...], ...]  # [m] of [seeds]
-    zero: float  # the score that counts as nothing
+    zero: float  # score that counts as 0
     zero_note: str
     runs: tuple[tuple[StoredRun, ...], ...]  # [m] of [seeds], sorted by seed
 
     @property
-    def paired(self) -> bool:
-        """Whether every setting has the same seeds, which then share their noise and are resampled together."""
+    def is_paired(self) -> bool:
+        """Return whether every setting has the same seeds, which then share their noise and are resampled together."""
         return len(set(self.seeds)) == 1
+
+    def resample_seeds(self, reps: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+        """Draw places of seeds, [reps, seeds] for each setting: the same for all where seeds are paired."""
+        sizes = [len(scores) for scores in self.scores]
+        if self.is_paired:
+            return [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
+        return [rng.integers(n, size=(reps, n)) for n in sizes]
 
     @property
     def n(self) -> int:
-        """The least number of seeds of a setting."""
+        """Least number of seeds of a setting."""
         return min(map(len, self.scores))
 
     def around(self, lag: float) -> tuple[Array, ...]:
-        """Scores of the settings that a lag within the data lies between, or of the one that has it."""
+        """Scores of the two settings next to a lag within the data, or of the one with that lag."""
         right = int(np.searchsorted(self.lags, lag))
         return self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
 
@@ -76,11 +84,11 @@ class LagCurve:
 def lag_curves(
     runs: Iterable[StoredRun], *, score: str = AUTO, zero: str | float = AUTO
 ) -> tuple[list[LagCurve], list[Refusal]]:
-    """A curve for each method, environment and lag model, sorted; and those that there is no curve of.
+    """Make a curve for each method, environment and lag model, sorted; and list those without one.
 
-    `zero`: the score that counts as nothing. A number; `worst`: the worst run of the environment; `auto`: that of a
-    random policy (`normalisation.json`), or 0 for an accuracy. Raises `UserError` for an unknown score, or a number
-    that is not finite.
+    `zero`: the score that counts as 0. A number; `worst`: the worst run of the environment; `auto`: that of a random
+    policy (`normalisation.json`), or 0 for an accuracy. Raises `UserError` for an unknown score, or a number that is
+    not finite.
     """
     runs = list(runs)
     score, scale = resolve_auto(runs, score, AUTO)
@@ -91,7 +99,7 @@ def lag_curves(
     groups: dict[tuple[str, str], list[StoredRun]] = {}
     for run in runs:
         groups.setdefault((method_of(run.label), str(run.spec["env"])), []).append(run)
-    curves, refused = [], []
+    curves, refusals = [], []
     for (algorithm, env), members in sorted(groups.items()):
         models = _by_model(members)
         for model, mine in models.items():
@@ -100,28 +108,28 @@ def lag_curves(
                 at, note = _zero(env, [r for r in runs if r.spec["env"] == env], score, scale, zero)
                 curves.append(_curve(name, env, mine, score, at, note))
             except UserError as error:
-                refused.append(Refusal(name, env, str(error)))
-    return curves, refused
+                refusals.append(Refusal(name, env, str(error)))
+    return curves, refusals
 
 
 def method_of(label: str) -> str:
-    """The label without what makes its data stale: `ppo_clip[clip=0.1,lag=fixed:2]` is `ppo_clip[clip=0.1]`."""
-    found = re.fullmatch(r"([^\[]+)\[(.*)\](.*)", label)
-    if found is None:
+    """Remove lag settings from a label: `ppo_clip[clip=0.1,lag=fixed:2]` is `ppo_clip[clip=0.1]`."""
+    match = re.fullmatch(r"([^\[]+)\[(.*)\](.*)", label)
+    if match is None:
         return label
-    name, inside, rest = found.groups()
-    kept = [part for part in split_list(inside) if part.partition("=")[0] not in OPEN]
-    return f"{name}[{','.join(kept)}]{rest}" if kept else name + rest
+    name, inside, rest = match.groups()
+    rest_of_options = [part for part in split_list(inside) if part.partition("=")[0] not in OPEN]
+    return f"{name}[{','.join(rest_of_options)}]{rest}" if rest_of_options else name + rest
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
-    """Runs by the name of their lag model. Where a model has no synchronous runs of its own, those of all others stand
-    for them."""
+    """Group runs by the name of their lag model, with the synchronous runs of all models for a model without its
+    own."""
     runs = list(runs)
     fresh, stale = [r for r in runs if _lag(r) == 0], [r for r in runs if _lag(r) > 0]
     names = sorted({_model(run) for run in stale} or {_model(run) for run in fresh})
-    own = {name: [r for r in fresh if _model(r) == name] or fresh for name in names}
-    return {name: [*own[name], *(r for r in stale if _model(r) == name)] for name in names}
+    reference = {name: [r for r in fresh if _model(r) == name] or fresh for name in names}
+    return {name: [*reference[name], *(r for r in stale if _model(r) == name)] for name in names}
 
 
 def _model(run: StoredRun) -> str:
@@ -176,7 +184,7 @@ def _mean(runs: Iterable[StoredRun], name: str) -> float | None:
 
 
 def _differences(runs: Iterable[StoredRun]) -> list[str]:
-    """`learning_rate=0.001 or 0.003` of every setting but `OPEN` that has several values."""
+    """Settings with several values, apart from `OPEN`: `learning_rate=0.001 or 0.003`."""
     specs = [{k: v for k, v in flat_settings(run.spec).items() if k not in OPEN} for run in runs]
     several: list[str] = []
     for name in sorted({name for spec in specs for name in spec}):
@@ -185,14 +193,14 @@ def _differences(runs: Iterable[StoredRun]) -> list[str]:
     return several
 
 
-def _zero(env: str, runs: list[StoredRun], score: str, scale: str, asked: str | float) -> tuple[float, str]:
-    """The zero of an environment, and what it is in words."""
-    if isinstance(asked, (int, float)):
-        return float(asked), f"{asked:g}, as given"
-    if asked == "worst":
+def _zero(env: str, runs: list[StoredRun], score: str, scale: str, zero: str | float) -> tuple[float, str]:
+    """Return the zero of an environment, and its description."""
+    if isinstance(zero, (int, float)):
+        return float(zero), f"{zero:g}, as given"
+    if zero == "worst":
         return min(final_score(run, score) for run in runs), "the worst run of these results"
-    if asked != AUTO:
-        raise UserError(f"zero={asked!r} is not a number, worst or auto")
+    if zero != AUTO:
+        raise UserError(f"zero={zero!r} is not a number, worst or auto")
     if scale == "raw":
         return 0.0, "a score of 0"
     entry: dict[str, Any] = constants()["envs"].get(env, {}).get("random") or {}

@@ -1,4 +1,4 @@
-"""Two sets of runs side by side: the cells they share, the runs to compare in each, and how they were made apart."""
+"""Matching of two sets of runs: shared cells, the runs to compare in each, and differences in settings or code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.parsing import canonical_json
-from ..base.text import plural, word
+from ..base.text import listing, plural, word
 from ..errors import UserError
 from ..store.run_grid import Cell, cell_of, describe_cell, flat_settings, grid
 from ..store.stored_run import StoredRun, with_newer_settings
@@ -20,95 +20,99 @@ Pair = tuple[list[StoredRun], list[StoredRun]]  # of one cell: A and B, each sor
 
 @dataclass(frozen=True)
 class Match:
-    """Shared cells in the order of a table, and what a reader must know about the rest."""
+    """Shared cells in the order of a table, and notes on the rest."""
 
-    shared: dict[Cell, Pair]
+    cells: dict[Cell, Pair]
     notes: list[str]
 
 
 def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     """Put the runs of two sides into the cells (algorithm, K, environment) that both have.
 
-    Where a side holds a cell with several settings, those that the other side has too are compared, and a note
-    says so. Raises `UserError` where no cell is shared, or where a seed remains twice.
+    Where a side has a cell with several settings, those of the other side are compared, with a note. Raises
+    `UserError` where no cell is shared, or where a seed remains twice.
     """
     a = list(a)
     runs = with_newer_settings([*a, *b])
-    added = _added(runs)
-    runs = [_without(run, added) for run in runs]
+    constant = _constant_settings(runs)
+    runs = [_drop_settings(run, constant) for run in runs]
     a, b = runs[: len(a)], runs[len(a) :]
-    left, right = _cells(a, named := _names_n([*a, *b])), _cells(b, named)
+    left, right = _cells(a, with_n := _names_n([*a, *b])), _cells(b, with_n)
     both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not both:
         raise UserError(f"A and B share no cell: A has {holdings(left)}; B has {holdings(right)}")
-    shared: dict[Cell, Pair] = {}
+    shared_cells: dict[Cell, Pair] = {}
     notes = [_only("A", set(left) - set(right)), _only("B", set(right) - set(left))]
     for cell in both:
-        mine, theirs = _alike(left[cell], right[cell])
-        for side, other, taken, held in (("A", "B", mine, left[cell]), ("B", "A", theirs, right[cell])):
-            if len(taken) < len(held):
-                count = plural(len(held) - len(taken), "run")
+        mine, others = _alike(left[cell], right[cell])
+        for side, other, selection, all_runs in (("A", "B", mine, left[cell]), ("B", "A", others, right[cell])):
+            if len(selection) < len(all_runs):
+                count = plural(len(all_runs) - len(selection), "run")
                 notes.append(f"{side} has {count} of {describe_cell(cell)} with settings that {other} lacks (left out)")
-        shared[cell] = _in_order("A", cell, mine), _in_order("B", cell, theirs)
-    return Match(shared, [*filter(None, notes), *differences(shared)])
+        shared_cells[cell] = _in_order("A", cell, mine), _in_order("B", cell, others)
+    return Match(shared_cells, [*filter(None, notes), *differences(shared_cells)])
 
 
 def is_paired(pair: Pair) -> bool:
-    """Whether seed s of A belongs to seed s of B: the same seeds, and one setting throughout each side, so that
-    within every pair the same thing differs. The harness draws the same random numbers for the same seed."""
+    """Return whether seed s of A pairs with seed s of B: the same seeds, and one setting throughout each side.
+
+    The harness draws the same random numbers for the same seed, and within every pair the same settings differ.
+    """
     a, b = pair
     return [r.seed for r in a] == [r.seed for r in b] and all(len(_by_settings(s)) == 1 for s in pair)
 
 
 def seeds_in_common(pair: Pair) -> int:
+    """Count seeds of both sides."""
     return len({run.seed for run in pair[0]} & {run.seed for run in pair[1]})
 
 
 def identical(pair: Pair) -> int:
-    """Seeds whose runs are the same bit for bit, by the checksum of their metrics."""
+    """Count seeds whose runs are the same bit for bit, by the checksum of their metrics."""
     other = {r.seed: r.record["metrics_sha256"] for r in pair[1]}
     return sum(other.get(r.seed) == r.record["metrics_sha256"] for r in pair[0])
 
 
-def differences(shared: Mapping[Cell, Pair]) -> list[str]:
-    """A line per setting and per entry of the fingerprint whose values in A and B are not the same in every cell."""
+def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
+    """Note each setting and entry of the fingerprint whose values in A and B are not the same in every cell."""
     notes = []
     for words, read in (("set", _settings), ("made", _fingerprint)):
-        found: dict[str, tuple[Counter[str], Counter[str]]] = {}
-        for pair in shared.values():
+        counts: dict[str, tuple[Counter[str], Counter[str]]] = {}
+        for pair in shared_cells.values():
             held = [[read(run) for run in side] for side in pair]
             for name in sorted({n for side in held for values in side for n in values}):
-                mine, theirs = (Counter(_word(v.get(name)) for v in side) for side in held)
-                if set(mine) != set(theirs):
-                    total = found.setdefault(name, (Counter(), Counter()))
+                mine, others = (Counter(_word(v.get(name)) for v in side) for side in held)
+                if set(mine) != set(others):
+                    total = counts.setdefault(name, (Counter(), Counter()))
                     total[0].update(mine)
-                    total[1].update(theirs)
-        for name, (mine, theirs) in sorted(found.items()):
-            notes.append(f"{words} differently: {name} = {_shares(mine)} in A, {_shares(theirs)} in B")
+                    total[1].update(others)
+        for name, (mine, others) in sorted(counts.items()):
+            notes.append(f"{words} differently: {name} = {_shares(mine)} in A, {_shares(others)} in B")
     return notes
 
 
 def holdings(cells: Iterable[Cell]) -> str:
-    """What a side has, in words."""
+    """Describe the cells of a side."""
     cells = list(cells)
     axes = ({c.label for c in cells}, {c.env for c in cells}, {f"K={k}" for k in sorted({c.capacity for c in cells})})
-    return " × ".join(_listed(sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n))) for names in axes)
+    order = (sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n)) for names in axes)
+    return " × ".join(listing(names, MOST) for names in order)
 
 
-def _added(runs: Sequence[StoredRun]) -> frozenset[str]:
-    """Settings that some runs are older than, and that have one value in all others: no difference between them."""
+def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
+    """Settings that some runs lack and that have one value in all others: no difference between them."""
     names = {name for run in runs for name in run.spec}
     values = {n: {canonical_json(run.spec[n]) for run in runs if n in run.spec} for n in names}
     return frozenset(n for n in names if len(values[n]) == 1 and not all(n in run.spec for run in runs))
 
 
-def _without(run: StoredRun, names: frozenset[str]) -> StoredRun:
-    kept = {name: x for name, x in run.spec.items() if name not in names}
-    return replace(run, record={**run.record, "spec": kept}) if names else run
+def _drop_settings(run: StoredRun, names: frozenset[str]) -> StoredRun:
+    spec = {name: x for name, x in run.spec.items() if name not in names}
+    return replace(run, record={**run.record, "spec": spec}) if names else run
 
 
 def _names_n(runs: Sequence[StoredRun]) -> bool:
-    """Whether any label says N: then all that have an N must, for one side may have swept it and the other not."""
+    """Return whether any label has N: then all must, as one side may have swept it and the other not."""
     return any(" N=" in r.label for r in runs)
 
 
@@ -123,12 +127,12 @@ def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
 
 
 def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
-    """All runs of a cell, or where a side mixes settings those with the one setting that both sides have."""
-    mine, theirs = _by_settings(a), _by_settings(b)
-    common = set(mine) & set(theirs)
-    if max(len(mine), len(theirs)) > 1 and len(common) == 1:
+    """Select the runs of a cell with the one setting of both sides, where a side mixes settings; otherwise all."""
+    mine, others = _by_settings(a), _by_settings(b)
+    common = set(mine) & set(others)
+    if max(len(mine), len(others)) > 1 and len(common) == 1:
         (key,) = common
-        return mine[key], theirs[key]
+        return mine[key], others[key]
     return a, b
 
 
@@ -148,16 +152,11 @@ def _in_order(side: str, cell: Cell, runs: list[StoredRun]) -> list[StoredRun]:
 
 def _only(side: str, cells: set[Cell]) -> str:
     names = [describe_cell(c) for c in sorted(cells, key=lambda c: (c.capacity, c.label, c.env))]
-    return f"only {side} has {_listed(names)}" if names else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    return f"only {side} has {listing(names, MOST)}" if names else ""
 
 
 def _settings(run: StoredRun) -> dict[str, Any]:
-    """All settings that a shared cell and a seed leave open, hyper-parameters under their method's name."""
+    """Settings that a cell and a seed leave open, hyper-parameters under their method's name."""
     return {k: v for k, v in flat_settings(run.spec).items() if k not in ("algorithm", "capacity", "env", "seed")}
 
 
@@ -170,7 +169,7 @@ def _word(value: Any) -> str:
 
 
 def _shares(counts: Counter[str]) -> str:
-    """`0.1`, or `0.1 (3 runs) or 0.2 (6 runs)`."""
+    """Text such as `0.1`, or `0.1 (3 runs) or 0.2 (6 runs)`."""
     if len(counts) == 1:
         return next(iter(counts))
     return " or ".join(f"{value} ({plural(n, 'run')})" for value, n in sorted(counts.items()))

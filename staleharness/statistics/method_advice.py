@@ -1,4 +1,4 @@
-"""What is said of one method on one environment: its budget, its score under each cap, where a log lies, seeds."""
+"""Advice on one method in one environment: budget, score under each cap, place of a log on the curve, seeds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ CLEAR = 5  # percentile of the resampled synchronous scores that has to be above
 
 @dataclass(frozen=True)
 class AdviceQuestion:
-    """What the stored runs are held against."""
+    """Pipeline caps, log and options to compare the stored runs with."""
 
     caps: tuple[Cap, ...] = ()
     log: LagLog | None = None
-    keep: float = KEEP  # share of the synchronous IQM that must be kept
+    keep: float = KEEP  # share of the synchronous IQM to retain
     updates: float | None = None  # gradient steps of a version; None: a version counts as a phase
     score: str = "sampled"
     reps: int = REPS
@@ -36,37 +36,37 @@ class AdviceQuestion:
 
 @dataclass(frozen=True)
 class MethodAdvice:
-    """The answer for one curve."""
+    """Advice from one curve."""
 
     curve: LagCurve
     retention: RetentionCurve
-    row: dict[str, Any]  # plain data
+    row: dict[str, Any]  # JSON data
     scores: dict[str, Array]  # name of a cap -> resampled scores [reps], where the data reach
 
 
 def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
-    """Everything that one curve can say. Raises `UserError` where it can say nothing."""
+    """Derive all advice from one curve. Raises `UserError` where its synchronous runs are not clearly above zero."""
     share = retention_curve(curve, question.reps)
-    whole = float(iqm(curve.scores[0]))
+    synchronous = float(iqm(curve.scores[0]))
     if np.percentile(share.reference, CLEAR) <= 0:
         raise UserError(
             f"its synchronous runs are not clearly above zero ({curve.zero_note}): "
-            f"IQM {whole + curve.zero:.3g} against {curve.zero:.3g}"
+            f"IQM {synchronous + curve.zero:.3g} against {curve.zero:.3g}"
         )
     ends = share.budget(question.keep)
-    named = zip(("budget", "budget_low", "budget_high"), ends, strict=True)
+    limits = zip(("budget", "budget_low", "budget_high"), ends, strict=True)
     row: dict[str, Any] = {
         "algorithm": curve.algorithm,
         "env": curve.env,
         "n": curve.n,
         "resampled": share.resampling,
-        "synchronous": whole + curve.zero,
+        "synchronous": synchronous + curve.zero,
         "zero": curve.zero,
         "zero_is": curve.zero_note,
         "gradient_steps_per_phase": curve.gradient_steps_per_phase,
-        **{name: end.to_json() for name, end in named},
+        **{name: end.to_json() for name, end in limits},
         "points": [_point(curve, share, i) for i in range(len(curve.lags))],
-        **_seeds(curve, (1 - question.keep) * whole),
+        **_seeds(curve, (1 - question.keep) * synchronous),
         "slowdowns": _slowdowns(curve, question.score),
     }
     scores: dict[str, Array] = {}
@@ -77,17 +77,17 @@ def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
             at: dict[str, Any] = {"cap": cap.cap, "lag": lag, "step_seconds": cap.step_seconds, "binds": cap.binds}
             at |= _at(share, lag)
             if at["kept"] is not None:
-                at["score"] = curve.zero + whole * at["kept"]
+                at["score"] = curve.zero + synchronous * at["kept"]
                 scores[cap.name] = curve.zero + share.reference * share.replicates_at(lag)
             row["caps"].append(at)
-        row["recommended"] = _recommended(row["caps"], ends)
+        row["recommended"] = _fastest_cap(row["caps"], ends)
     if (log := question.log) is not None:
-        row["log"] = _placed(share, _in_phases(log.mean, log.unit, curve, question.updates), ends)
+        row["log"] = _place_of_log(share, _in_phases(log.mean, log.unit, curve, question.updates), ends)
     return MethodAdvice(curve, share, row, scores)
 
 
 def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
-    """What was measured at lag i, and whether it can be told from the synchronous runs."""
+    """Measurements at lag i, with a test against the synchronous runs."""
     a, b = curve.scores[0], curve.scores[i]
     low, high = np.percentile(share.replicates[:, i], TAILS)
     deviation = spread([a, b])
@@ -109,8 +109,8 @@ def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
 
 
 def _seeds(curve: LagCurve, loss: float) -> dict[str, Any]:
-    """How many seeds of each setting it takes to see a loss, by the spread of the synchronous runs, which what scores
-    nearly as high has as well; and the power that they have in simulated tests."""
+    """Seeds of each setting needed to see a loss, by the spread of the synchronous runs, and their power in simulated
+    tests."""
     fresh = curve.scores[:1]
     deviation = spread(fresh)
     seeds = seeds_needed(loss / deviation) if deviation > 0 else 2
@@ -124,7 +124,7 @@ def _seeds(curve: LagCurve, loss: float) -> dict[str, Any]:
 
 
 def _slowdowns(curve: LagCurve, score: str) -> list[dict[str, Any]] | None:
-    """To the usual level; None where the learning curves do not allow it."""
+    """Slowdowns to the default level; None where the learning curves do not allow it."""
     try:
         return [s.to_json() for s in slowdowns(curve, score)]
     except UserError:
@@ -132,7 +132,7 @@ def _slowdowns(curve: LagCurve, score: str) -> list[dict[str, Any]] | None:
 
 
 def _in_phases(lag: float, unit: str, curve: LagCurve, updates: float | None) -> float:
-    """A lag as the curves count it. Raises `UserError` where gradient steps are needed and were not recorded."""
+    """Convert a lag to phases. Raises `UserError` where gradient steps are needed and were not recorded."""
     if unit == "versions" and updates is None:
         return lag
     if not (per_phase := curve.gradient_steps_per_phase):
@@ -141,25 +141,27 @@ def _in_phases(lag: float, unit: str, curve: LagCurve, updates: float | None) ->
 
 
 def _at(share: RetentionCurve, lag: float) -> dict[str, Any]:
-    found = share.at(lag)
-    if found is None:
+    shares = share.at(lag)
+    if shares is None:
         names: dict[str, Any] = dict.fromkeys(("kept", "kept_low", "kept_high", "score"))
         return names | {"refused": f"lag {lag:.1f} is beyond the data (largest measured: {share.lags[-1]:.1f})"}
-    return {**dict(zip(("kept", "kept_low", "kept_high"), found, strict=True)), "refused": None}
+    return {**dict(zip(("kept", "kept_low", "kept_high"), shares, strict=True)), "refused": None}
 
 
-def _recommended(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any] | None:
-    """The cap of the fastest steps whose lag is within the budget; of equally fast ones, that of the least lag. `sure`:
-    within the low end of its interval too."""
-    allowed = [p for p in points if p["lag"] == 0 or ends[0].allows(p["lag"])]
-    if not allowed:
+def _fastest_cap(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any] | None:
+    """Return the cap with the fastest steps within the budget (of equally fast ones, the least lag), or None.
+
+    `sure`: also within the low end of the budget's interval.
+    """
+    within = [p for p in points if p["lag"] == 0 or ends[0].allows(p["lag"])]
+    if not within:
         return None
-    best = min(allowed, key=lambda p: (p["step_seconds"], p["lag"]))
+    best = min(within, key=lambda p: (p["step_seconds"], p["lag"]))
     return {**best, "sure": best["lag"] == 0 or ends[1].allows(best["lag"])}
 
 
-def _placed(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
-    """Where a measured mean lag lies, and what the interval of the budget allows to say."""
+def _place_of_log(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
+    """Share retained at a log's mean lag, and the verdict that the interval of the budget allows."""
     at = _at(share, lag)
     if at["kept"] is None:
         verdict = "beyond the data"

@@ -1,4 +1,4 @@
-"""Scores on a scale that environments share: 0 and 1 stand for two returns of each environment."""
+"""Normalised scores, comparable between environments: 0 and 1 stand for two returns of each environment."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Normaliser:
     kind: str
     low: dict[str, float]
     high: dict[str, float]
-    note: str  # which constants these are, in words
+    note: str  # description of the constants
 
     def __call__(self, env: str, values: Array | float) -> Array:
         values = np.asarray(values, dtype=np.float64)
         span = self.high[env] - self.low[env]
-        # Where every run scored the same, none is better: all sit in the middle, and the table says so.
+        # Where every run scored the same, none is better: all are 0.5, and the table has a note.
         return (values - self.low[env]) / span if span > 0 else np.full_like(values, 0.5)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a table says of the scale: `normaliser_of` reads it back."""
+        """Settings of a table for this scale, which `normaliser_of` reads back."""
         ends = {env: [self.low[env], self.high[env]] for env in sorted(self.low)}
         return {"normalise": self.kind, "constants": ends, "constants_note": self.note}
 
@@ -63,13 +63,13 @@ def normaliser(kind: str, runs: RunGrid, score: str) -> Normaliser:
                 f"normalise=ppo needs runs of {BASELINE} at K=1 on {', '.join(absent)} in the table; "
                 "add them or use minmax"
             )
-        made = _from_runs(kind, base, score, f"worst and best run of {BASELINE} at K=1 per environment")
-        if made.degenerate:
+        scale = _from_runs(kind, base, score, f"worst and best run of {BASELINE} at K=1 per environment")
+        if scale.degenerate:
             raise UserError(
-                f"normalise=ppo: all runs of {BASELINE} at K=1 on {', '.join(made.degenerate)} have the same "
+                f"normalise=ppo: all runs of {BASELINE} at K=1 on {', '.join(scale.degenerate)} have the same "
                 "score; it needs at least two different ones"
             )
-        return made
+        return scale
     if kind == "frozen":
         return _frozen(runs.envs, score)
     if kind == "raw":
@@ -78,14 +78,14 @@ def normaliser(kind: str, runs: RunGrid, score: str) -> Normaliser:
 
 
 def normaliser_of(table: Table) -> Normaliser:
-    """The scale that a table was made with."""
+    """Return the scale of a table."""
     s = table.settings
     low, high = ({env: ends[i] for env, ends in s["constants"].items()} for i in (0, 1))
     return Normaliser(s["normalise"], low, high, s["constants_note"])
 
 
 def check_scale(kind: str, score: str, envs: Sequence[str], labels: Sequence[str], capacities: Sequence[int]) -> None:
-    """Raise `UserError` where a sweep of these cells could not be normalised as asked, before it is run."""
+    """Raise `UserError` before a sweep whose cells cannot be normalised in this way."""
     if kind == "ppo" and (BASELINE not in labels or 1 not in capacities):
         raise UserError(
             f"NORMALISE=ppo measures against {BASELINE} at K=1, which this sweep does not run; "
@@ -103,7 +103,7 @@ def _from_runs(kind: str, runs: RunGrid, score: str, note: str) -> Normaliser:
 
 
 def constants() -> dict[str, Any]:
-    """The frozen constants, {version, about, envs: {name: {random, reference}}}; the file explains itself."""
+    """Read the frozen constants, {version, about, envs: {name: {random, reference}}}."""
     return dict(json.loads(CONSTANTS.read_text(encoding="utf-8")))
 
 

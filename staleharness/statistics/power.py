@@ -1,4 +1,4 @@
-"""How many seeds it takes to tell two settings apart: a two-sided t-test at 5 %, with 80 % power."""
+"""Seeds needed to see a difference between two settings: a two-sided t-test at 5 %, with 80 % power."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .scores import Array, deviations
 from .t_intervals import t_p_value
 
 POWER, ALPHA = 0.80, 0.05
-MOST = 1000  # seeds, beyond which the answer is "more"
+MOST = 1000  # seeds that are tried
 BLOCK = 2**16  # numbers that are drawn at once
 
 
 def power(n: int, effect: float, alpha: float = ALPHA) -> float:
-    """Chance that a two-sided t-test of n against n independent runs sees a difference of `effect` standard
+    """Probability that a two-sided t-test of n against n independent runs sees a difference of `effect` standard
     deviations."""
     from scipy.special import nctdtr, stdtrit
 
@@ -28,7 +28,7 @@ def power(n: int, effect: float, alpha: float = ALPHA) -> float:
 
 
 def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> int | None:
-    """Runs of each setting, at least 2, with which `power` reaches the target; None if more than `MOST`."""
+    """Return the runs of each setting, at least 2, with which `power` reaches the target; None if more than `MOST`."""
     if not power(MOST, effect, alpha) >= target:
         return None
     low, high = 1, MOST  # power rises with n
@@ -61,8 +61,8 @@ def simulated_power(
     reps: int = 4000,
     alpha: float = ALPHA,
 ) -> float:
-    """The same chance without a normal distribution: runs are drawn from the deviations that the stored runs have
-    from the mean of their setting, and one side is shifted by `difference`."""
+    """Simulate `power` without a normal distribution: runs are drawn from the deviations of stored runs from the mean
+    of their setting, and one side is shifted by `difference`."""
     from scipy.special import stdtrit
 
     # Deviations from a mean of k runs are too small by sqrt((k - 1) / k).
@@ -74,11 +74,11 @@ def simulated_power(
 
 
 def _moments(pool: Array, n: int, reps: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Mean and variance [reps] of samples of n from a pool, drawn a few at a time: together they are large."""
+    """Mean and variance [reps] of samples of n from a pool, drawn in blocks to bound memory."""
     mean, variance = np.empty((2, reps))
     step = max(1, BLOCK // n)
     for begin in range(0, reps, step):
         rows = slice(begin, min(begin + step, reps))
-        drawn = pool[rng.integers(len(pool), size=(rows.stop - begin, n))]
-        mean[rows], variance[rows] = drawn.mean(axis=1), drawn.var(axis=1, ddof=1)
+        samples = pool[rng.integers(len(pool), size=(rows.stop - begin, n))]
+        mean[rows], variance[rows] = samples.mean(axis=1), samples.var(axis=1, ddof=1)
     return mean, variance

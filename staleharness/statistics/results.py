@@ -26,13 +26,13 @@ from .table import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-PLACE = ("run", "algorithm", "env", "K", "seed")  # the first columns of every frame: whose row it is
+PLACE = ("run", "algorithm", "env", "K", "seed")  # first columns of every frame
 
 
 def load(
     folder: str | Path, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None
 ) -> Results:
-    """The finished runs of a results folder or of a published bundle, all of them or those that `select` chooses.
+    """Load the finished runs of a results folder or of a published bundle, all of them or a selection (`select`).
     Raises `UserError` where the folder holds no results."""
     store = Store(results_path(str(folder)) if folder else folder)
     store.check_readable()
@@ -41,7 +41,7 @@ def load(
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """Runs that are read together. What is asked of them is computed once and kept; frames are not to be written to.
+    """Runs of a study, with their tables and frames, which are computed once and cached; do not write to the frames.
 
     Every frame begins with the columns of `PLACE`: run (its id), algorithm (as tables name it), env, K, seed; and N
     where the kind of task has a forward lag.
@@ -65,13 +65,13 @@ class Results:
         return len(self.stored_runs)
 
     def only(self, labels: Iterable[str]) -> Results:
-        """Those of some algorithms, as tables name them."""
-        wanted = set(labels)
-        return Results(tuple(run for run in self.stored_runs if run.label in wanted))
+        """Select runs by the label of their algorithm."""
+        names = set(labels)
+        return Results(tuple(run for run in self.stored_runs if run.label in names))
 
     def select(self, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None) -> Results:
-        """Those of some environments, capacities and algorithms, and with some settings: `env="Hopper", k=[1, 8],
-        where={"lag": "oldest"}`. What is not given takes all. Raises `UserError` for a setting that no run has."""
+        """Select runs by environment, capacity, algorithm and settings: `env="Hopper", k=[1, 8],
+        where={"lag": "oldest"}`. Omitted criteria take all. Raises `UserError` for a setting that no run has."""
         return Results(tuple(select_runs(self.stored_runs, env, k, algo, where)))
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Results:
 
     @functools.cached_property
     def diagnostics(self) -> dict[tuple[str, int], Diagnostics]:
-        """By algorithm and capacity: staleness over training, and what the method's mechanisms touched."""
+        """Staleness over training and effects of the method's mechanisms, by algorithm and capacity."""
         return {row: diagnostics(self.grid.members(*row)) for row in self.grid.rows}
 
     @functools.cached_property
@@ -121,7 +121,7 @@ class Results:
         return curves.reset_index(drop=True).assign(steps=steps.astype(np.int64), value=values)
 
     def metrics(self) -> pd.DataFrame:
-        """One row per run and phase: what was measured there. A column that no phase of a run has is empty for it."""
+        """One row per run and phase, with its metrics. A column that no phase of a run has is empty for it."""
         return self._metrics
 
     @functools.cached_property
@@ -130,24 +130,24 @@ class Results:
 
         frames = [run.frame.dropna(axis=1, how="all") for run in self.stored_runs]
         places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored_runs, frames, strict=True)]
-        whole = [pd.concat([place, f.reset_index(drop=True)], axis=1) for place, f in zip(places, frames, strict=True)]
-        return pd.concat(whole, ignore_index=True) if whole else _frame([], (*PLACE, "phase", "steps"))
+        tables = [pd.concat([place, f.reset_index(drop=True)], axis=1) for place, f in zip(places, frames, strict=True)]
+        return pd.concat(tables, ignore_index=True) if tables else _frame([], (*PLACE, "phase", "steps"))
 
     def scores(self, *, score: str = AUTO, normalise: str = AUTO) -> pd.DataFrame:
-        """One row per run: its final score as it is (`value`) and on the common scale (`normalised`). The options are
-        those of `table`. Raises `UserError`."""
+        """One row per run: its final raw score (`value`) and on the common scale (`normalised`). The options are those
+        of `table`. Raises `UserError`."""
         score, normalise = resolve_auto(self.stored_runs, score, normalise)
         scale = normaliser(normalise, self.grid, score)
         rows = []
         for run in self.grid.runs:
             value = final_score(run, score)
-            there = {"value": value, "normalised": float(scale(cell_of(run).env, value))}
-            rows.append({**_place(run), "score": score, **there})
+            values = {"value": value, "normalised": float(scale(cell_of(run).env, value))}
+            rows.append({**_place(run), "score": score, **values})
         return _frame(rows, (*PLACE, "score", "value", "normalised"))
 
     def table(self, expected: Sequence[Mapping[str, Any]] = (), **options: Any) -> Table:
-        """Aggregate scores with intervals, per algorithm and capacity: `aggregate.table`, whose options it takes.
-        `.frame()` of it is a data frame."""
+        """Aggregate scores with intervals, per algorithm and capacity, with the options of `aggregate.table`. Its
+        `.frame()` is a data frame."""
         key = json.dumps([[dict(e) for e in expected], options], sort_keys=True)
         if key not in self._tables:
             self._tables[key] = aggregate.table(self.grid, expected, **options)
@@ -161,7 +161,7 @@ def _place(run: StoredRun) -> dict[str, Any]:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
-    """A data frame that has its columns even where it has no row."""
+    """Make a data frame, with its columns even if it has no row."""
     import pandas as pd
 
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))

@@ -1,7 +1,7 @@
 """Slowdown: steps at K divided by steps at K = 1 until both score the same, per environment, with its interval.
 
-The return to reach is a share of what the method's own synchronous runs reach at best, counted from the zero of the
-environment. Unlike the share of the final score that is kept, this does not punish a method for being good without lag.
+The target is a share of the best score of the method's own synchronous runs, counted from the zero of the environment.
+Unlike retention of the final score, this does not penalise a method for a high score without lag.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LEVEL = 0.5  # of the best synchronous score
 
 @dataclass(frozen=True)
 class Factor:
-    """How many times as many steps; a bound where the stale runs never got there in those that they had."""
+    """Ratio of steps; a lower bound where the stale runs never reached the target."""
 
     value: float
     never: bool = False
 
     @property
     def words(self) -> str:
-        """`2.5`, `> 3.1`."""
+        """Text such as `2.5`, `> 3.1`."""
         return ("> " if self.never else "") + f"{self.value:.1f}"
 
     def to_json(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Of one method on one environment at one stale setting."""
+    """Slowdown of one method in one environment at one stale setting."""
 
     k: int
     lag: float
@@ -54,46 +54,42 @@ class Slowdown:
 
 
 def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REPS) -> list[Slowdown]:
-    """The slowdown at each stale setting of a curve. Seeds are drawn as for the budget (`budget.kept`).
+    """Compute the slowdown at each stale setting of a curve. Seeds are drawn as for the budget.
 
-    Curves are IQMs over seeds of the newest policy's evaluations, and a score counts as reached from the first time on;
+    Curves are IQMs over seeds of the newest policy's evaluations, and a score counts from the first time it is reached;
     steps are linear between evaluations and not below the first, before which there is no data. Raises `UserError`
     where runs were evaluated fewer than twice, at different steps, or the synchronous ones never score above zero.
     """
-    steps, held = _evaluations(curve, score)
+    steps, evaluations = _evaluations(curve, score)
     rng = np.random.default_rng(stable_seed("slowdown", curve.algorithm, curve.env))
-    sizes = [len(h) for h in held]
-    if curve.paired:
-        places = [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
-    else:
-        places = [rng.integers(n, size=(reps, n)) for n in sizes]
-    mine = [_best_so_far(h[None]) for h in held]
-    many = [_best_so_far(h[at]) for h, at in zip(held, places, strict=True)]
-    many = [drawn[many[0][:, -1] > 0] for drawn in many]  # elsewhere nothing is there to be reached
+    places = curve.resample_seeds(reps, rng)
+    mine = [_best_so_far(h[None]) for h in evaluations]
+    resamples = [_best_so_far(h[at]) for h, at in zip(evaluations, places, strict=True)]
+    resamples = [factors[resamples[0][:, -1] > 0] for factors in resamples]  # the others have no target
     if not mine[0][0, -1] > 0:
         raise UserError("its synchronous runs never score above zero")
-    found = []
-    goals, goal = level * many[0][:, -1], level * mine[0][:, -1]
-    start, starts = reached(mine[0], steps, goal), reached(many[0], steps, goals)
+    results = []
+    goals, goal = level * resamples[0][:, -1], level * mine[0][:, -1]
+    start, starts = steps_to_reach(mine[0], steps, goal), steps_to_reach(resamples[0], steps, goals)
     bound = float(steps[-1] / start[0])
-    for i in range(1, len(held)):
-        factor = float((reached(mine[i], steps, goal) / start)[0])
-        drawn = reached(many[i], steps, goals) / starts
-        # a resample that never gets there is slower than its steps show, and by how much nobody knows
-        ends = np.minimum(drawn, float(steps[-1]) / starts), drawn
-        seen = (np.where(e > bound, np.inf, e) for e in ends)  # no more than the runs as they are can show
-        low, high = (np.percentile(e, tail, method="inverted_cdf") for e, tail in zip(seen, TAILS, strict=True))
+    for i in range(1, len(evaluations)):
+        factor = float((steps_to_reach(mine[i], steps, goal) / start)[0])
+        factors = steps_to_reach(resamples[i], steps, goals) / starts
+        # a resample that never reaches the target is slower than its steps show, by an unknown factor
+        ends = np.minimum(factors, float(steps[-1]) / starts), factors
+        bounds = (np.where(e > bound, np.inf, e) for e in ends)  # no more than the stored runs can show
+        low, high = (np.percentile(e, tail, method="inverted_cdf") for e, tail in zip(bounds, TAILS, strict=True))
         middle, lowest, highest = (
             Factor(bound, True) if np.isinf(f) else Factor(float(f)) for f in (factor, low, high)
         )
-        target, needed = float(goal[0]) + curve.zero, float(start[0])
+        target, start_steps = float(goal[0]) + curve.zero, float(start[0])
         lag = float(curve.lags[i])
-        found.append(Slowdown(curve.capacities[i], lag, middle, lowest, highest, target, needed))
-    return found
+        results.append(Slowdown(curve.capacities[i], lag, middle, lowest, highest, target, start_steps))
+    return results
 
 
-def reached(curves: Array, steps: Array, goals: Array) -> Array:
-    """Steps at which non-falling curves [reps, points] first reach their goals [reps]; infinite where they do not."""
+def steps_to_reach(curves: Array, steps: Array, goals: Array) -> Array:
+    """Steps at which non-falling curves [reps, points] first reach their goals [reps]; infinite where they never do."""
     over = curves >= goals[:, None]
     i = over.argmax(axis=1)
     out = np.where(over.any(axis=1), steps[i], np.inf)
@@ -105,12 +101,12 @@ def reached(curves: Array, steps: Array, goals: Array) -> Array:
 
 
 def _best_so_far(evaluations: Array) -> Array:
-    """[reps, seeds, points] -> [reps, points]: the highest IQM over seeds up to each point."""
+    """Highest IQM over seeds up to each point: [reps, seeds, points] -> [reps, points]."""
     return np.asarray(np.maximum.accumulate(iqm(np.moveaxis(evaluations, 1, -1)), axis=-1))
 
 
 def _evaluations(curve: LagCurve, score: str) -> tuple[Array, list[Array]]:
-    """Steps [points], and for each setting the evaluations [seeds, points] above the zero."""
+    """Return steps [points], and for each setting the evaluations [seeds, points] above the zero."""
     settings = [[learning_curve(run, score) for run in runs] for runs in curve.runs]
     steps = settings[0][0][0]
     if len(steps) < 2:

@@ -1,6 +1,6 @@
-"""Cells of few runs: the runs themselves in place of an interval that would be too narrow.
+"""Cells of few runs: single runs in place of an interval that would be too narrow.
 
-A percentile bootstrap of two values is the span between them, and holds the true mean half of the time.
+A percentile bootstrap of two values is the span between them, and covers the true mean half of the time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .results import Results
 from .scores import final_score
 from .table import Table
 
-MIN_RUNS = 5  # runs of a cell that an interval is shown of
-COVERAGE = (  # simulated, of the mean of normal scores: as the report of a sweep says it
+MIN_RUNS = 5  # of a cell with an interval
+COVERAGE = (  # simulated, of the mean of normal scores
     "A percentile interval holds the true mean in about 50% of cases with 2 seeds, 75% with 3, 83% with 5. With fewer "
     "than 5 seeds the single runs are shown instead, and the tests use Student's intervals."
 )
 
 
 def show_single_runs(table: Table, results: Results) -> Table:
-    """The table without the intervals of rows of fewer than `FEWEST` runs per environment; such rows have `dots`: {name
-    of an aggregate: [values of its runs]}. `settings` say so."""
+    """Remove the intervals of rows of fewer than `MIN_RUNS` runs per environment, and give such rows `dots`: {name of
+    an aggregate: [values of its runs]}. The settings of the table get `fewest`."""
     scale, score = normaliser_of(table), table.settings["score"]
 
     def dots(runs: Iterable[StoredRun]) -> dict[str, list[float]]:
@@ -50,10 +50,10 @@ def show_single_runs(table: Table, results: Results) -> Table:
 
 
 def has_small_samples(table: Table) -> bool:
-    """Whether any row shows its runs."""
+    """Return whether any row shows its runs."""
     return any("dots" in row for row in table.rows)
 
 
 def has_intervals(table: Table) -> bool:
-    """Whether any row with runs does not."""
+    """Return whether any row with runs shows an interval."""
     return any("dots" not in row for row in table.rows if row["n_runs"])

@@ -1,4 +1,4 @@
-"""The table of results as data, as text, as CSV. Imports nothing heavy: a cached table shows at once."""
+"""The table of results as data, as text, as CSV. Imports nothing heavy, so that a cached table shows at once."""
 
 from __future__ import annotations
 
@@ -15,39 +15,15 @@ if TYPE_CHECKING:
 
     from ..store.stored_run import StoredRun
 
-COLUMNS = (
-    "algorithm",
-    "env",
-    "capacity",
-    "n_runs",
-    "n_tasks",
-    "iqm",
-    "iqm_low",
-    "iqm_high",
-    "median",
-    "median_low",
-    "median_high",
-    "mean",
-    "mean_low",
-    "mean_high",
-    "optimality_gap",
-    "optimality_gap_low",
-    "optimality_gap_high",
-    "raw_mean",
-    "auc",
-    "auc_low",
-    "auc_high",
-    "lag_mean",
-    "tv",
-    "ess",
-    "clipped",
-    "seconds",
-    "missing",
+COLUMNS = tuple(
+    "algorithm env capacity n_runs n_tasks iqm iqm_low iqm_high median median_low median_high mean mean_low mean_high "
+    "optimality_gap optimality_gap_low optimality_gap_high raw_mean auc auc_low auc_high lag_mean tv ess clipped "
+    "seconds missing".split()
 )
 
 
 def extent(runs: Iterable[StoredRun]) -> dict[str, list[Any]]:
-    """On which days the runs were made, and how many phases and steps they have, as a table's settings say it."""
+    """Days and sizes (phases, steps) of runs, for the settings of a table."""
     records = [run.record for run in runs]
     return {
         "dates": sorted({str(record["date"]) for record in records}),
@@ -63,12 +39,12 @@ class Table:
     """
 
     rows: list[dict[str, Any]]
-    notes: list[str]  # what a reader must know: missing runs, unequal seeds, mixed versions
+    notes: list[str]  # on missing runs, unequal seeds, mixed versions, ...
     settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
 
     @property
     def draft(self) -> bool:
-        """Whether runs are missing that were asked for."""
+        """Return whether runs of the study are missing."""
         return any(row["missing"] for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +58,7 @@ class Table:
 
     @property
     def headline(self) -> str:
-        """What the numbers are, in one line."""
+        """One line on the measure, scale and intervals."""
         s = self.settings
         scale = f"normalised: {s['normalise']} ({s['constants_note']})"
         ends = f"{s['level']:.0%} stratified bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
@@ -90,16 +66,15 @@ class Table:
 
 
 def render(table: Table, width: int = 120) -> rich.table.Table:
-    """The table for a terminal of `width` columns, by rich. Where not all columns fit, the least telling go first
-    and the caption says which.
-    """
-    headers, lines, hidden = _fitted(table, width - 2)  # rich draws an edge on either side
+    """Format the table for a terminal of `width` columns, by rich. Columns without room are left out and named in the
+    caption."""
+    headers, lines, hidden = _fit_columns(table, width - 2)  # rich draws an edge on either side
     return in_rich(headers, lines, _no_room(hidden))
 
 
 def plain(table: Table, width: int = 120) -> str:
-    """The table as fixed-width text, headline above and notes below; no line is over `width` columns."""
-    headers, lines, hidden = _fitted(table, width)
+    """Format the table as fixed-width text of at most `width` columns, headline above and notes below."""
+    headers, lines, hidden = _fit_columns(table, width)
     text = [*textwrap.wrap(table.headline, width), *fixed_width(headers, lines)]
     text += wrap_lines([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
     return "\n".join(map(printable, text))
@@ -132,7 +107,7 @@ def raw_digits(table: Table) -> int:
     return 3 if table.settings["normalise"] == "raw" else 1
 
 
-def _fitted(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
+def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
     return fit(*_cells(table), width, ("clip%", "raw", "gap", "ESS", "time", "median", "TV"))
 
 
@@ -141,7 +116,7 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
     lines = []
     for row in table.rows:
-        clipped = None if row["clipped"] is None else 100 * row["clipped"]
+        percent = None if row["clipped"] is None else 100 * row["clipped"]
         lines.append(
             [
                 printable(row["algorithm"]),
@@ -154,7 +129,7 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
                 number(row["lag_mean"]),
                 number(row["tv"], 3),
                 number(row["ess"]),
-                number(clipped, 1),
+                number(percent, 1),
                 count(row),
                 duration(row["seconds"]),
             ]

@@ -1,5 +1,4 @@
-"""What a reader of the table must know of the data: lag that is not there, rows that were not trained on, scores that
-nothing was learnt for."""
+"""Notes below a table: missing runs, small cells, mixed versions, less lag than promised, ledger, no learning."""
 
 from __future__ import annotations
 
@@ -9,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import number, plural
+from ..base.text import listing, number, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .diagnostics import lags_of, ledger_of, mean_lag
 from .scores import final_score, score_before_training
 
-SHORT_LAG = 0.75  # a mean lag below this share of what is promised is said
+SHORT_LAG = 0.75  # share of the expected mean lag below which there is a note
 SURE = 2.0  # standard errors by which a score has to be above that of the untrained policy
-BIAS = 0.01  # by which rows trained on are longer or shorter than all, from where it is said
+BIAS = 0.01  # relative difference in length of trained rows from all, from which there is a note
 
 
 def on_lag(runs: Sequence[StoredRun]) -> list[str]:
-    """Where a lag model kept less than it promises, and where no data were as old as it allows."""
-    short, unreached, apart = [], [], []
+    """Note less lag than the lag model has in the long run, and a largest lag below its cap."""
+    short, below_cap, dropped_lags = [], [], []
     groups: dict[tuple[int, str], list[StoredRun]] = {}
     for run in runs:
         if run.record.get("promise") and any(lags_of([run], "trained").values()):
@@ -30,57 +29,58 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
     several = len({lag for _, lag in groups}) > 1
     for (k, lag), members in sorted(groups.items()):
         place = f"K = {k}" + (f", LAG={lag}" if several else "")
-        said, trained = members[0].record["promise"], lags_of(members, "trained")
-        mean, realised, largest = mean_lag(trained), mean_lag(lags_of(members, "realised")), max(trained)
-        if said["mean"] is not None and mean < SHORT_LAG * said["mean"]:
+        promise, trained = members[0].record["promise"], lags_of(members, "trained")
+        mean, mean_generated, largest = mean_lag(trained), mean_lag(lags_of(members, "realised")), max(trained)
+        if promise["mean"] is not None and mean < SHORT_LAG * promise["mean"]:
             phases = max(int(run.record["phases"]) for run in members)
             short.append(
-                f"{place} trained at a mean lag of {number(mean)} phases, not {number(said['mean'])} ({phases} phases)"
+                f"{place} trained at a mean lag of {number(mean)} phases, not {number(promise['mean'])} "
+                f"({phases} phases)"
             )
-        if largest < said["cap"]:
-            unreached.append(
-                f"{place}: data may be {plural(said['cap'], 'phase')} old, and the oldest trained on were {largest}"
+        if largest < promise["cap"]:
+            below_cap.append(
+                f"{place}: data may be {plural(promise['cap'], 'phase')} old, and the oldest trained on were {largest}"
             )
-        if abs(mean - realised) > 0.005:
-            apart.append(f"{place}: {number(realised)} as made, {number(mean)} as trained on")
+        if abs(mean - mean_generated) > 0.005:
+            dropped_lags.append(f"{place}: {number(mean_generated)} as made, {number(mean)} as trained on")
     notes = []
     if short:
         lag = "the lag model" if several else f"LAG={next(iter(groups))[1]}"
         notes.append(f"less lag than {lag} has with a full buffer: {'; '.join(short)}")
-    notes += ["; ".join(unreached)] if unreached else []
-    notes += [f"mean lag in phases: {'; '.join(apart)}"] if apart else []
+    notes += ["; ".join(below_cap)] if below_cap else []
+    notes += [f"mean lag in phases: {'; '.join(dropped_lags)}"] if dropped_lags else []
     return notes
 
 
 def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
-    """The ledger of all runs, where not everything that was made was trained on, once; how long rows were that were
-    trained on, where the others were not; and what it leaves out."""
+    """Note the ledger of all runs, if not every decision was trained on exactly once; a length bias of trained rows;
+    and rows outside the ledger."""
     total, rows = ledger_of(runs, "decisions"), ledger_of(runs, "sequences")
-    notes, left_out = [], sum(map(_uncounted, runs))
+    notes, left_out = [], sum(map(_rows_outside_ledger, runs))
     if total["generated"] != total["trained"] or total["reused"]:
         parts = " + ".join(
             f"{total[fate]:,} {fate}" for fate in ("trained", "dropped", "masked", "queued", "lost") if total[fate]
         )
-        again = f"; trained on again: {total['reused']:,}" if total["reused"] else ""
-        notes.append(f"ledger: {total['generated']:,} decisions generated = {parts}{again}")
+        reuse = f"; trained on again: {total['reused']:,}" if total["reused"] else ""
+        notes.append(f"ledger: {total['generated']:,} decisions generated = {parts}{reuse}")
     if left_out:
         notes.append(
             f"not in the ledger: decisions of {left_out:,} rows that were dropped or left in the queue of a simulated "
             "pipeline"
         )
     elif rows["trained"] and total["trained"]:
-        trained, made = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
-        if abs(trained / made - 1) >= BIAS:
+        trained, generated = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
+        if abs(trained / generated - 1) >= BIAS:
             notes.append(
-                f"rows trained on have {number(trained)} decisions in the mean, all that were made {number(made)}: "
-                f"{trained / made - 1:+.0%}"
+                f"rows trained on have {number(trained)} decisions in the mean, all that were made "
+                f"{number(generated)}: {trained / generated - 1:+.0%}"
             )
     return notes
 
 
-def _uncounted(run: StoredRun) -> int:
-    """Rows whose decisions a run's ledger lacks: of simulated pipelines on tokens, with ledger=trained, or before such
-    rows were made."""
+def _rows_outside_ledger(run: StoredRun) -> int:
+    """Count rows whose decisions a run's ledger lacks: of simulated pipelines on tokens, with ledger=trained, or in
+    records from before such rows were generated."""
     if not run.record.get("pipeline_ledger") or "completions" not in run.spec:
         return 0
     rows = run.record.get("ledger", {}).get("sequences", {})
@@ -90,22 +90,22 @@ def _uncounted(run: StoredRun) -> int:
     return 0 if rows.get("dropped") else groups * int(run.spec["completions"])
 
 
-def on_untrained(found: RunGrid, score: str) -> list[str]:
-    """Said where no method is told from the untrained policy on any environment: differences may be noise then."""
-    known = {env: score_before_training(found, env, score) for env in found.envs}
-    if not known or any(value is None for value in known.values()):
+def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
+    """Note if no method differs from the untrained policy in any environment, as differences may be noise then."""
+    starts = {env: score_before_training(run_grid, env, score) for env in run_grid.envs}
+    if not starts or any(value is None for value in starts.values()):
         return []
-    for cell, runs in found.cells.items():
-        start = known[cell.env]
+    for cell, runs in run_grid.cells.items():
+        start = starts[cell.env]
         assert start is not None
         ends = np.array([final_score(run, score) for run in runs])
         episodes = [run.record["scores"][score] for run in runs]
-        squared = [s["std"] ** 2 / max(1, len(s["returns"])) for s in episodes]
+        variances = [s["std"] ** 2 / max(1, len(s["returns"])) for s in episodes]
         spread = ends.var(ddof=1) / len(ends) if len(ends) > 1 else 0.0
-        error = (max(spread, float(np.mean(squared)) / len(ends)) + start[1] ** 2) ** 0.5
+        error = (max(spread, float(np.mean(variances)) / len(ends)) + start[1] ** 2) ** 0.5
         if ends.mean() - start[0] > SURE * error:
             return []
-    level = ", ".join(f"{number(v[0])} on {env}" for env, v in known.items() if v)
+    level = ", ".join(f"{number(v[0])} on {env}" for env, v in starts.items() if v)
     return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
 
 
@@ -113,35 +113,34 @@ AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other se
 Missing = tuple[Cell, int, str | None]  # cell, seed, problem
 
 
-def missing_runs(found: RunGrid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
-    """(cell, seed, problem) of every run that was asked for and is not there, sorted."""
-    there = {(c, r.seed) for c, rs in found.cells.items() for r in rs}
-    asked = {(Cell(e["label"], e["capacity"], e["env"]), int(e["seed"])): e.get("problem") for e in expected}
-    absent = [(cell, seed, problem) for (cell, seed), problem in asked.items() if (cell, seed) not in there]
+def missing_runs(run_grid: RunGrid, expected: Sequence[Mapping[str, Any]]) -> list[Missing]:
+    """List (cell, seed, problem) of every expected run that is missing, sorted."""
+    present = {(c, r.seed) for c, rs in run_grid.cells.items() for r in rs}
+    problems = {(Cell(e["label"], e["capacity"], e["env"]), int(e["seed"])): e.get("problem") for e in expected}
+    absent = [(cell, seed, problem) for (cell, seed), problem in problems.items() if (cell, seed) not in present]
     return sorted(absent, key=lambda m: (m[0].capacity, m[0].label, m[0].env, m[1]))
 
 
-def on_missing(missing: list[Missing], asked: int, envs: list[str], ks: list[int]) -> list[str]:
+def on_missing(missing: list[Missing], total: int, envs: list[str], ks: list[int]) -> list[str]:
     if not missing:
         return []
     names = []
-    for cell, seed, problem in missing[:12]:
+    for cell, seed, problem in missing:
         place = (f" {cell.env}" if len(envs) > 1 else "") + (f" K={cell.capacity}" if len(ks) > 1 else "")
         names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
-    more = f" and {len(missing) - 12} more" if len(missing) > 12 else ""
-    notes = [f"{len(missing)} of {plural(asked, 'run')} missing: {', '.join(names)}{more}"]
+    notes = [f"{len(missing)} of {plural(total, 'run')} missing: {listing(names, 12)}"]
     if lost := sum(problem == "Diverged" for _, _, problem in missing):
         what = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
         notes.append(f"{what}: the scores of such a row are those of the other runs")
     return notes
 
 
-def on_counts(found: RunGrid, envs: list[str]) -> list[str]:
-    """Where rows rest on unequal, few or single runs."""
+def on_counts(run_grid: RunGrid, envs: list[str]) -> list[str]:
+    """Note rows with unequal, few or single runs."""
     notes = []
     single, small = [], []
-    for label, k in found.rows:
-        sizes = {env: len(rs) for env, rs in found.tasks(label, k).items()}
+    for label, k in run_grid.rows:
+        sizes = {env: len(rs) for env, rs in run_grid.tasks(label, k).items()}
         name = f"{label} K={k}"
         if absent := [e for e in envs if e not in sizes]:
             notes.append(f"{name} has no run on {', '.join(absent)}: aggregated over {len(sizes)} of {len(envs)} envs")
@@ -158,22 +157,22 @@ def on_counts(found: RunGrid, envs: list[str]) -> list[str]:
     if single:
         notes.append(f"no interval where a task has one run only: {', '.join(single)}")
     if small:
-        who = "every row" if len(small) == len(found.rows) else ", ".join(small)
+        who = "every row" if len(small) == len(run_grid.rows) else ", ".join(small)
         notes.append(f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {who}")
     return notes
 
 
 def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
-    """What runs said of themselves, each thing once: who (and at which K, where not at all), then what."""
-    said: dict[str, set[tuple[str, int]]] = {}
+    """List the distinct warnings in the records, with labels, and K if not all have it."""
+    cells_by_text: dict[str, set[tuple[str, int]]] = {}
     for run in runs:
         label, k = run.label, int(run.record["spec"]["capacity"])
         for line in run.record.get("warnings", ()):
             what = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
-            said.setdefault(what, set()).add((label, k))
+            cells_by_text.setdefault(what, set()).add((label, k))
     ks = {int(run.record["spec"]["capacity"]) for run in runs}
     notes = []
-    for what, cells in sorted(said.items()):
+    for what, cells in sorted(cells_by_text.items()):
         where = {k for _, k in cells}
         place = f" (K = {', '.join(map(str, sorted(where)))})" if where != ks else ""
         notes.append(f"{', '.join(sorted({label for label, _ in cells}))}{place}: {what}")
@@ -181,7 +180,7 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
-    """Warnings where runs were made by different code, versions or hardware, or with different settings."""
+    """Note runs by different code, versions or hardware, or with different settings."""
     notes = []
     for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))

@@ -42,7 +42,7 @@ def test_cells_are_matched_by_algorithm_capacity_and_environment_and_the_rest_is
     a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo"), *side(tmp_path / "a", [1.0], capacity=1)]
     b = [*side(tmp_path / "b", [2.0]), *side(tmp_path / "b", [2.0], "spo", env="Ant-v5")]
     found = matching.match(a, b)
-    assert list(found.shared) == [Cell("vaco", 8, "Hopper-v5")]
+    assert list(found.cells) == [Cell("vaco", 8, "Hopper-v5")]
     assert found.notes[:2] == [
         "only A has vaco on Hopper-v5 at K=1, spo on Hopper-v5 at K=8",
         "only B has spo on Ant-v5 at K=8",
@@ -68,7 +68,7 @@ def test_of_several_settings_of_a_cell_those_that_both_sides_have_are_compared(t
     mine = side(tmp_path / "a", [1.0, 2.0], settings={"num_steps": 64})
     other = side(tmp_path / "a", [7.0, 8.0], settings={"num_steps": 256})
     found = matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
-    ((a, _),) = found.shared.values()
+    ((a, _),) = found.cells.values()
     assert [r.id for r in a] == [r.id for r in mine]
     assert found.notes == ["A has 2 runs of vaco on Hopper-v5 at K=8 with settings that B lacks (left out)"]
 
@@ -86,9 +86,9 @@ def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_pat
     ]
     (single,) = side(tmp_path / "b", [0.5], "grpo", **ACCURACY)
     found = matching.match(swept, [single])
-    assert list(found.shared) == [Cell("grpo N=4", 8, "Hopper-v5")]
+    assert list(found.cells) == [Cell("grpo N=4", 8, "Hopper-v5")]
     assert found.notes[0] == "only A has grpo N=1 on Hopper-v5 at K=8"
-    assert list(matching.match([single], [single]).shared) == [Cell("grpo", 8, "Hopper-v5")]
+    assert list(matching.match([single], [single]).cells) == [Cell("grpo", 8, "Hopper-v5")]
 
 
 def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(tmp_path: Path):

@@ -142,7 +142,7 @@ def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are
     found = advise(load(tmp_path))
     assert [m.curve.algorithm for m in found.methods] == ["vaco"]
     (refusal,) = found.refusals
-    assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.why
+    assert refusal.algorithm == "spo" and "are not clearly above zero (a score of 0)" in refusal.reason
 
 
 def test_power_is_in_the_rows(runs: Results) -> None:

@@ -29,7 +29,7 @@ def test_a_curve_runs_from_the_synchronous_runs_to_the_most_stale(tmp_path: Path
         write(tmp_path, capacity=k, score=score)
     ((curve,), refused) = lag_curves(load(tmp_path))
     assert (curve.algorithm, curve.env, curve.capacities, refused) == ("vaco", "Hopper-v5", (1, 4, 8), [])
-    assert curve.lags[0] == 0 and np.all(np.diff(curve.lags) > 0) and curve.paired and curve.n == 3
+    assert curve.lags[0] == 0 and np.all(np.diff(curve.lags) > 0) and curve.is_paired and curve.n == 3
     assert curve.scores[1] == pytest.approx(np.array([800, 801, 802]) - 15.23)  # a random policy on Hopper
     assert curve.zero_note == "a random policy"
     found = load(tmp_path).runs.groupby("K")["lag_mean"].mean()
@@ -53,7 +53,7 @@ def test_what_is_no_curve_is_refused_with_its_reason(tmp_path: Path) -> None:
     write(tmp_path, "ppo_kl", 4, env="Mine-v0")
     curves, refused = lag_curves(load(tmp_path))
     assert curves == []
-    assert {r.algorithm: r.why for r in refused} == {
+    assert {r.algorithm: r.reason for r in refused} == {
         "a3po": "no stale runs: it has lag 0 only",
         "spo": "no synchronous reference: it has no runs at K = 1",
         "vaco": "2 seeds at K=4: at least 3 are needed",
@@ -86,7 +86,7 @@ def test_runs_that_are_older_than_a_setting_lie_on_one_curve_with_newer_ones(tmp
     assert not refused and curve.seeds == ((0, 1, 2, 3),) * 2
     write_run(tmp_path, "spo", 4, capacity=8, settings={"warmth": 5})
     (refusal,) = refusals(tmp_path)
-    assert refusal.why == "its runs differ in more than lag: warmth=0 or 5"
+    assert refusal.reason == "its runs differ in more than lag: warmth=0 or 5"
 
 
 def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     for k in (4, 8):
         write(tmp_path, capacity=k, settings={"lag": "fixed:2"}, said={"summary": summary})
     (refusal,) = refusals(tmp_path)
-    assert refusal.why == "two settings have one mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose with K"
+    assert refusal.reason == "two settings have one mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose with K"
 
 
 def test_lag_in_gradient_steps_where_runs_recorded_it(tmp_path: Path) -> None:

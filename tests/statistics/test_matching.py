@@ -23,7 +23,7 @@ def test_a_setting_that_was_added_is_a_difference_only_where_it_varies(tmp_path:
     mixed = [newer[0], older[1]]
     for a, b in ((older, newer), (mixed, newer), (older, mixed)):
         found = match(a, b)
-        assert [len(side) for pair in found.shared.values() for side in pair] == [2, 2]
+        assert [len(side) for pair in found.cells.values() for side in pair] == [2, 2]
         assert not any("warmth" in note for note in found.notes)
     varied = [with_setting(run, warmth=run.seed) for run in older]
     assert any("warmth" in note for note in match(older, varied).notes)

@@ -13,7 +13,7 @@ from staleharness.errors import UserError
 from staleharness.statistics.bootstrap import stable_seed
 from staleharness.statistics.lag_curve import LagCurve, lag_curves
 from staleharness.statistics.results import load
-from staleharness.statistics.slowdown import Factor, reached, slowdowns
+from staleharness.statistics.slowdown import Factor, slowdowns, steps_to_reach
 
 RISING = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0]  # evaluations at 8 evenly spaced phases
 
@@ -35,7 +35,7 @@ def curve_of(root: Path, evaluations: dict[int, Any], noise: float = 0.0) -> Lag
     ids=str,
 )
 def test_a_goal_is_reached_on_the_line_between_two_evaluations(curve: Any, goal: float, steps: float) -> None:
-    found = reached(np.array([curve], dtype=float), np.array([10.0, 20.0, 30.0]), np.array([float(goal)]))
+    found = steps_to_reach(np.array([curve], dtype=float), np.array([10.0, 20.0, 30.0]), np.array([float(goal)]))
     assert found[0] == pytest.approx(steps)
 
 

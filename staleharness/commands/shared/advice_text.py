@@ -152,5 +152,5 @@ def _refused(found: Advice) -> list[str]:
     """One line for each reason and environment."""
     held: dict[tuple[str, str], list[str]] = {}
     for refusal in found.refusals:
-        held.setdefault((refusal.env, refusal.why), []).append(refusal.algorithm)
+        held.setdefault((refusal.env, refusal.reason), []).append(refusal.algorithm)
     return [f"no answer for {', '.join(names)} on {env}: {why}" for (env, why), names in held.items()]

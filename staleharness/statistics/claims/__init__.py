@@ -1,1 +1,1 @@
-"""What a paper claims, part by part, held against stored runs: tests, verdicts, and numbers quoted in texts."""
+"""Claims of papers, part by part, tested on stored runs: tests, verdicts, and numbers quoted in texts."""

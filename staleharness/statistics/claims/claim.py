@@ -1,4 +1,4 @@
-"""A part of a claim, as the file of a figure states it, and the words that a verdict may be."""
+"""A claim's parts, as in the file of a figure, and the vocabulary of verdicts."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ VOCABULARY = (AGREES, PARTLY, DISAGREES, CANNOT_TELL)
 
 @dataclass(frozen=True)
 class ClaimPart:
-    """One statement that runs can bear out or not: something of each of `of` at each of `k` is more or less than, or
-    alike to, that of each of `over`, or that at `over_k`, or a number.
+    """A testable statement: a quantity of each of `of` at each of `k` is more or less than, or alike to, that of each
+    of `over`, or that at `over_k`, or a number.
 
-    What is compared is taken seed by seed, per environment, and averaged over environments (see `tested.py`).
+    Quantities are compared seed by seed, per environment, and averaged over environments (see `part_tests.py`).
     """
 
-    says: str  # in words
+    says: str  # the statement in words
     of: tuple[str, ...] = ()  # algorithms, as the study names them
     be: Literal["more", "less", "alike"] = "more"
-    what: str = "score"  # area, return, kept, seconds, warned, or a column of the metrics (`measured.py`)
-    over: tuple[str, ...] = ()  # compared with these
-    k: tuple[int, ...] = ()  # at these capacities; empty: at the study's one
-    over_k: int | None = None  # compared with what is at this capacity
-    beyond: bool = False  # whether the difference from `over` at k is compared with that at `over_k`
-    than: float | None = None  # compared with this number, or the difference (with `ratio` the ratio) is
+    what: str = "score"  # area, return, kept, seconds, warned, or a column of the metrics (`evidence.py`)
+    over: tuple[str, ...] = ()  # algorithms to compare with
+    k: tuple[int, ...] = ()  # capacities; empty: the study's only one
+    over_k: int | None = None  # capacity to compare with
+    beyond: bool = False  # compare the difference from `over` at k with that at `over_k`
+    than: float | None = None  # number to compare with, or for the difference (with `ratio` the ratio)
     margin: float = 0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
     env: str = ""  # one environment; empty: all
-    study: str = ""  # another one's runs; empty: the figure's
+    study: str = ""  # another study's runs; empty: the figure's
     phases: tuple[int, ...] = ()  # of a column of the metrics: from the first up to before the second; empty: all
     reduce: Literal["mean", "max", "geometric", "change", "jump", "turn"] = "mean"  # over those phases
     ratio: bool = False  # of positive values: their ratio is compared, by differences of logarithms
-    untested: str = ""  # why no run here can bear it out; then nothing else is given
+    untested: str = ""  # reason why no run can test it; then nothing else is given
 
     def __post_init__(self) -> None:
         if self.untested or self.what in ("warned", "warned first"):
@@ -52,12 +52,12 @@ class ClaimPart:
 
 
 def combine_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of a part with several comparisons: borne out where each is, refuted where one is."""
+    """Combine the comparisons of a part: yes if all are, no if one is."""
     return "no" if "no" in outcomes else "yes" if outcomes and set(outcomes) == {"yes"} else "open"
 
 
 def verdict(parts: Sequence[Outcome]) -> str:
-    """Of a claim, from what became of its parts; empty where it has none."""
+    """Verdict of a claim from the outcomes of its parts; empty without parts."""
     if not parts:
         return ""
     if set(parts) == {"yes"}:

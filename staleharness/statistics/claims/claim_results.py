@@ -1,11 +1,11 @@
-"""Numbers in a text, computed from runs: `VACO ends at {iqm vaco K=16}` becomes `VACO ends at 0.19 [0.17, 0.20]`.
+"""A claim evaluated on runs: verdict, tests, and text with numbers, `{iqm vaco K=16}` becoming `0.19 [0.17, 0.20]`.
 
     {QUANTITY [LABEL] [OPTION=VALUE ...] [plain]}
 
-QUANTITY is one of `quantities.py`, a measure (`measured.measure`: score, area, return, kept, seconds) or a
-column of the metrics. Options: K, env, study, over=LABEL (the difference from it, seed by seed; with as=ratio their
-ratio), over_k, phases=10:50, reduce, digits, as=%, level. From five runs of a cell on there is an interval; fewer stand
-in parentheses themselves, where they are of one environment. `plain`: the number alone.
+QUANTITY is one of `quantities.py`, a measure (`evidence.measure`: score, area, return, kept, seconds) or a
+column of the metrics. Options: K, env, study, over=LABEL (the difference from it, seed by seed; with as=ratio the
+ratio), over_k, phases=10:50, reduce, digits, as=%, level. A cell of five runs or more has an interval; fewer are listed
+in parentheses, if they are of one environment. `plain`: the number alone.
 """
 
 from __future__ import annotations
@@ -15,45 +15,53 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import UserError
-from .asked import read
 from .claim import ClaimPart, verdict
 from .evidence import Evidence
+from .number_query import read_query
 from .part_tests import PartResult, evaluate_part
-from .quantities import WORDS, number, words
+from .quantities import quantity_text
 
 
 def fill_numbers(text: str, evidence_of: Callable[[str], Evidence]) -> str:
-    """A text with its numbers; `evidence_of` gives the runs of a study, of the figure's own by ``""``. Raises
-    `UserError` naming the braces."""
+    """Replace the braces of a text; `evidence_of` returns the runs of a study, the figure's own for ``""``. Raises
+    `UserError` with the braces."""
 
-    def one(found: re.Match[str]) -> str:
+    def evaluate(braces: re.Match[str]) -> str:
         try:
-            asked = read(found[1])
-            evidence = evidence_of(asked.options.get("study", ""))
-            if asked.what in WORDS:
-                return words(asked, evidence)
-            return number(asked, evidence).text(asked)
+            query = read_query(braces[1])
+            return quantity_text(query, evidence_of(query.options.get("study", "")))
         except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
-            raise UserError(f"{{{found[1]}}}: {error}") from None
+            raise UserError(f"{braces[0]}: {error}") from None
 
-    return re.sub(r"\{([^{}]+)\}", one, text)
+    return re.sub(r"\{([^{}]+)\}", evaluate, text)
 
 
 @dataclass(frozen=True)
 class ClaimResult:
-    verdict: str  # a word of `part.VOCABULARY`; empty where there is nothing to judge
-    saw: str
+    """Verdict on a claim, with the tests behind it."""
+
+    verdict: str  # of `claim.VOCABULARY`; empty where there is nothing to judge
+    saw: str  # text with numbers
     parts: Sequence[PartResult]
 
 
 def evaluate_claim(
-    parts: Sequence[ClaimPart], saw: str, stated: str, evidence_of: Callable[[str], Evidence], names: Mapping[str, str]
+    parts: Sequence[ClaimPart],
+    saw: str,
+    default_verdict: str,
+    evidence_of: Callable[[str], Evidence],
+    names: Mapping[str, str],
 ) -> ClaimResult:
-    """`stated`: the verdict of a claim that no part of the runs can test. Raises `UserError`."""
-    done = []
+    """Test the parts of a claim and fill in the text about it. Raises `UserError`.
+
+    `verdict_without_parts`: the verdict in the file, for a claim without testable parts. `names`: {label: text}.
+    """
+    results = []
     for part in parts:
         try:
-            done.append(evaluate_part(part, evidence_of(part.study), names))
+            results.append(evaluate_part(part, evidence_of(part.study), names))
         except UserError as error:
             raise UserError(f"part {part.says!r}: {error}") from None
-    return ClaimResult(verdict([t.outcome for t in done]) or stated, fill_numbers(saw, evidence_of), done)
+    return ClaimResult(
+        verdict([t.outcome for t in results]) or default_verdict, fill_numbers(saw, evidence_of), results
+    )

@@ -1,8 +1,8 @@
 """Differences seed by seed, with intervals that are right for few seeds.
 
-A percentile bootstrap of two values holds the truth half of the time, of five 83 %. Here the interval is Student's,
-over seeds within environments; a statistic that is no mean (a share of another mean) is handed to it as jackknife
-pseudo-values, one a seed. For a difference of means that is the paired t-test.
+A percentile bootstrap of two values covers the truth half of the time, of five 83 %. Here the interval is Student's,
+over seeds within environments; a statistic that is no mean (a share of another mean) enters as jackknife pseudo-values,
+one per seed. For a difference of means this is the paired t-test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..scores import Array
 from ..t_intervals import mean_over_groups
 from .claim import Outcome
 
-Statistic = Callable[[Array], float]  # means [terms] -> what is asked
+Statistic = Callable[[Array], float]  # of means [terms]
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Contrast:
     """An estimate, averaged over environments."""
 
     value: float
-    low: float | None  # None where there is no interval: see `contrast`
+    low: float | None  # None without an interval: see `contrast`
     high: float | None
     p: float | None  # two-sided, of no difference
     n: int  # pairs of runs, or runs
     envs: Mapping[str, float]  # the same of each environment
 
     def outcome(self, be: str, margin: float = 0.0) -> Outcome:
-        """Whether the whole interval lies where the claim says, or outside of it. `more`: above the margin; `less`:
-        below minus the margin; `alike`: between the two."""
+        """Return whether the whole interval is within the claim's range or outside of it. `more`: above the margin;
+        `less`: below minus the margin; `alike`: between the two."""
         if self.low is None or self.high is None:
             return "open"
         low, high = (self.low, self.high) if be != "less" else (-self.high, -self.low)

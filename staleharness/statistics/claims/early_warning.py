@@ -1,4 +1,4 @@
-"""Whether the effective sample size warns of a fall of the reward: hits and false alarms over all stale runs.
+"""Falls of the reward, and the effective sample size as a warning of them: hits and false alarms over all stale runs.
 
 Runs of one seed share their noise, so intervals and p are over seeds (`contrast.py`), whatever the number of runs.
 """
@@ -24,18 +24,18 @@ WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits aga
 
 @dataclass(frozen=True)
 class WarningCounts:
-    """Counts of runs, each [seeds] (of an environment)."""
+    """Counts of runs, each [seeds] (per environment)."""
 
     fell: Sequence[int]  # their reward fell
     before: Sequence[int]  # of these, the effective sample size first
-    stood: Sequence[int]  # their reward never fell
+    stable: Sequence[int]  # their reward never fell
     alarms: Sequence[int]  # of these, the effective sample size did
 
     @property
     def text(self) -> str:
         return (
             f"ESS first in {sum(self.before)} of {sum(self.fell)} runs whose reward fell; a false alarm in "
-            f"{sum(self.alarms)} of {sum(self.stood)} whose reward did not"
+            f"{sum(self.alarms)} of {sum(self.stable)} whose reward did not"
         )
 
     @property
@@ -49,9 +49,9 @@ class WarningCounts:
         """Share of hits less share of false alarms. Raises `UserError` where no run fell, or all did; or where that
         rests on one seed."""
         none = "no hits and false alarms: the reward fell in all stale runs, or in none"
-        for counts, one in ((self.fell, "fell in stale runs"), (self.stood, "stood in stale runs")):
+        for counts, one in ((self.fell, "fell in stale runs"), (self.stable, "stood in stale runs")):
             _check(counts, none, f"{one} of one seed only")
-        rows = [self.before, self.fell, self.alarms, self.stood]
+        rows = [self.before, self.fell, self.alarms, self.stable]
         return _over_seeds(rows, lambda m: float(m[0] / m[1] - m[2] / m[3]))
 
 
@@ -68,16 +68,16 @@ def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], floa
 
 
 def count_warnings(runs: Iterable[StoredRun]) -> WarningCounts:
-    """Stale runs only; what is before twice the largest lag does not count, as the data are fresher there."""
+    """Count hits and alarms over stale runs, from twice the largest lag on: before, the data are fresher."""
     counts: dict[tuple[str, int], list[int]] = {}
     for run in runs:
         lag = largest_lag(run)
         if lag == 0:
             continue
         warning, fall = falls(run, METRIC, SHARE, steps_after(run, 2 * lag), WINDOW)
-        stood, warns = math.isnan(fall), not math.isnan(warning)
+        stable, warns = math.isnan(fall), not math.isnan(warning)
         mine = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
-        for i, yes in enumerate((not stood, not stood and warning < fall, stood, stood and warns)):
+        for i, yes in enumerate((not stable, not stable and warning < fall, stable, stable and warns)):
             mine[i] += yes
     seeds = [counts[unit] for unit in sorted(counts)]
     return WarningCounts(*(tuple(mine[i] for mine in seeds) for i in range(4)))
@@ -89,14 +89,16 @@ def largest_lag(run: StoredRun) -> int:
 
 
 def steps_after(run: StoredRun, phases: int) -> float:
-    """Steps that a run has made by the end of so many phases."""
+    """Steps of a run at the end of so many phases; infinite if it has fewer."""
     at = run.column("steps")
     return math.inf if at is None or len(at) < phases else float(at[phases - 1])
 
 
 def falls(run: StoredRun, metric: str, share: float, start: float, window: int) -> tuple[float, float]:
-    """Steps at which the column and the reward of a run first fell, as `warning_before_fall` says; NaN for never. What
-    was never above zero has no share to fall to."""
+    """Steps at which a column and the reward of a run first fell below a share of their best so far; NaN for never.
+
+    Both are means of `window` phases, of those after step `start`. Values never above zero cannot fall.
+    """
     at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
     if at is None or column is None or reward is None:
         return math.nan, math.nan
@@ -110,14 +112,14 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
 
 
 def trailing_mean(y: Array, window: int) -> Array:
-    """Means of the last `window` values, from where there are so many: [phases] -> [phases − window + 1]."""
+    """Means of `window` successive values: [phases] -> [phases − window + 1]."""
     if len(y) < window:
         return np.empty(0)
     total = np.concatenate([[0.0], np.cumsum(y)])
     return np.asarray((total[window:] - total[:-window]) / window)
 
 
-def first_step(steps: Array, happened: NDArray[np.bool_]) -> float:
-    """The step at which something first is so, NaN where it never is."""
-    at = np.flatnonzero(happened)
+def first_step(steps: Array, condition: NDArray[np.bool_]) -> float:
+    """Step at which a condition [n] first holds, NaN where it never does."""
+    at = np.flatnonzero(condition)
     return float(steps[at[0]]) if len(at) else math.nan

@@ -1,4 +1,4 @@
-"""One number of one run: what the parts of a claim compare."""
+"""Evidence for claims: the runs of a study, and the measures of a single run."""
 
 from __future__ import annotations
 
@@ -31,45 +31,45 @@ class Evidence:
     table: Table
 
     def envs(self, env: str = "") -> list[str]:
-        """All environments, or the one asked for, with or without its version. Raises `UserError`."""
-        there = self.results.grid.envs
-        found = [env] if env in there else [e for e in there if not env or plain_env(env) == plain_env(e)]
-        if not found:
+        """Return all environments, or the named one, with or without its version. Raises `UserError`."""
+        known_envs = self.results.grid.envs
+        envs = [env] if env in known_envs else [e for e in known_envs if not env or plain_env(env) == plain_env(e)]
+        if not envs:
             raise UserError(f"env={env!r}: these results have {', '.join(self.results.grid.envs)}")
-        return found
+        return envs
 
     def check(self, labels: Iterable[str]) -> None:
-        """Raises `UserError` where no run is of one of these algorithms."""
-        there = {run.label for run in self.results}
+        """Raise `UserError` where no run is of one of these algorithms."""
+        labels_here = {run.label for run in self.results}
         for label in labels:
-            if label not in there:
-                raise UserError(f"no run here is of {label!r}; {nearest(label, there)}")
+            if label not in labels_here:
+                raise UserError(f"no run here is of {label!r}; {nearest(label, labels_here)}")
 
     def runs(self, label: str, k: int, env: str) -> dict[int, StoredRun]:
         """The runs of a cell by seed."""
         return {run.seed: run for run in self.results.grid.cells.get(Cell(label, k, env), [])}
 
     def capacity(self, k: int | None) -> int:
-        """The capacity asked for, or the only one there is. Raises `UserError`."""
-        known = self.results.grid.capacities
-        if k is None and len(known) == 1:
-            return known[0]
-        if k is None or k not in known:
-            raise UserError(f"K={k}: these results have {', '.join(map(str, known))}")
+        """Return the capacity if runs have it; without one, the only capacity. Raises `UserError`."""
+        capacities = self.results.grid.capacities
+        if k is None and len(capacities) == 1:
+            return capacities[0]
+        if k is None or k not in capacities:
+            raise UserError(f"K={k}: these results have {', '.join(map(str, capacities))}")
         return k
 
     def zero(self, env: str) -> float:
-        """The score that counts as nothing: a random policy's, or 0 of an accuracy. Raises `UserError`."""
+        """Score that counts as 0: a random policy's, or 0 of an accuracy. Raises `UserError`."""
         if self.table.settings["normalise"] == "raw":
             return 0.0
-        known = random_returns([env], self.table.settings["score"])
-        if env not in known:
+        returns = random_returns([env], self.table.settings["score"])
+        if env not in returns:
             raise UserError(f"{env}: what a random policy returns is not known")
-        return known[env]
+        return returns[env]
 
     def has_learned(self, label: str, env: str) -> bool:
-        """Whether a method gained at K = 1 at least a tenth of what the best one did: if not, there is nothing to
-        keep."""
+        """Return whether a method gained at K = 1 at least a tenth of the best one's gain; otherwise shares are
+        meaningless."""
         score, zero = self.table.settings["score"], self.zero(env)
         gains = {
             c.label: float(np.mean([final_score(r, score) for r in rs])) - zero
@@ -80,9 +80,12 @@ class Evidence:
 
 
 def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
-    """score, area: as the table normalises them; return: as it is; kept: the return above the zero of its environment
-    (whoever compares divides it by that at K = 1); fell: when the reward first fell; seconds: of collecting and
-    learning, without evaluation; otherwise a column of the metrics over `phases`."""
+    """Return a measure of single runs by name.
+
+    score, area: normalised as in the table; return: raw; kept: the return above the zero of its environment (to be
+    divided by that at K = 1); fell: steps to the first fall of the reward; seconds: of collecting and learning, without
+    evaluation; otherwise a column of the metrics over `phases`.
+    """
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
     if what == "score":
         return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
@@ -95,12 +98,21 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
     if what == "fell":
         return _fell
     if what == "seconds":
-        return lambda run: float(run.record["seconds"]["collect"] + run.record["seconds"]["learn"])
+        return _training_seconds
     return lambda run: column_statistic(run, what, phases, reduce)
 
 
+def _training_seconds(run: StoredRun) -> float:
+    """Seconds of collecting and learning. Raises `UserError` where the record lacks them."""
+    seconds = run.record["seconds"]
+    for name in ("collect", "learn"):
+        if name not in seconds:
+            raise UserError(f"run {run.id} ({run.label}) has no seconds.{name} in its record")
+    return float(seconds["collect"] + seconds["learn"])
+
+
 def _fell(run: StoredRun) -> float:
-    """Steps at which the reward fell. Raises `UserError` where it never did."""
+    """Steps to the first fall of the reward. Raises `UserError` where it never fell."""
     when = falls(run, "reward", SHARE, 0, WINDOW)[1]
     if math.isnan(when):
         raise UserError(f"the reward of {run.label}, seed {run.seed}, never fell")
@@ -108,8 +120,8 @@ def _fell(run: StoredRun) -> float:
 
 
 def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
-    """A column of a run's metrics over phases (from the first, up to before the second), without those that lack it.
-    Raises `UserError` where no phase has it, or too few."""
+    """Reduce a column of a run's metrics over phases (from the first, up to before the second) that have it. Raises
+    `UserError` where no phase has it, or too few."""
     if reduce not in REDUCERS:
         raise UserError(f"reduce={reduce!r} is not known; {nearest(reduce, REDUCERS)}")
     held = run.column(name)
@@ -123,7 +135,7 @@ def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), redu
 
 
 def _change(values: Array) -> float:
-    """From the first quarter to the last."""
+    """Difference of the last quarter from the first."""
     quarter = max(1, len(values) // 4)
     return float(values[-quarter:].mean() - values[:quarter].mean())
 
@@ -136,4 +148,4 @@ REDUCERS: Mapping[str, Callable[[Array], float]] = {
     "jump": lambda v: float(np.abs(np.diff(v)).mean()),  # from phase to phase
     "turn": lambda v: float(np.corrcoef(np.diff(v)[:-1], np.diff(v)[1:])[0, 1]),  # of successive jumps
 }
-LEAST = {"jump": 2, "turn": 4}  # phases that it takes
+LEAST = {"jump": 2, "turn": 4}  # phases needed

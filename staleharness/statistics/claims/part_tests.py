@@ -36,17 +36,17 @@ PERCENT = ("kept", "clipped", "warned", "warned first", "algorithm/filter_active
 
 @dataclass(frozen=True)
 class PartComparison:
-    """One comparison."""
+    """One comparison of a part."""
 
-    text: str  # what is compared
-    contrast: Contrast | None  # None where it cannot be had
+    text: str  # terms, in words
+    contrast: Contrast | None  # None without data
     outcome: Outcome
-    problem: str = ""  # it cannot be had
+    problem: str = ""  # reason for None
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """A part and what became of it."""
+    """A part with its comparisons."""
 
     part: ClaimPart
     rows: Sequence[PartComparison]
@@ -58,7 +58,7 @@ class PartResult:
 
 @dataclass(frozen=True)
 class Term:
-    """A mean over seeds that enters a comparison, with its sign; as a share of that at K = 1 where asked."""
+    """A mean over seeds in a comparison, with its sign; `share`: divided by that at K = 1."""
 
     label: str
     k: int
@@ -67,14 +67,14 @@ class Term:
 
 
 def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] | None = None) -> PartResult:
-    """Every comparison of a part. Raises `UserError` where the study lacks what it names."""
+    """Make every comparison of a part. Raises `UserError` where the study lacks its algorithms or capacities."""
     if part.untested:
         return PartResult(part, [PartComparison("not tested", None, "open", part.untested)])
     evidence.check([*part.of, *part.over])
     if part.what in WARNINGS:
         counts = count_warnings([run for run in evidence.results if not part.of or run.label in part.of])
-        made = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
-        return PartResult(part, [PartComparison(counts.text, made, made.outcome(part.be, part.margin))])
+        difference = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
+        return PartResult(part, [PartComparison(counts.text, difference, difference.outcome(part.be, part.margin))])
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
     rows = []
     for k in ks:
@@ -95,19 +95,19 @@ def _row(
     if part.over_k is not None and (part.beyond or not other):
         # alone: the same method at another K; beyond: less the same difference there
         terms += [Term(t.label, part.over_k, -t.sign, share) for t in list(terms)]
-    made: Contrast | None = None
-    why = ""
+    difference: Contrast | None = None
+    problem = ""
     try:
-        made = compare_terms(evidence, terms, part)
+        difference = compare_terms(evidence, terms, part)
     except UserError as error:
-        why = str(error)
+        problem = str(error)
     text = _text(part, label, other, k, names, len(evidence.results.grid.capacities) > 1)
-    return PartComparison(text, made, made.outcome(part.be, part.margin) if made else "open", why)
+    return PartComparison(text, difference, difference.outcome(part.be, part.margin) if difference else "open", problem)
 
 
 def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) -> Contrast:
-    """The signed sum of the terms over the seeds that all of them have, in the environments where there are such.
-    Raises `UserError` where there is none, or nothing to take a share or a ratio of."""
+    """Compute the signed sum of the terms over their common seeds, in the environments that have some. Raises
+    `UserError` where there is none, or no share or ratio is defined."""
     cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
     plain = measure(part.what, evidence, part.phases, part.reduce)
 
@@ -146,7 +146,7 @@ def _statistic(terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: fl
 
 
 def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
-    """`share kept, VACO − PPO-clip, K = 16`; without K where there are not several."""
+    """Describe a comparison: `share kept, VACO − PPO-clip, K = 16`; without K if there is only one."""
     what = NAMES.get(part.what, part.what.replace("_", " "))
     if part.than is not None:
         what += f" {'/' if part.ratio else '−'} {part.than:g}"
