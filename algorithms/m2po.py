@@ -62,12 +62,12 @@ class M2PO(Algorithm):
         return PolicyLoss(-objective, {"clipped": clipped})
 
     def _first_dropped(self, ordered: Tensor) -> float:
-        """The smallest value that is left out, so that the mean of those below it is within tau."""
+        """Return the smallest value that is left out, so that the mean of those below it is within tau."""
         over = _running_mean(ordered) > self.tau
         return float(ordered[int(over.nonzero()[0])]) if over.any() else math.inf
 
     def _capped_at(self, ordered: Tensor) -> float:
-        """The largest value at which capping all brings their mean below tau; inf if it is within uncapped."""
+        """Return the largest value at which capping all brings their mean below tau; inf if it is within uncapped."""
         n = len(ordered)
         if n == 0 or float(ordered.mean()) <= self.tau:
             return math.inf

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rejecting(Algorithm):
-    """What the four methods share: a rule that leaves decisions out, and an importance weight on those kept.
+    """Base class of the four methods: a rule that leaves decisions out, and an importance weight on the others.
 
     Maximises  m u A log π; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all ratios are π_prox/μ and
     m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no gradient.
@@ -57,7 +57,7 @@ class Rejecting(Algorithm):
         raise NotImplementedError
 
     def weight(self, log_w: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weight u, and diagnostics about it."""
+        """Return the weight u, and diagnostics about it."""
         if self.weight_level is None:
             return log_w.new_ones(log_w.shape), {}
         return level_log_ratio(log_w, mask, self.weight_level).exp(), {}

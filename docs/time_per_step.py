@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from staleharness.figures.canvas import FAINT, INK, TITLE, plot_settings, reduce_colours, to_bytes
 from staleharness.figures.palette import MARKERS
-from staleharness.pipeline.caps import Cap, over_caps
-from staleharness.pipeline.settings import Pipeline
+from staleharness.pipeline.pipeline_settings import Pipeline
+from staleharness.pipeline.pipeline_summary import CapResult, over_caps
 
 HERE = Path(__file__).resolve().parent
 LENGTHS = (250, 500, 1000, 2000, 4000)  # decisions of a row, in the mean
@@ -41,24 +41,24 @@ def pipeline(length: int, spread: float) -> Pipeline:
     )
 
 
-def simulated(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[Cap]]:
+def simulated(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[CapResult]]:
     """Length -> the pipeline under each of `CAPS`."""
     return {length: over_caps(pipeline(length, spread), CAPS) for length in lengths}
 
 
-def row(name: str, length: int, found: list[Cap]) -> str:
+def row(name: str, length: int, found: list[CapResult]) -> str:
     floor = found[-1].step_seconds
     cells = [f"{floor:.1f} s", *(f"{cap.step_seconds / floor:.2f}" for cap in found[:-1])]
     return f"| {name} | {length:,} | {' | '.join(cells)} |"
 
 
-def table(found: dict[str, dict[int, list[Cap]]]) -> str:
+def table(found: dict[str, dict[int, list[CapResult]]]) -> str:
     heads = ["tail", "mean length", "no cap", *(f"cap {cap:g}" for cap in CAPS if cap is not None)]
     lines = [f"| {' | '.join(heads)} |", "|---|---:|---:|" + "---:|" * (len(CAPS) - 1)]
     return "\n".join([*lines, *(row(name, n, caps) for name, of in found.items() for n, caps in of.items())])
 
 
-def figure(found: dict[str, dict[int, list[Cap]]]) -> Figure:
+def figure(found: dict[str, dict[int, list[CapResult]]]) -> Figure:
     """A panel for each spread: seconds a step over mean length, a line for each cap."""
     told = (
         "Pipelines simulated, seed 0, 150 steps each (the first fifth left out): 1,024 slots, batches of 256 rows in "

@@ -29,7 +29,7 @@ class BitChain(ChainTask):
 
     @staticmethod
     def needed(spec: ChainSpec) -> int:
-        """How many ones an episode needs: f·H rounded up, and at least one."""
+        """Return the number of ones that an episode needs: f·H rounded up, and at least one."""
         return max(1, math.ceil(round(spec.share * spec.horizon, 9)))
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -37,7 +37,7 @@ class BitChain(ChainTask):
         return enough
 
     def success_probability(self, spec: ChainSpec, p: NDArray[np.float64]) -> float:
-        """P[Σ bits ≥ f·H], exactly: the distribution of the sum (Poisson binomial), one decision after the other."""
+        """Compute P[Σ bits ≥ f·H] exactly, by the distribution of the sum (Poisson binomial), decision by decision."""
         import numpy as np
 
         chance = np.zeros(len(p) + 1)  # of each number of ones so far
@@ -48,7 +48,7 @@ class BitChain(ChainTask):
         return float(min(1.0, chance[self.needed(spec) :].sum()))
 
     def start(self, spec: ChainSpec) -> float:
-        """By bisection: the success probability grows with that of a 1."""
+        """Find it by bisection: the success probability grows with that of a 1."""
         h, low, high = spec.horizon, 0.0, 1.0
         ways = [
             math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1) for k in range(self.needed(spec), h + 1)

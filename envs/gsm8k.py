@@ -20,7 +20,7 @@ SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
 def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
-    """The problems of a split, from the folder `data` or from the hub; read again only when the file has changed."""
+    """Load the problems of a split, from the folder `data` or the hub; read again only when the file has changed."""
     folder = user_path(data) if data else None
     file = folder / f"{split}.jsonl" if folder else None
     return _rows(split, folder, stamp(file) if file and file.is_file() else None)

@@ -10,7 +10,7 @@ from staleharness.task import ENVS
 
 
 def is_vector(space: Any) -> bool:
-    """Whether a space holds flat vectors of real numbers."""
+    """Return whether a space holds flat vectors of real numbers."""
     import gymnasium
 
     return isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f"
@@ -38,7 +38,7 @@ class Gymnasium(ControlTask):
 
     @classmethod
     def find(cls, env: str) -> str | None:
-        """The id as gymnasium spells it. An id that names a module to import (`module:Id-v0`) is not looked
+        """Return the id as gymnasium spells it. An id that names a module to import (`module:Id-v0`) is not looked
         up.
         """
         if (listed := super().find(env)) is not None:
@@ -55,7 +55,7 @@ class Gymnasium(ControlTask):
         return known.get(env.lower())
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        """See `ControlTask.make`. Steps on one thread, whatever `threads` says; state by replay (`ReplayState`).
+        """See `ControlTask.make`. Steps on one thread, whatever `threads` is; state by replay (`ReplayState`).
 
         Raises `UserError` for other spaces than flat Boxes and Discrete actions, and for ids that gymnasium cannot
         make.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def never(d: Any) -> Bools:
-    """Termination of an environment that has none."""
+    """Return False for every environment: none terminates."""
     return np.zeros(len(d.qpos), dtype=np.bool_)
 
 

@@ -31,7 +31,7 @@ THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
 
 
 class Sentence(NamedTuple):
-    """One step of a story: what it says, the operation it asks for, and how often the pupil misreads it."""
+    """One step of a story: its text, its operation, and how often the pupil misreads it."""
 
     text: str
     sign: str
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 def problem(split: str, index: int, seed: int = 0) -> Problem:
-    """Problem `index` of `split` (`train` or `test`), a pure function of its arguments.
+    """Make problem `index` of `split` (`train` or `test`), a pure function of its arguments.
 
     One question in eight belongs to the test split, by a hash of its text: none is in both, whatever the seed.
     """
@@ -69,7 +69,7 @@ def problem(split: str, index: int, seed: int = 0) -> Problem:
 
 
 def lesson(index: int, seed: int = 0) -> Problem:
-    """Problem `index` of the training split as the pupil solves it: reckoned well, read badly."""
+    """Make problem `index` of the training split with the pupil's solution: correct arithmetic, some steps misread."""
     question, start, steps = _drawn("train", index, seed)
     rng = stream(seed, "word-lessons", index)
     while True:
@@ -81,12 +81,12 @@ def lesson(index: int, seed: int = 0) -> Problem:
 
 
 def prompt(problem: Problem) -> str:
-    """What the model is given; it answers with the lines of a solution."""
+    """Return the prompt of the model, whose answer is the lines of a solution."""
     return problem.question + "\n"
 
 
 def reckon(a: int, sign: str, b: int) -> int | None:
-    """The result, or None where it is not a whole number from 1 to LARGEST."""
+    """Return the result, or None where it is not a whole number from 1 to LARGEST."""
     exact, rest = (a // b, a % b) if sign == "/" else ({"+": a + b, "-": a - b, "*": a * b}[sign], 0)
     return exact if rest == 0 and 1 <= exact <= LARGEST else None
 
@@ -102,7 +102,7 @@ def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
 
 
 def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
-    """Question, first number and steps; None where no number would do for a step."""
+    """Draw question, first number and steps; None where no number is possible for a step."""
     who, other = rng.choice(NAMES, 2, replace=False)
     thing = rng.choice(THINGS)
     opening, ending = rng.random(2) < (0.3, 0.4)
@@ -129,13 +129,13 @@ def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
 
 
 def _possible(have: int, sign: str) -> list[int]:
-    """The numbers that a story's next step may use: nobody has bags of one, or gives one to each friend."""
+    """Return the numbers that the next step of a story may use: no bags of one, and not one for each friend."""
     least = 2 if sign in "*/" else 1
     return [n for n in range(least, LARGEST) if (reckon(have, sign, n) or 0) >= least]
 
 
 def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
-    """The first number and what it becomes, step by step; None from the step that cannot be reckoned."""
+    """Return the first number and the result of each step; None from the first impossible step on."""
     values: list[int | None] = [start]
     for sign, n in steps:
         values.append(values[-1] and reckon(values[-1], sign, n))
@@ -143,7 +143,7 @@ def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
 
 
 def _solved(question: str, start: int, steps: Sequence[tuple[str, int]]) -> Problem:
-    """The problem with its solution, a line per step: `3+4=7`, and `#### 7` at the end."""
+    """Return the problem with its solution, a line per step: `3+4=7`, and `#### 7` at the end."""
     values = _values(start, steps)
     lines = [f"{a}{sign}{n}={b}" for a, (sign, n), b in zip(values[:-1], steps, values[1:], strict=True)]
     return Problem(question, "\n".join([*lines, f"#### {values[-1]}"]), str(values[-1]))
@@ -151,13 +151,13 @@ def _solved(question: str, start: int, steps: Sequence[tuple[str, int]]) -> Prob
 
 @functools.cache
 def tokenizer() -> Any:
-    """Words, and the whole numbers from 0 to LARGEST, as single tokens: all that problems are made of."""
+    """Return the tokenizer: words, and the whole numbers from 0 to LARGEST, as single tokens."""
     texts = (prompt(p) + p.solution for p in (problem("train", index) for index in range(4000)))
     return word_tokenizer(texts, range(LARGEST + 1))
 
 
 def config() -> Any:
-    """A Qwen2 of two layers and 90k parameters."""
+    """Return the configuration of a Qwen2 with two layers and 90k parameters."""
     from transformers import Qwen2Config
 
     words = tokenizer()
@@ -178,7 +178,7 @@ def config() -> Any:
 
 
 def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
-    """The folder of the warm-started model and its tokenizer; trains them (30 s) when they are not cached."""
+    """Return the folder of the warm-started model and its tokenizer; train it (30 s) if it is not in the cache."""
     from staleharness.language.supervised import WarmStart, warm_start
 
     def example(index: int) -> tuple[str, str]:
@@ -191,7 +191,7 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
 
 @functools.cache
 def problems(split: str) -> tuple[Problem, ...]:
-    """The problems that reinforcement learning trains on, or is tested on, made once per process."""
+    """Return the problems that reinforcement learning trains or is tested on, made once per process."""
     return tuple(problem(split, index, seed=RL_SEED) for index in range(SIZES[split]))
 
 

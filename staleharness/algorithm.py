@@ -1,4 +1,4 @@
-"""What an algorithm plugin answers: at most four questions, with defaults for three of them."""
+"""Base class of algorithm plugins: a loss, and defaults for everything else."""
 
 from __future__ import annotations
 
@@ -21,32 +21,39 @@ Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
 Stop = Literal["no", "epoch", "phase"]
 
-# What a method may need beyond `Decisions`' first fields, and how to say it. A task's learner says what it provides.
 NEEDS: dict[str, str] = {
     "groups": "groups of completions of one prompt",  # Decisions.group and Decisions.outcome
     "logit_norm": "a probability for every possible action",  # Decisions.logit_norm
     "reference": "a reference policy",  # Decisions.reference_logp
     "closed_form": "a policy whose KL has a closed form",  # Decisions.analytic_kl
 }
+"""Fields of `Decisions` that only some tasks provide, and their names in error lines."""
 
 
 @dataclass(frozen=True)
 class Algorithm(Options):
-    """How stale decisions become a loss.
+    """Turns stale decisions into a loss.
 
-    Subclass as a frozen dataclass; its fields are the method's own hyper-parameters. γ, λ, critic, entropy
-    bonus, optimiser, epochs and minibatches belong to the run and are the same for every method, so that a
-    difference in the results is a difference between methods.
+    Subclass it as a frozen dataclass; its fields are the method's own hyper-parameters. γ, λ, critic, entropy bonus,
+    optimiser, epochs and minibatches belong to the run and are the same for every method, so that a difference in the
+    results is a difference between methods.
 
-    A question below is a property with a default; a hyper-parameter of the same name answers it
-    (`realign_every: Realign = "step"`). Fields are `bool`, `int`, `float`, `str` or a `Literal`, each with a
-    default. Making an instance checks them: `UserError` names the field and what would be right.
+    Each property below has a default; a subclass overrides it, or declares a hyper-parameter of the same name
+    (`realign_every: Realign = "step"`). Fields are `bool`, `int`, `float`, `str` or a `Literal`, each with a default.
+    Making an instance checks them: `UserError` names the field and the values that it may have.
     """
 
-    paper: ClassVar[str] = ""  # authors, year, identifier
-    core: ClassVar[bool] = True  # in a sweep that names no algorithm; the others come with ALGO=all, or by name
-    policy_gradient: ClassVar[bool] = True  # at w = 1, lag 0 a decision pulls with its advantage
-    needs: ClassVar[frozenset[str]] = frozenset()  # of `NEEDS`: what only some tasks can give
+    paper: ClassVar[str] = ""
+    """Source: authors, year, identifier."""
+
+    core: ClassVar[bool] = True
+    """Part of a sweep that names no algorithm; the others are run by ALGO=all, or by name."""
+
+    policy_gradient: ClassVar[bool] = True
+    """At w = 1 and lag 0, ∂L/∂log π of a decision is minus its advantage."""
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Keys of `NEEDS`: the method runs on tasks that provide them all."""
 
     @classmethod
     def check_class(cls, where: str) -> None:
@@ -62,7 +69,7 @@ class Algorithm(Options):
 
     @property
     def proximal(self) -> Proximal:
-        """The anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at
+        """Anchor in `Decisions.proximal_logp`: `behaviour` (no extra pass), `recompute` (the learner at
         the start of the phase) or `ewma` (a shadow of the learner; give `ewma_decay`)."""
         return "behaviour"
 
@@ -73,68 +80,71 @@ class Algorithm(Options):
 
     @property
     def realign_every(self) -> Realign:
-        """How often `targets` is asked: once per phase, once per epoch, or at every gradient step (then
-        minibatches are whole rows, so that time order is kept)."""
+        """Interval of calls of `targets`: once per phase, once per epoch, or at every gradient step (then minibatches
+        are whole rows, in time order)."""
         return "phase"
 
     @property
     def normalise_advantage(self) -> bool:
-        """Whether the learner normalises advantages per minibatch (the run may switch it off for all)."""
+        """True where the learner normalises advantages per minibatch (the run may switch it off for all)."""
         return True
 
     @property
     def optimal_baseline(self) -> bool:
-        """Whether the baseline of a group is `row_baseline` of the gradients of its rows, which the learner then
-        takes one by one (tokens only)."""
+        """True where the baseline of a group is `row_baseline` of the gradients of its rows, which the learner then
+        computes row by row (tokens only)."""
         return False
 
     def row_baseline(self, decisions: Decisions, squared_norm: Tensor) -> Tensor:
-        """The baseline [] of one group's rewards, given ‖∇ Σ_t c_t log π_t‖² of each of its rows [G], where c is the
-        coefficient that `policy_loss` gives a decision of advantage 1."""
+        """Return the baseline [] of one group's rewards.
+
+        squared_norm: ‖∇ Σ_t c_t log π_t‖² of each of its rows [G], where c is the coefficient that `policy_loss` gives
+        a decision of advantage 1.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define row_baseline(decisions, squared_norm)")
 
     @property
     def time_order(self) -> bool:
-        """Whether minibatches of control are whole rows in time order, as completions always are; `Decisions.continues`
-        then says where episodes end."""
+        """True where minibatches of control are whole rows in time order, as completions always are;
+        `Decisions.continues` is then False at the ends of episodes."""
         return False
 
     def init_state(self) -> Mapping[str, Any]:
-        """The method's own state at phase 0: numbers, which are in a run's metrics (an adaptive coefficient, say), and
-        tensors, which are not."""
+        """Return the method's own state at phase 0: numbers, which are in a run's metrics (an adaptive coefficient,
+        say), and tensors, which are not."""
         return {}
 
     def next_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
-        """The state after a phase; `diagnostics` are the phase's means of what `policy_loss` reported."""
+        """Return the state after a phase; `diagnostics` are the phase's means of those that `policy_loss` returned."""
         return dict(state)
 
     def targets(self, trajectories: Trajectories) -> Targets:
-        """Advantages and value targets; GAE(γ, λ) under the learner's critic by default."""
+        """Compute advantages and value targets; GAE(γ, λ) under the learner's critic by default."""
         return objectives.gae(trajectories)
 
     def policy_loss(self, decisions: Decisions) -> PolicyLoss:
-        """Loss per decision, to be minimised."""
+        """Compute the loss per decision, to be minimised."""
         raise NotImplementedError(f"{type(self).__name__} must define policy_loss(decisions)")
 
     def stop(self, decisions: Decisions) -> Stop:
-        """Asked before each gradient step, `decisions` being the minibatch of that step: `epoch` or `phase` ends the
-        epoch or the whole phase there, without it."""
+        """Decide before each gradient step, with its minibatch, whether to end the epoch or the whole phase without
+        that step."""
         return "no"
 
     def value_loss(self, values: Values) -> Tensor:
-        """The critic's loss per decision [B, T], where it is not the run's own (½ (V − target)², clipped as
-        `value_clip` says). Times `value_coef`; asked only where a task has a critic, which is on control."""
+        """Compute the critic's loss per decision [B, T], in place of the run's own (½ (V − target)², clipped by
+        `value_clip`). It is multiplied by `value_coef`, and called only on control, where tasks have a critic."""
         raise NotImplementedError(f"{type(self).__name__} has no value loss of its own")
 
     def step_scale(self, decisions: Decisions) -> float:
-        """Factor on the step size of the coming gradient step."""
+        """Return the factor on the size of the next gradient step."""
         return 1.0
 
     def inactive(self, updates: int) -> str | None:
-        """A line for the log and the report where a mechanism cannot act when a phase has `updates` gradient steps.
+        """Return a line for log and report where a mechanism cannot act with `updates` gradient steps per phase.
 
-        By default: one step a phase, and an anchor that is the learner at its start. Then π/π_prox is 1 when the
-        loss is computed, and what compares the two is idle however stale the data are.
+        By default that is one step a phase with the learner at its start as the anchor: then π/π_prox is 1 whenever the
+        loss is computed, however stale the data are.
         """
         if self.proximal == "recompute" and updates == 1:
             return (
@@ -145,7 +155,7 @@ class Algorithm(Options):
 
 
 def make_algorithm(spec: RunSpec) -> Algorithm:
-    """The plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
+    """Make the plugin with the spec's hyper-parameters. Raises `UserError` for an unknown name, option or value."""
     cls, where = ALGORITHMS[spec.algorithm], f"ALGO={spec.algorithm}"
     return build(cls, without_retired(spec.hyper, cls.retired, where), where)
 
@@ -159,7 +169,7 @@ def identity(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
-    """What the method needs and the task does not provide (both of `NEEDS`), as the start of a sentence, or None.
+    """Name the needs of a method that a task does not provide, as the start of a sentence; None where it provides all.
 
     "tba needs groups of completions of one prompt and a reference policy"
     """
@@ -173,29 +183,29 @@ def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
 
 def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozenset()) -> None:
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
-    if algorithm.proximal not in (known := get_args(Proximal)):
-        raise UserError(f"{algorithm.name}: proximal={algorithm.proximal!r} is not one of {', '.join(known)}")
+    if algorithm.proximal not in (choices := get_args(Proximal)):
+        raise UserError(f"{algorithm.name}: proximal={algorithm.proximal!r} is not one of {', '.join(choices)}")
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
     normalises = spec.normalise_advantage and algorithm.normalise_advantage
-    for name, given in (("entropy_coef", spec.entropy_coef > 0), ("normalise_advantage", normalises)):
-        if given and algorithm.optimal_baseline:
+    for name, is_on in (("entropy_coef", spec.entropy_coef > 0), ("normalise_advantage", normalises)):
+        if is_on and algorithm.optimal_baseline:
             raise UserError(
                 f"{algorithm.name} has a baseline of its own and takes its gradient completion by completion, without "
                 f"{name}={getattr(spec, name)}; leave it out"
             )
-    why = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
+    reason = "realigns at every gradient step" if algorithm.realign_every == "step" else "keeps time order"
     if takes_rows(algorithm) and (too_few := spec.too_few_rows()) is not None:
-        raise UserError(f"{algorithm.name} {why}, so its minibatches are whole rows: {too_few}")
+        raise UserError(f"{algorithm.name} {reason}, so its minibatches are whole rows: {too_few}")
 
 
 def takes_rows(algorithm: Algorithm) -> bool:
-    """Whether the method's minibatches are whole rows."""
+    """Return whether the method's minibatches are whole rows."""
     return algorithm.realign_every == "step" or algorithm.time_order
 
 
 def defines(algorithm: Algorithm, answer: str) -> bool:
-    """Whether the method answers for itself, so that one that does not costs nothing."""
+    """Return whether the method overrides a property or function of the base class; a default costs nothing."""
     return getattr(type(algorithm), answer) is not getattr(Algorithm, answer)
 
 

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options, build_choice, changed, parse_choice_of, values_before
-from .base.options import bounded as bounded
+from .base.options import Options, active_options, build_choice, parse_choice_of, values_before
+from .base.options import option as option
 from .base.parsing import format_value
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -102,7 +102,7 @@ class LagModel(Options):
     """Decides which past version of the policy produces each row of a phase.
 
     Subclass it as a frozen dataclass. The fields are the model's options; a field without a default is required, and
-    the first field is the one set by the short form `name:value`. `bounded(default, least=0)` declares an option with
+    the first field is the one set by the short form `name:value`. `option(default, least=0)` declares an option with
     bounds. A model implements `assign` (versions drawn in every phase) or `schedule` (the whole run planned at once),
     never both.
     """
@@ -266,7 +266,7 @@ def _check(model: LagModel, capacity: int) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def _cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
+def cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
     """Return the schedule of a model; `identity` is its own, and part of the key of the cache."""
     return model.schedule(demand)
 
@@ -284,18 +284,18 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
             f"LAG={shorten(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
             "give fewer STEPS"
         )
-    schedule = _cached_schedule(model, model.identity, spec.demand)
+    schedule = cached_schedule(model, model.identity, spec.demand)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
 
 
-def hashed(text: str) -> list[type[LagModel]]:
+def models_in_hash(text: str) -> list[type[LagModel]]:
     """Return the models in a lag model whose files are part of a run's id: all but the six that are older than files
     of lag models, whose changes raise `MATHS_VERSION`."""
-    return [type(model) for model in _hashed(text)]
+    return [type(model) for model in _instances_in_hash(text)]
 
 
-def _hashed(text: str) -> list[LagModel]:
+def _instances_in_hash(text: str) -> list[LagModel]:
     return [model for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
 
 
@@ -308,7 +308,7 @@ def identity(text: str) -> str:
 def file_hash(text: str) -> str:
     """Return the hash of the files that a lag model is written in, whose edits expire its runs; empty where none
     counts."""
-    return "+".join(source_hash(type(model), changed(model)) for model in _hashed(text))
+    return "+".join(source_hash(type(model), active_options(model)) for model in _instances_in_hash(text))
 
 
 def _last_slash(text: str) -> tuple[str, str]:

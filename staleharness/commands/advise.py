@@ -14,7 +14,7 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, Chosen, value
 
 if TYPE_CHECKING:
-    from ..pipeline.caps import Cap
+    from ..pipeline.pipeline_summary import CapResult
     from ..statistics.advice import Advice
     from ..statistics.results import Results
 
@@ -98,11 +98,11 @@ def _runs(command: Command) -> Results:
     return runs
 
 
-def _caps(command: Command) -> list[Cap]:
+def _caps(command: Command) -> list[CapResult]:
     """The pipeline under its caps; none where no pipeline was described."""
     from ..base.parsing import parse_assignments, split_list
-    from ..pipeline.caps import over_caps
-    from ..pipeline.presets import preset
+    from ..pipeline.pipeline_settings import preset
+    from ..pipeline.pipeline_summary import over_caps
 
     if command.preset is None and command.set is None and command.cap is None:
         return []

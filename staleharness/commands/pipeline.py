@@ -16,8 +16,8 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, value
 
 if TYPE_CHECKING:
-    from ..pipeline.log import Record
-    from ..pipeline.settings import Pipeline
+    from ..pipeline.event_log import PipelineRecord
+    from ..pipeline.pipeline_settings import Pipeline
 
 LENGTH = 1000  # decisions of a row of a lag model
 LENGTH_BIAS = 0.03  # from which on it is said
@@ -45,8 +45,8 @@ class Command:
 def handle(command: Command) -> int:
     """Simulate, show, and write what was asked for. Raises `UserError` before anything is written."""
     from ..base.parsing import parse_assignments, split_list, whole_number
-    from ..pipeline.simulation import simulate
-    from ..pipeline.summary import summary
+    from ..pipeline.event_simulation import simulate
+    from ..pipeline.pipeline_summary import summary
 
     values = parse_assignments(command.set or "", "SET")
     if command.steps is not None:
@@ -77,8 +77,7 @@ def handle(command: Command) -> int:
 def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
     from ..lag import LAGS, read_lag
-    from ..pipeline.presets import PRESETS, preset
-    from ..pipeline.settings import Pipeline
+    from ..pipeline.pipeline_settings import PRESETS, Pipeline, preset
     from ..pipeline_lag import PipelineLag
     from ..schedule import Demand
 
@@ -91,7 +90,7 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
         raise UserError(f"{name}: pace=length asks for the lengths of a run's own rows; leave it out here")
     plain = Pipeline()
     demand = Demand(plain.steps, plain.groups, plain.group, LENGTH, seed)
-    return model.pipeline(demand).changed(values)
+    return model.pipeline(demand).with_settings(values)
 
 
 def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -165,10 +164,10 @@ def _folder(out: str) -> Path:
     return path
 
 
-def _write(folder: Path, records: Mapping[str, Record], found: Mapping[str, Any]) -> list[Path]:
+def _write(folder: Path, records: Mapping[str, PipelineRecord], found: Mapping[str, Any]) -> list[Path]:
     from ..figures.canvas import to_bytes
     from ..figures.timeline import timeline
-    from ..pipeline.trace import to_parquet
+    from ..pipeline.pipeline_schedule import to_parquet
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "pipeline.json"]

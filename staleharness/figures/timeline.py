@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..pipeline.log import Record
-from ..pipeline.summary import summary
+from ..pipeline.event_log import PipelineRecord
+from ..pipeline.pipeline_summary import summary
 from .canvas import FAINT, PAGE, plot_settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; a v
 STATES = {"syncing": "#444444", "down": "#B3261E"}
 
 
-def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS) -> Figure:
+def timeline(record: PipelineRecord, name: str, width: float = PAGE, steps: int = STEPS) -> Figure:
     """`steps` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
 
     A stretch of a row and the step that trains have the colour of their version; white is waiting.
@@ -62,15 +62,15 @@ def timeline(record: Record, name: str, width: float = PAGE, steps: int = STEPS)
     return figure
 
 
-def _window(record: Record, steps: int) -> tuple[float, float]:
-    first = max(0, min(len(record.step_began) // 2, len(record.step_began) - steps))
-    last = min(first + steps, len(record.step_ended)) - 1
-    begin, end = float(record.step_began[first]), float(record.step_ended[last])
+def _window(record: PipelineRecord, steps: int) -> tuple[float, float]:
+    first = max(0, min(len(record.step_start) // 2, len(record.step_start) - steps))
+    last = min(first + steps, len(record.step_end)) - 1
+    begin, end = float(record.step_start[first]), float(record.step_end[last])
     return begin, max(end, begin + 1e-9)
 
 
-def _trainer(ax: Axes, record: Record) -> None:
-    for version, (begin, end) in enumerate(zip(record.step_began, record.step_ended, strict=True)):
+def _trainer(ax: Axes, record: PipelineRecord) -> None:
+    for version, (begin, end) in enumerate(zip(record.step_start, record.step_end, strict=True)):
         ax.barh(0, end - begin, left=begin, height=0.8, color=VERSIONS[version % 4], linewidth=0)
     for begin, end, state in record.trainer:
         if state in STATES:
@@ -80,24 +80,24 @@ def _trainer(ax: Axes, record: Record) -> None:
     ax.grid(visible=False)
 
 
-def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
+def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     slots = record.pipeline.slots
     visible = np.unique(np.linspace(0, slots - 1, min(LANES, slots)).astype(int))
     lane = {int(slot): at for at, slot in enumerate(visible)}
-    end_of_row = np.where(np.isnan(record.made), record.seconds, record.made)
+    end_of_row = np.where(np.isnan(record.finish_time), record.seconds, record.finish_time)
     row = record.stretch_row
     before = np.append(0, record.stretch_end[:-1])
     before[np.append(True, row[1:] != row[:-1])] = 0
     length = np.maximum(record.done[row], 1)
-    span = end_of_row - record.began
-    left = record.began[row] + span[row] * before / length
-    right = record.began[row] + span[row] * record.stretch_end / length
+    span = end_of_row - record.start_time
+    left = record.start_time[row] + span[row] * before / length
+    right = record.start_time[row] + span[row] * record.stretch_end / length
     shown_rows = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
     for colour in range(4):
         mine = shown_rows & (record.stretch_version % 4 == colour)
         y = [lane[int(s)] for s in record.slot[row[mine]]]
         ax.barh(y, (right - left)[mine], left=left[mine], height=0.8, color=VERSIONS[colour], linewidth=0)
-    ends = record.made[np.isin(record.slot, visible)]
+    ends = record.finish_time[np.isin(record.slot, visible)]
     owners = record.slot[np.isin(record.slot, visible)]
     inside = (ends > begin) & (ends < end)
     ax.plot(ends[inside], [lane[int(s)] for s in owners[inside]], "|", color="white", markersize=3, markeredgewidth=0.8)
@@ -110,10 +110,10 @@ def _slots(ax: Axes, record: Record, begin: float, end: float) -> None:
     ax.grid(visible=False)
 
 
-def _queue(ax: Axes, record: Record, begin: float, end: float) -> None:
+def _queue(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     """Draw the number of rows of finished groups that wait, of those that will be trained on."""
-    trained = ~np.isnan(record.queued) & (record.step >= 0)
-    arrived, left = np.sort(record.queued[trained]), np.sort(record.step_began[record.step[trained]])
+    trained = ~np.isnan(record.queue_time) & (record.step >= 0)
+    arrived, left = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
     at = np.unique(np.concatenate([arrived, left, [begin, end]]))
     waiting = np.searchsorted(arrived, at, side="right") - np.searchsorted(left, at, side="right")
     ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)

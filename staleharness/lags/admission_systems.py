@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from staleharness.lag import LAGS, bounded
+from staleharness.lag import LAGS, option
 from staleharness.pipeline_lag import OnStale, PipelineLag, rows_of, stale_rules
 from staleharness.schedule import Demand
 
@@ -26,7 +26,7 @@ class AReaL(PipelineLag):
 
     longest: ClassVar[str] = "eta bounds the mean lag; a slow row is passed by others, and older"
 
-    eta: float = bounded(4.0, least=0)  # versions, of the mean lag
+    eta: float = option(4.0, least=0)  # versions, of the mean lag
     interruptible: bool = True  # rows under way take new weights
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class SkyRL(PipelineLag):
 
     paper = "NovaSky-AI/SkyRL, fully_async_trainer, 2026-08"
 
-    max_staleness_steps: int = bounded(4, least=0)  # versions
+    max_staleness_steps: int = option(4, least=0)  # versions
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {"cap": float(self.max_staleness_steps), "in_flight": "switch"}
@@ -66,8 +66,8 @@ class WindowedFifo(PipelineLag):
 
     paper = "torchtitan windowed_fifo.md; MiniMax, arXiv 2605.26494"
 
-    staleness: int = bounded(2, least=0)  # versions
-    window: float = bounded(0.3, least=0, most=1)  # share of (staleness + 1) batches
+    staleness: int = option(2, least=0)  # versions
+    window: float = option(0.3, least=0, most=1)  # share of (staleness + 1) batches
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         window = max(1, int(self.window * (self.staleness + 1) * demand.groups))
@@ -88,7 +88,7 @@ class RollFlash(PipelineLag):
 
     paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL, 2026-08"
 
-    async_generation_ratio: float = bounded(2.0, least=0)  # batches
+    async_generation_ratio: float = option(2.0, least=0)  # batches
     on_stale: OnStale = "drop_group"
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class PrimeRL(PipelineLag):
 
     paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"
 
-    target_lag: int = bounded(1, least=1, unit="batch")  # batches
-    max_off_policy_steps: int = bounded(8, least=0)  # versions
+    target_lag: int = option(1, least=1, unit="batch")  # batches
+    max_off_policy_steps: int = option(8, least=0)  # versions
     on_stale: OnStale = "drop_group"
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -134,8 +134,8 @@ class VerlFullyAsync(PipelineLag):
 
     paper = "verl, recipe fully_async_policy, 2026-08"
 
-    staleness_threshold: float = bounded(0.1, least=0)  # share
-    trigger_parameter_sync_step: int = bounded(4, least=1, unit="step")  # steps
+    staleness_threshold: float = option(0.1, least=0)  # share
+    trigger_parameter_sync_step: int = option(4, least=1, unit="step")  # steps
     partial_rollout: bool = True
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Partial(PipelineLag):
 
     paper = "Kimi k1.5, arXiv 2501.12599; slime partial-rollout and mask-offpolicy-in-partial-rollout"
 
-    oversample: float = bounded(2.0, least=1, unit="batch")  # batches
+    oversample: float = option(2.0, least=1, unit="batch")  # batches
     mask: bool = False
 
     def rules(self, demand: Demand) -> dict[str, Any]:

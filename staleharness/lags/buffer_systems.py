@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from staleharness.lag import LAGS, bounded
+from staleharness.lag import LAGS, option
 from staleharness.pipeline_lag import OnStale, PipelineLag, stale_rules
 from staleharness.schedule import Demand
 
@@ -23,7 +23,7 @@ class Laminar(PipelineLag):
 
     paper = "Laminar, arXiv 2510.12633"
 
-    buffer: float = bounded(1.0, least=1, unit="batch")  # batches
+    buffer: float = option(1.0, least=1, unit="batch")  # batches
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {"capacity": self.buffer}
@@ -42,8 +42,8 @@ class RLlibAPPO(PipelineLag):
 
     paper = "RLlib (Ray 2.40 and later); pull request 48702"
 
-    queue: float = bounded(3.0, least=1, unit="batch")  # batches
-    broadcast_interval: int = bounded(1, least=1, unit="step")  # steps
+    queue: float = option(3.0, least=1, unit="batch")  # batches
+    broadcast_interval: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {"capacity": self.queue, "full": "drop_oldest", "sync_every": self.broadcast_interval}
@@ -63,7 +63,7 @@ class SampleFactory(PipelineLag):
 
     paper = "Sample Factory, arXiv 2006.11751; sample-factory 2.x"
 
-    num_batches_to_accumulate: float = bounded(2.0, least=1, unit="batch")  # batches
+    num_batches_to_accumulate: float = option(2.0, least=1, unit="batch")  # batches
     max_lag: int = -1  # phases; -1: any
     on_stale: OnStale = "drop_group"
 
@@ -92,8 +92,8 @@ class PipelineRL(PipelineLag):
 
     max_lag: int = -1  # versions; -1: any
     on_stale: OnStale = "drop_group"
-    buffer: float = bounded(1.0, least=1, unit="batch")  # batches
-    weight_update_interval: int = bounded(1, least=1, unit="step")  # steps
+    buffer: float = option(1.0, least=1, unit="batch")  # batches
+    weight_update_interval: int = option(1, least=1, unit="step")  # steps
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +120,7 @@ class NeMoRL(PipelineLag):
 
     paper = "NVIDIA-NeMo/RL staleness_sampler.py, 2026-08"
 
-    max_staleness: int = bounded(1, least=0)  # versions
+    max_staleness: int = option(1, least=0)  # versions
     sampler: Literal["in_order", "weight_fifo", "ready_first", "windowed"] = "in_order"
     buffered: float = 0.0  # batches that the buffer of `windowed` holds; 0: max_staleness + 2
     on_stale: OnStale = "drop_group"  # of `windowed`

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, bounded, held, keep
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep, option
 
 
 @LAGS.register("oldest")
@@ -26,7 +26,7 @@ class Oldest(LagModel):
 class Fixed(LagModel):
     """Always `lag` phases behind, once that many phases have passed (Cleanba is `fixed:1`)."""
 
-    lag: int = bounded(least=0)  # phases
+    lag: int = option(least=0)  # phases
 
     def assign(self, draw: Draw) -> Assignment:
         return keep(np.full(draw.slots, max(0, draw.phase - self.lag), dtype=np.int64))
@@ -50,7 +50,7 @@ class Exact(LagModel):
 
     paper = "Moe-Zbeeb/staleness-analysis on prime-rl 0.9, 2026-10"
 
-    age: int = bounded(least=0)  # phases
+    age: int = option(least=0)  # phases
     bootstrap: int = 0  # phases; 0: `age` of them
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, bounded, held, keep
+from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, held, keep, option
 
 
 class _UniformStart(LagModel):
@@ -46,7 +46,7 @@ class Inflight(_UniformStart):
     paper = "PipelineRL, arXiv 2509.19128"
     within_rows: ClassVar[bool] = True
 
-    every: int = bounded(least=1, unit="token")  # tokens
+    every: int = option(least=1, unit="token")  # tokens
 
     def assign(self, draw: Draw) -> Assignment:
         stretches = np.arange(-(-draw.length // self.every))
@@ -58,7 +58,7 @@ class Inflight(_UniformStart):
 class Geometric(DrawnLag):
     """P(lag = j) ∝ decay^j over the buffer: recent versions act more often; decay 1 is `uniform`."""
 
-    decay: float = bounded(above=0, most=1)
+    decay: float = option(above=0, most=1)
 
     def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.power(self.decay, lag)
@@ -74,8 +74,8 @@ class LogNormal(DrawnLag):
     a lag model that assigns by stretch, or a trace).
     """
 
-    median: float = bounded(above=0)  # phases
-    sigma: float = bounded(1.0, above=0)  # of ln X
+    median: float = option(above=0)  # phases
+    sigma: float = option(1.0, above=0)  # of ln X
 
     def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
         share = np.array([self._below(j + 1.0) - self._below(j) for j in lag])
@@ -100,7 +100,7 @@ class Poisson(DrawnLag):
     above m the mean lag is m; `lag_mean` in the results is the mean that resulted.
     """
 
-    mean: float = bounded(least=0)  # phases
+    mean: float = option(least=0)  # phases
 
     def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
         if self.mean == 0:
@@ -121,8 +121,8 @@ class SlowActors(LagModel):
     environment, so a slow actor's data always come from the same environment; on language tasks it is a prompt's group.
     """
 
-    lag: int = bounded(least=0)  # phases
-    every: int = bounded(8, least=1, unit="actor")  # actors
+    lag: int = option(least=0)  # phases
+    every: int = option(8, least=1, unit="actor")  # actors
     fast: int = 0  # phases
 
     def __post_init__(self) -> None:
@@ -158,8 +158,8 @@ class TBA(LagModel):
 
     paper = "Trajectory Balance with Asynchrony, arXiv 2503.18929"
 
-    k: int = bounded(2, least=1, unit="phase")  # phases
-    m: float = bounded(0.95, least=0, most=1)
+    k: int = option(2, least=1, unit="phase")  # phases
+    m: float = option(0.95, least=0, most=1)
 
     def assign(self, draw: Draw) -> Assignment:
         share = self.probabilities(draw.phase, draw.capacity)

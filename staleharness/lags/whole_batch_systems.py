@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from staleharness.lag import LAGS, bounded
+from staleharness.lag import LAGS, option
 from staleharness.pipeline_lag import PipelineLag, rows_of
 from staleharness.schedule import Demand
 
@@ -56,7 +56,7 @@ class LlamaRL(PipelineLag):
 
     paper = "LlamaRL, arXiv 2505.24034"
 
-    delay: int = bounded(2, least=0)  # versions
+    delay: int = option(2, least=0)  # versions
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         slots = rows_of(1 + self.delay, demand)
@@ -76,7 +76,7 @@ class Slime(PipelineLag):
 
     paper = "THUDM/slime train_async.py, 2026-08"
 
-    update_weights_interval: int = bounded(1, least=1, unit="step")  # steps
+    update_weights_interval: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {
@@ -104,7 +104,7 @@ class Megatron(PipelineLag):
 
     paper = "NVIDIA/Megatron-LM megatron/rl/README.md, 2026"
 
-    lag: float = bounded(1.0, least=-1, most=1000)  # batches under way, but the first
+    lag: float = option(1.0, least=-1, most=1000)  # batches under way, but the first
     submit: Literal["R", "G", "B"] = "B"
     consume: Literal["G", "B"] = "B"
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, bounded, keep, read_lag
+from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep, option, read_lag
 
 
 class _Wrapper(LagModel):
@@ -35,7 +35,7 @@ class PeriodicSync(_Wrapper):
     Without `of`, actors fetch nothing in between, and the lag is a sawtooth.
     """
 
-    every: int = bounded(least=1, unit="phase")  # phases
+    every: int = option(least=1, unit="phase")  # phases
     of: str = ""  # a lag model
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class LagBound(_Wrapper):
     bounds.
     """
 
-    max: int = bounded(least=0)  # phases
+    max: int = option(least=0)  # phases
     on_stale: Literal["evict", "requeue", "withhold"] = "evict"
     of: str = "uniform"  # a lag model
 

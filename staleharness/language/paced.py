@@ -39,7 +39,7 @@ class Paced(Planned):
             return self.known[group]
 
         demand = replace(spec.demand, phases=phase + 1)
-        plan = model.paced(demand, lengths)
+        plan = model.schedule_by_length(demand, lengths)
         group = plan.group
         self.schedule = self.lags.schedule = replace(plan, actor=np.zeros_like(group), nth=group)
         self.schedule.check(demand, spec.capacity, f"LAG={model.text}", model.longest)

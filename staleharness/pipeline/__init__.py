@@ -1,8 +1,8 @@
-"""Where lag comes from: a simulation of rollout workers, queue, trainer and weight sync, in discrete events.
+"""Discrete-event simulation of an asynchronous RL pipeline: rollout workers, queue, trainer and weight sync.
 
-`settings` says what a pipeline is, `presets` names some. The parts, one file each, in the order in which a row passes
-them: `work` (how long rows are), `admission` (may one begin?), `slots` (generation), `finished` (the queue), `trainer`,
-`sync` (weights on their way to the slots), `faults`. `simulation` lets them meet in time, and `log` writes it down.
-What is read from the log: `lag`, `ledger`, `use` (who works, who waits, what binds), `summary` of all, `trace`.
-No torch, no task, no learning.
+`pipeline_settings` defines a pipeline and presets. The parts, in the order in which a row passes them: `workload`
+(lengths of rows, from `distributions`), `group_queue` (admission, and the queue of finished groups), `rollout_slots`
+(generation), `event_sources` (trainer, weight transfers, failures of workers). `event_simulation` runs them in time and
+`event_log` records them. From the record follow `pipeline_ledger`, `pipeline_summary` and `pipeline_schedule` (the rows
+as a schedule or a trace). No torch, no task, no learning.
 """

@@ -1,6 +1,6 @@
-"""Lengths of rows and seconds of environments: a constant, a lognormal, or what was measured, from a file.
+"""Distributions of row lengths and of seconds: a constant, a lognormal, or values from a file.
 
-Written `constant:512`, `lognormal[mean=1000,cv=1.5]`, `file:lengths.csv`, like a lag model.
+Written `constant:512`, `lognormal[mean=1000,cv=1.5]` or `file:lengths.csv`, like a lag model.
 """
 
 from __future__ import annotations
@@ -14,52 +14,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import user_path
-from ..base.options import Options, build_choice, parse_choice_of
+from ..base.options import Options, build_choice, option, parse_choice_of
 from ..errors import UserError, nearest, shorten
 
 MOST = 1e9  # tokens or seconds: thirty years
 
 
 @dataclass(frozen=True)
-class Distribution(Options):
-    """Draws of one quantity, not negative."""
+class WorkloadDistribution(Options):
+    """Distribution of a non-negative quantity."""
 
     @classmethod
     def title(cls) -> str:
         return cls.name
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
-        """[n] draws."""
+        """Draw n values [n]."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Constant(Distribution):
-    """Always the same."""
+class Constant(WorkloadDistribution):
+    """The same value always."""
 
     name: ClassVar[str] = "constant"
-    value: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("value", 0 <= self.value <= MOST, f"from 0 to {MOST:g}")
+    value: float = option(least=0, most=MOST)
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         return np.full(n, self.value)
 
 
 @dataclass(frozen=True)
-class Lognormal(Distribution):
-    """Heavy-tailed: `mean`, and `cv`, the standard deviation over the mean."""
+class Lognormal(WorkloadDistribution):
+    """Lognormal distribution by its `mean` and `cv`, the standard deviation over the mean."""
 
     name: ClassVar[str] = "lognormal"
-    mean: float
-    cv: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require("mean", 0 < self.mean <= MOST, f"above 0, at most {MOST:g}")
-        self.require("cv", 0 <= self.cv <= 100, "from 0 to 100")
+    mean: float = option(above=0, most=MOST)
+    cv: float = option(1.0, least=0, most=100)
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         variance = math.log1p(self.cv**2)
@@ -67,8 +58,8 @@ class Lognormal(Distribution):
 
 
 @dataclass(frozen=True)
-class Measured(Distribution):
-    """Draws with replacement from a file: a number a line, or the column `tokens` of a CSV or Parquet file."""
+class Empirical(WorkloadDistribution):
+    """Sample with replacement from a file: a number a line, or the column `tokens` of a CSV or Parquet file."""
 
     name: ClassVar[str] = "file"
     path: str
@@ -82,11 +73,11 @@ class Measured(Distribution):
         return rng.choice(values, n)
 
 
-KINDS: dict[str, type[Distribution]] = {kind.name: kind for kind in (Constant, Lognormal, Measured)}
+KINDS: dict[str, type[WorkloadDistribution]] = {kind.name: kind for kind in (Constant, Lognormal, Empirical)}
 
 
-def read_distribution(text: str, where: str) -> Distribution:
-    """The distribution that `text` names. Raises `UserError`."""
+def read_distribution(text: str, where: str) -> WorkloadDistribution:
+    """Parse a distribution. Raises `UserError`."""
     if (choice := parse_choice_of(text, KINDS, where)) is None:
         raise UserError(f"{where}={shorten(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
     return build_choice(*choice, f"{where}={shorten(text)}", where)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import algorithm, lag
 from ..algorithm import ALGORITHMS, make_algorithm
-from ..base.options import changed, values_before
+from ..base.options import active_options, values_before
 from ..base.plugins import source_hash
 from ..spec import RunSpec
 from ..task import Task, find_env
@@ -26,7 +26,7 @@ class RunIds:
     def of(self, spec: RunSpec, family: type[Task]) -> str:
         """Return the id of a run."""
         method = make_algorithm(spec)
-        hashes = self._source_hash(type(method), changed(method)), self._source_hash(family)
+        hashes = self._source_hash(type(method), active_options(method)), self._source_hash(family)
         return spec.run_id(*hashes, *self._lag(spec.lag), algorithm.identity(method))
 
 

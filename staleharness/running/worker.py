@@ -23,7 +23,7 @@ from ..base.files import write_json
 from ..base.logger import log_to
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, lacks_memory
-from ..lag import hashed
+from ..lag import models_in_hash
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
@@ -92,7 +92,7 @@ def check_plugins(job: Job) -> None:
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     if run_id(spec, family) != job.run_id:
-        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *hashed(spec.lag))]
+        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *models_in_hash(spec.lag))]
         raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
 
 

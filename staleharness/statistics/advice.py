@@ -17,7 +17,7 @@ import numpy as np
 from ..base.text import listing
 from ..errors import UserError
 from ..logs.lag_log import LagLog
-from ..pipeline.caps import Cap
+from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL
 from .budget import KEEP, REPS, TAILS
@@ -35,7 +35,7 @@ class Advice:
 
     methods: list[MethodAdvice]
     refusals: list[Refusal]
-    caps: list[Cap]
+    caps: list[CapResult]
     log: LagLog | None
     frontier: list[dict[str, Any]]  # per environment and speed, where there is a pipeline
     settings: dict[str, Any]
@@ -63,7 +63,7 @@ class Advice:
 def advise(
     runs: Iterable[StoredRun],
     *,
-    caps: Sequence[Cap] = (),
+    caps: Sequence[CapResult] = (),
     log: LagLog | None = None,
     keep: float = KEEP,
     updates: float | None = None,
@@ -140,7 +140,7 @@ def _on_absent(methods: Sequence[MethodAdvice]) -> list[str]:
 
 
 def _notes(
-    methods: Sequence[MethodAdvice], caps: Sequence[Cap], log: LagLog | None, updates: float | None
+    methods: Sequence[MethodAdvice], caps: Sequence[CapResult], log: LagLog | None, updates: float | None
 ) -> list[str]:
     notes = []
     small = sorted({m.curve.n for m in methods if m.curve.n < 10})
@@ -174,7 +174,7 @@ def _notes(
     return notes
 
 
-def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[Cap]) -> list[dict[str, Any]]:
+def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[CapResult]) -> list[dict[str, Any]]:
     """Select the highest score at each speed, fastest first: the best method under each cap, without caps under which
     no method scores higher than under a faster one."""
     points: list[dict[str, Any]] = []
@@ -205,7 +205,7 @@ def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[Cap]) -> 
                     if m is not best and _alike(m, best, cap)
                 ],
                 "binds": cap.binds,
-                "why": cap.why,
+                "why": cap.explanation,
             }
         )
     return points
@@ -219,7 +219,7 @@ def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
     return seeds_needed(gap / deviation) if deviation > 0 else None
 
 
-def _alike(a: MethodAdvice, b: MethodAdvice, cap: Cap) -> bool:
+def _alike(a: MethodAdvice, b: MethodAdvice, cap: CapResult) -> bool:
     """Return whether the interval of the difference of two scores holds 0."""
     low, high = np.percentile(a.scores[cap.name] - b.scores[cap.name], TAILS)
     return bool(low <= 0 <= high)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..logs.lag_log import LagLog
-from ..pipeline.caps import Cap
+from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, stable_seed
 from .budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .lag_curve import LagCurve
@@ -26,7 +26,7 @@ CLEAR = 5  # percentile of the resampled synchronous scores that has to be above
 class AdviceQuestion:
     """Pipeline caps, log and options to compare the stored runs with."""
 
-    caps: tuple[Cap, ...] = ()
+    caps: tuple[CapResult, ...] = ()
     log: LagLog | None = None
     keep: float = KEEP  # share of the synchronous IQM to retain
     updates: float | None = None  # gradient steps of a version; None: a version counts as a phase

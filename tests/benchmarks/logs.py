@@ -81,9 +81,9 @@ def write_trace(folder: Path, size: int) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from staleharness.pipeline.presets import preset
-    from staleharness.pipeline.simulation import simulate
-    from staleharness.pipeline.trace import to_parquet
+    from staleharness.pipeline.event_simulation import simulate
+    from staleharness.pipeline.pipeline_schedule import to_parquet
+    from staleharness.pipeline.pipeline_settings import preset
 
     path, once = folder / "run.parquet", folder / "once.parquet"
     once.write_bytes(to_parquet(simulate(preset("in-flight", {"steps": 200}))))

@@ -16,10 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from staleharness.pipeline.presets import PRESETS, preset  # noqa: E402
-from staleharness.pipeline.settings import Pipeline  # noqa: E402
-from staleharness.pipeline.simulation import simulate  # noqa: E402
-from staleharness.pipeline.summary import summary  # noqa: E402
+from staleharness.pipeline.event_simulation import simulate  # noqa: E402
+from staleharness.pipeline.pipeline_settings import (  # noqa: E402
+    PRESETS,
+    Pipeline,
+    preset,
+)
+from staleharness.pipeline.pipeline_summary import summary  # noqa: E402
 
 GOAL = "goal: a million trajectories in under 10 s"
 BATCH = 256
@@ -49,7 +52,10 @@ def main() -> None:
 def pipelines(size: dict[str, int]) -> dict[str, Pipeline]:
     """The presets, and a queue that drops its oldest, in which every row is a group of its own."""
     drops = {"group": 1, "capacity": 1.0, "full": "drop_oldest", "train_seconds": 25.0}
-    return {**{name: preset(name, size) for name in PRESETS}, "drop oldest": Pipeline().changed({**size, **drops})}
+    return {
+        **{name: preset(name, size) for name in PRESETS},
+        "drop oldest": Pipeline().with_settings({**size, **drops}),
+    }
 
 
 if __name__ == "__main__":

@@ -12,11 +12,15 @@ from staleharness.errors import UserError
 from staleharness.figures.named_figures import draw
 from staleharness.figures.staleness_cost import GAP, TOP, draw_advice
 from staleharness.logs.lag_log import LagLog
-from staleharness.pipeline.caps import Cap
+from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
 
-CAPS = [Cap(0, 0.0, 100.0, "admission", ""), Cap(1, 1.0, 50.0, "unit", ""), Cap(None, 90.0, 49.0, "trainer", "")]
+CAPS = [
+    CapResult(0, 0.0, 100.0, "admission", ""),
+    CapResult(1, 1.0, 50.0, "unit", ""),
+    CapResult(None, 90.0, 49.0, "trainer", ""),
+]
 
 
 @pytest.fixture(scope="module")

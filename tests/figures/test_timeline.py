@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from staleharness.figures.canvas import to_bytes
 from staleharness.figures.timeline import LANES, VERSIONS, timeline
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_settings import preset
 
 
 def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versions() -> None:
@@ -13,11 +13,11 @@ def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versio
     figure = timeline(record, "sync")
     trainer, slots, queue = figure.axes
     begin, end = trainer.get_xlim()
-    steps = [i for i, at in enumerate(record.step_began) if begin <= at < end]
+    steps = [i for i, at in enumerate(record.step_start) if begin <= at < end]
     assert len(steps) == 6
     bars = {round(float(bar.get_x()), 6): bar for bar in trainer.patches}
     for step in steps:
-        bar = bars[round(float(record.step_began[step]), 6)]
+        bar = bars[round(float(record.step_start[step]), 6)]
         assert bar.get_facecolor() == _rgba(VERSIONS[step % 4])
     rows = [bar for bar in slots.patches if bar.get_height() < 1]  # and not the bands of a sync
     assert len({round(bar.get_y(), 3) for bar in rows}) == LANES
@@ -25,7 +25,7 @@ def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versio
     # In a synchronous pipeline slots and trainer never work at the same time.
     for bar in rows:
         made = bar.get_x() + bar.get_width()
-        overlap = [s for s in steps if bar.get_x() < record.step_ended[s] - 1e-6 and made > record.step_began[s] + 1e-6]
+        overlap = [s for s in steps if bar.get_x() < record.step_end[s] - 1e-6 and made > record.step_start[s] + 1e-6]
         assert not overlap
     # The last group of a batch does not wait.
     most = record.pipeline.batch - record.pipeline.group

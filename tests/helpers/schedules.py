@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from staleharness.lag import LAGS, LagModel, planned
+from staleharness.lag import LAGS, LagModel, cached_schedule
 from staleharness.schedule import NEVER, Demand, Schedule
 
 Stretches = Sequence[tuple[int, int, bool]]  # (version, end, kept) of each
@@ -42,11 +42,11 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Dem
     monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "written": Written})
 
     def say(answer: Callable[[Demand], Schedule]) -> None:
-        planned.cache_clear()
+        cached_schedule.cache_clear()
         monkeypatch.setattr(Written, "answer", staticmethod(answer), raising=False)
 
     yield say
-    planned.cache_clear()
+    cached_schedule.cache_clear()
 
 
 def schedule(groups: Sequence[Made], rows: int, **changed: Any) -> Schedule:

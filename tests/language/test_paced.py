@@ -97,7 +97,7 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
         asked.append((group, version))
         return lengths.get(group, [1, 1])
 
-    plan = model.paced(Demand(phases=4, groups=1, rows=2, length=40, seed=0), told)
+    plan = model.schedule_by_length(Demand(phases=4, groups=1, rows=2, length=40, seed=0), told)
     # 10 of 40 decisions take a quarter of two steps: group 0 is made at 0.5, 1 at 0.6, 2 at 2.1, 3 at 2.6; the trainer
     # takes 0 at 0.5, 1 at 1.5, 2 at 2.5 and 3 at 3.5; version 1 is there from 1.5 on, 2 from 2.5
     assert [plan.phase[2 * g] for g in range(4)] == [0, 1, 2, 3]

@@ -14,10 +14,10 @@ from staleharness.base.files import write_bytes
 from staleharness.errors import UserError
 from staleharness.logs.event_file import scalars
 from staleharness.logs.lag_log import read_log
-from staleharness.pipeline.lag import histogram
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.trace import to_parquet
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_schedule import to_parquet
+from staleharness.pipeline.pipeline_settings import preset
+from staleharness.pipeline.pipeline_summary import histogram
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.summary import summary
-from staleharness.pipeline.work import Work
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_settings import Pipeline
+from staleharness.pipeline.pipeline_summary import summary
+from staleharness.pipeline.workload import Workload
 
 
 def simulated(seed: int = 0, **settings: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def simulated(seed: int = 0, **settings: Any) -> dict[str, Any]:
 
 def lengths(groups: int = 8192, **settings: Any) -> NDArray[np.float64]:
     """A sample of lengths, of another seed than any pipeline here."""
-    work = Work(Pipeline(**settings), 12345)
+    work = Workload(Pipeline(**settings), 12345)
     for _ in range(groups):
-        work.more(0)
+        work.next_group()
     return np.array(work.tokens, dtype=float)

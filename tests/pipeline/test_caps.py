@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.pipeline.caps import over_caps
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.summary import summary
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_settings import preset
+from staleharness.pipeline.pipeline_summary import over_caps, summary
 
 
 def test_caps_have_the_lag_of_their_decisions_and_the_speed_of_the_pipeline() -> None:
@@ -17,7 +16,7 @@ def test_caps_have_the_lag_of_their_decisions_and_the_speed_of_the_pipeline() ->
     assert [c.name for c in caps] == ["0", "2", "none"] and caps[0].lag == 0
     assert caps[0].lag < caps[1].lag < caps[2].lag
     assert caps[0].step_seconds > caps[1].step_seconds > caps[2].step_seconds
-    told = summary(simulate(pipeline.changed({"cap": 2}), 3))
+    told = summary(simulate(pipeline.with_settings({"cap": 2}), 3))
     counts = {int(lag): n for lag, n in told["lag"]["tokens"].items()}
     assert caps[1].lag == pytest.approx(sum(lag * n for lag, n in counts.items()) / sum(counts.values()))
     assert (caps[1].step_seconds, caps[1].binds) == (told["step_seconds"], told["binds"])

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from simulated import lengths, simulated
 
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.summary import summary
-from staleharness.pipeline.work import Work
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_settings import Pipeline
+from staleharness.pipeline.pipeline_summary import summary
+from staleharness.pipeline.workload import Workload
 
 MEAN = 1000  # decisions of a row
 APART = "lognormal[mean=0.01,cv=1]"  # seconds, so that no two rows finish at the same time
@@ -175,12 +175,12 @@ def test_littles_law(group: int, load: float) -> None:
     lag = summary(record)["lag"]
     assert lag["start_mean"] == pytest.approx(lag["under_way"], rel=0.02)
     rows = record.step >= record.warm
-    left = record.step_began[record.step[rows]]
-    at = np.linspace(record.since, record.step_began[-1], 20_001)
-    gone = np.sort(record.step_began[record.step[record.step >= 0]])
-    under_way = np.searchsorted(record.began, at, side="right") - np.searchsorted(gone, at, side="right")
-    rate = rows.sum() / (record.step_began[-1] - record.since)
-    assert under_way.mean() == pytest.approx(rate * (left - record.began[rows]).mean(), rel=0.03)
+    left = record.step_start[record.step[rows]]
+    at = np.linspace(record.since, record.step_start[-1], 20_001)
+    gone = np.sort(record.step_start[record.step[record.step >= 0]])
+    under_way = np.searchsorted(record.start_time, at, side="right") - np.searchsorted(gone, at, side="right")
+    rate = rows.sum() / (record.step_start[-1] - record.since)
+    assert under_way.mean() == pytest.approx(rate * (left - record.start_time[rows]).mean(), rel=0.03)
 
 
 def listed(
@@ -190,9 +190,9 @@ def listed(
     free first, `unit` at a time, and a batch is over with its slowest row. Where batches are trained `in_order`, one
     also waits for all before it. (lag of each row of the batches behind the first fifth, by batch; the mean one.)"""
     settings = {"batch": 64, "group": 8, "lengths": f"lognormal[mean={MEAN},cv={cv}]", "environment": APART}
-    work = Work(Pipeline(**settings), seed)
+    work = Workload(Pipeline(**settings), seed)
     for _ in range(8 * (steps + 64)):
-        work.more(0)
+        work.next_group()
     seconds = np.array(work.seconds).reshape(-1, unit)
     free = [0.0] * ((1 + lag) * 64 // unit)
     starts = []

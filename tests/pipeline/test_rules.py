@@ -15,19 +15,17 @@ from hypothesis import strategies as st
 from simulated import simulated
 
 from staleharness.errors import UserError
-from staleharness.pipeline.lag import masked, row_lags, stretch_lengths
-from staleharness.pipeline.ledger import ledger
-from staleharness.pipeline.log import FATES, Record
-from staleharness.pipeline.presets import PRESETS, preset
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import Starved, simulate
-from staleharness.pipeline.summary import summary
-from staleharness.pipeline.work import Work
+from staleharness.pipeline.event_log import FATES, PipelineRecord
+from staleharness.pipeline.event_simulation import StarvationError, simulate
+from staleharness.pipeline.pipeline_ledger import ledger, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
+from staleharness.pipeline.pipeline_summary import row_lags, summary
+from staleharness.pipeline.workload import Workload
 
 TRAINED = FATES.index("trained")
 
 
-def starts(record: Record) -> np.ndarray[Any, Any]:
+def starts(record: PipelineRecord) -> np.ndarray[Any, Any]:
     first = np.searchsorted(record.stretch_row, np.arange(len(record.slot)))
     return record.stretch_version[first]
 
@@ -35,7 +33,7 @@ def starts(record: Record) -> np.ndarray[Any, Any]:
 def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
     """Single rows, a cap, a free trainer: told slowly, one event after the other. (version begun with, step) of each
     row that was trained."""
-    work = Work(pipeline, seed)
+    work = Workload(pipeline, seed)
     events: list[tuple[float, int, str, int]] = []  # when, trainer before rows, what, row
     version, begun, under_way, training = 0, 0, 0, False
     began: list[int] = []
@@ -49,7 +47,7 @@ def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
             queue, training = queue[pipeline.batch :], True
             heapq.heappush(events, (now + pipeline.train_seconds, 0, "step", -1))
         while under_way < pipeline.slots and begun < (version + 1 + pipeline.cap) * pipeline.batch:  # type: ignore[operator]
-            work.more(0)
+            work.next_group()
             began.append(version)
             heapq.heappush(events, (now + work.seconds[begun], 1, "row", begun))
             begun, under_way = begun + 1, under_way + 1
@@ -96,9 +94,9 @@ def test_presets_have_the_lags_that_they_are_named_for() -> None:
 def test_settings_and_seed_say_everything() -> None:
     pipeline = preset("in-flight", {"steps": 30, "worker_mtbf": 200.0})
     one, same, other = simulate(pipeline, 3), simulate(pipeline, 3), simulate(pipeline, 4)
-    for name in ("began", "made", "step", "stretch_version", "stretch_end"):
+    for name in ("start_time", "finish_time", "step", "stretch_version", "stretch_end"):
         np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
-    assert not np.array_equal(one.began[:500], other.began[:500])
+    assert not np.array_equal(one.start_time[:500], other.start_time[:500])
 
 
 SETTINGS = st.fixed_dictionaries(
@@ -141,14 +139,14 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
         return
     accounts = ledger(record)
     assert accounts["rows"]["trained"] + accounts["rows"]["masked"] == 25 * 16
-    made = ~np.isnan(record.made)
+    made = ~np.isnan(record.finish_time)
     assert (record.done[made] == record.tokens[made]).all()
     assert (record.done[~made] <= record.tokens[~made]).all()
     trained = record.fate == TRAINED
     assert made[trained].all()
-    assert (record.made[trained] >= record.began[trained]).all()
-    assert (record.queued[trained] >= record.made[trained]).all()
-    assert (record.step_began[record.step[trained]] >= record.queued[trained]).all()
+    assert (record.finish_time[trained] >= record.start_time[trained]).all()
+    assert (record.queue_time[trained] >= record.finish_time[trained]).all()
+    assert (record.step_start[record.step[trained]] >= record.queue_time[trained]).all()
     assert np.bincount(record.step[trained]).tolist() == [16] * 25
     assert (stretch_lengths(record) >= 0).all()
     within = np.diff(record.stretch_row) == 0
@@ -159,7 +157,7 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
     ).all()
     if given_["max_lag"] is not None and given_["worker_mtbf"] is None:
         lag = record.step[record.stretch_row] - record.stretch_version
-        kept = trained[record.stretch_row] & ~masked(record)
+        kept = trained[record.stretch_row] & ~stale_stretches(record)
         assert (lag[kept] <= given_["max_lag"]).all()
     try:
         found = summary(record)
@@ -172,19 +170,19 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
 
 
 def test_a_cap_that_no_sync_can_serve_is_a_deadlock_and_says_when() -> None:
-    with pytest.raises(Starved, match=r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"):
+    with pytest.raises(StarvationError, match=r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"):
         simulate(Pipeline(cap=0.0, sync_every=4))
     simulate(Pipeline(cap=3.0, sync_every=4, steps=20))
 
 
 def test_a_full_queue_behind_a_slow_row_is_a_deadlock() -> None:
-    with pytest.raises(Starved, match=r"deadlock at t = .* find no room in it; raise capacity=1"):
+    with pytest.raises(StarvationError, match=r"deadlock at t = .* find no room in it; raise capacity=1"):
         simulate(Pipeline(order="submitted", capacity=1.0, group=1, lengths="lognormal[mean=1000,cv=2]"))
 
 
 def test_a_bound_that_no_row_keeps_starves_the_trainer() -> None:
     with pytest.raises(
-        Starved, match=r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict"
+        StarvationError, match=r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict"
     ):
         simulate(Pipeline(max_lag=0, sync_every=2))  # an odd version never has rows of its own
 
@@ -194,7 +192,7 @@ def test_a_bound_that_no_row_keeps_starves_the_trainer() -> None:
     [("worker_mtbf=0.01", {"worker_mtbf": 0.01, "worker_restart": 0.0}), ("trainer_mtbf=0.1", {"trainer_mtbf": 0.1})],
 )
 def test_failures_that_let_nothing_be_finished_are_found(name: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(Starved, match=f"the trainer starves at t = .*; {name} is too short"):
+    with pytest.raises(StarvationError, match=f"the trainer starves at t = .*; {name} is too short"):
         simulate(Pipeline(cap=1.0, **settings))
 
 
@@ -218,8 +216,8 @@ def test_a_sync_that_waits_for_rows_to_finish_mixes_no_versions(blocking: bool, 
     versions = np.unique(starts(record))
     assert len(versions) > 15
     for before, after in itertools.pairwise(versions):
-        begun = record.began[starts(record) == after].min()
-        assert np.nanmax(record.made[starts(record) == before]) <= begun - seconds
+        begun = record.start_time[starts(record) == after].min()
+        assert np.nanmax(record.finish_time[starts(record) == before]) <= begun - seconds
 
 
 def test_weights_that_arrive_seldom_are_older() -> None:
@@ -256,7 +254,7 @@ def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_tha
     )
     versions = np.unique(starts(record))
     assert set(np.diff(versions[1:])) == {2, 3}
-    first = [record.began[starts(record) == version].min() for version in versions[2:]]
+    first = [record.start_time[starts(record) == version].min() for version in versions[2:]]
     assert np.diff(first) == pytest.approx(25, abs=1.01)  # rows take a second, so that some begin a little later
 
 
@@ -294,12 +292,15 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
         lengths="lognormal[mean=1000,cv=2]",
     )
     record = simulate(asked, 0)
-    began, groups = (record.began.reshape(-1)[: len(record.began) // 4 * 4].reshape(-1, 4), len(record.began) // 4)
+    began, groups = (
+        record.start_time.reshape(-1)[: len(record.start_time) // 4 * 4].reshape(-1, 4),
+        len(record.start_time) // 4,
+    )
     first = np.searchsorted(record.stretch_row, np.arange(4 * groups))
     oldest = record.stretch_version[first].reshape(-1, 4).min(1)
-    due = np.append(record.step_ended, [np.inf] * 3)[oldest + 2]
-    made = record.made[: 4 * groups].reshape(-1, 4)
-    stopped = record.stopped[: 4 * groups : 4]
+    due = np.append(record.step_end, [np.inf] * 3)[oldest + 2]
+    made = record.finish_time[: 4 * groups].reshape(-1, 4)
+    stopped = record.abort_time[: 4 * groups : 4]
     given_up = ~np.isnan(stopped)
     assert 20 < given_up.sum() < groups - 20
     np.testing.assert_array_equal(stopped[given_up], due[given_up])
@@ -351,7 +352,7 @@ def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
     version = starts(record)
     sent = np.flatnonzero(np.diff(version, prepend=0))
     assert np.diff(version[sent]).max() > 1
-    there = np.searchsorted(record.step_ended, record.began[sent], side="right")
+    there = np.searchsorted(record.step_end, record.start_time[sent], side="right")
     np.testing.assert_array_equal(version[sent], there)
 
 
@@ -376,8 +377,8 @@ def test_a_row_that_is_made_again_has_no_weights_of_its_first_time() -> None:
     assert record.lost > 1000
     along = record.stretch_row[1:] == record.stretch_row[:-1]
     assert (np.diff(record.stretch_version)[along] > 0).all()
-    made = ~np.isnan(record.made)
-    known = np.searchsorted(record.step_ended, record.began, side="right")
+    made = ~np.isnan(record.finish_time)
+    known = np.searchsorted(record.step_end, record.start_time, side="right")
     np.testing.assert_array_equal(starts(record)[made], known[made])
 
 
@@ -402,7 +403,7 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
         )
     )
     trained = record.fate == TRAINED
-    takes, parts = (record.made - record.began)[trained], np.bincount(record.stretch_row)[trained]
+    takes, parts = (record.finish_time - record.start_time)[trained], np.bincount(record.stretch_row)[trained]
     first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
     late = (takes - 130.0 - 0.5 * first)[parts == 2]
     assert (late >= 0.0).all() and (late < 1.0).sum() > 30 and not ((late >= 1.0) & (late < 30.0)).any()
@@ -425,17 +426,17 @@ def test_a_gate_on_what_is_finished_holds_whatever_is_given_up_under_way() -> No
         steps=80,
     )
     record = simulate(asked)
-    assert (~np.isnan(record.stopped)).sum() > 400
+    assert (~np.isnan(record.abort_time)).sum() > 400
     groups = len(record.slot) // 4
-    made, kept = record.made[: 4 * groups].reshape(-1, 4).max(1), record.step[: 4 * groups : 4] >= 0
-    before = np.searchsorted(np.sort(made[kept]), record.began[: 4 * groups : 4])
+    made, kept = record.finish_time[: 4 * groups].reshape(-1, 4).max(1), record.step[: 4 * groups : 4] >= 0
+    before = np.searchsorted(np.sort(made[kept]), record.start_time[: 4 * groups : 4])
     assert (before < (starts(record)[: 4 * groups : 4] + 2) * asked.groups).all()
 
 
 def test_stopping_needs_a_bound_and_a_rule_that_drops() -> None:
     for changes in ({}, {"max_lag": 2, "stale": "mask"}):
         with pytest.raises(UserError, match="stop=true needs a max_lag, and stale=drop or recycle"):
-            Pipeline().changed({"stop": True, **changes})
+            Pipeline().with_settings({"stop": True, **changes})
 
 
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:
@@ -510,7 +511,7 @@ def test_a_cap_may_count_what_is_finished() -> None:
 def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
     """Weights are sent every fourth step; the next batch begins all the same."""
     settings: dict[str, Any] = {"cap": 1.0, "unit": "batch", "order": "submitted", "sync_every": 4, "steps": 40}
-    with pytest.raises(Starved):
+    with pytest.raises(StarvationError):
         simulate(Pipeline(**settings))
     found = simulated(cap_version="trainer", **settings)["lag"]["rows"]
     assert set(found) == {"1", "2", "3", "4"} or set(found) == {"0", "1", "2", "3", "4"}
@@ -559,5 +560,5 @@ def test_rows_that_take_no_time_may_begin_while_another_is_delivered(tmp_path: P
     )
     assert (record.fate == TRAINED).sum() == 2 * 15 * 2
     for slot in range(8):
-        began, made = (at[record.slot == slot] for at in (record.began, record.made))
+        began, made = (at[record.slot == slot] for at in (record.start_time, record.finish_time))
         assert not np.isnan(made[:-1]).any() and (made[:-1] <= began[1:]).all()

@@ -7,23 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staleharness.pipeline.lag import masked, row_lags, stretch_lengths
-from staleharness.pipeline.ledger import ledger
-from staleharness.pipeline.log import Record
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.schedule import schedule_of
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.event_log import PipelineRecord
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_ledger import ledger, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_schedule import schedule_of
+from staleharness.pipeline.pipeline_settings import Pipeline, preset
+from staleharness.pipeline.pipeline_summary import row_lags
 from staleharness.schedule import NEVER, Schedule
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[Record, Schedule]:
+def made() -> tuple[PipelineRecord, Schedule]:
     record = simulate(preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"}))
     return record, schedule_of(record)
 
 
-def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[Record, Schedule]) -> None:
+def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[PipelineRecord, Schedule]) -> None:
     record, plan = made
     n = len(plan)
     assert len(record.slot) - 4 < n <= len(record.slot) and n % 4 == 0
@@ -36,10 +35,10 @@ def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[Record, 
 
 
 def test_an_actor_finishes_a_group_before_it_begins_the_next_and_no_more_are_engaged_than_are_needed(
-    made: tuple[Record, Schedule],
+    made: tuple[PipelineRecord, Schedule],
 ) -> None:
     record, plan = made
-    began, over = record.began[: len(plan)], record.made[: len(plan)].reshape(-1, 4).max(1).repeat(4)
+    began, over = record.start_time[: len(plan)], record.finish_time[: len(plan)].reshape(-1, 4).max(1).repeat(4)
     for actor in range(plan.actors):
         rows = np.flatnonzero(plan.actor == actor)[::4]
         assert plan.nth[rows].tolist() == list(range(len(rows)))
@@ -57,7 +56,7 @@ def test_places_are_in_the_order_in_which_the_trainer_takes_groups(order: Any) -
         rows = np.flatnonzero(plan.phase == phase)
         rows = rows[np.argsort(plan.place[rows], kind="stable")]
         assert plan.place[rows].tolist() == np.repeat(np.arange(8), 8).tolist()
-        key = record.queued if order == "completed" else plan.group
+        key = record.queue_time if order == "completed" else plan.group
         assert (np.diff(key[rows]) >= 0).all()
 
 
@@ -67,7 +66,7 @@ def test_what_is_masked_is_trained_in_its_phase_and_left_out_of_the_loss_and_of_
     free = simulate(Pipeline(**settings))
     record = simulate(Pipeline(**settings, max_lag=3, stale=stale))
     np.testing.assert_array_equal(record.step, free.step)  # a mask changes nothing in time
-    hidden, row = masked(record), record.stretch_row
+    hidden, row = stale_stretches(record), record.stretch_row
     old = (record.step[row] >= 0) & (record.step[row] - record.stretch_version > 3)
     assert 0 < old.sum() < len(old)
     expected = old if stale == "mask" else np.isin(row, row[old])

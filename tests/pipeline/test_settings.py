@@ -10,10 +10,9 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.pipeline.distributions import read_distribution
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.work import Work
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_settings import Pipeline, preset
+from staleharness.pipeline.workload import Workload
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ from staleharness.pipeline.work import Work
         ({"train_seconds": -1.0}, "train_seconds must be from 0 to 1e+09, not -1.0"),
         ({"train_seconds": 1e308}, "train_seconds must be from 0 to 1e+09, not 1e+308"),
         ({"slow": 0.5, "slow_factor": 1e300}, "slow_factor must be from 1 to 1e+09, not 1e+300"),
-        ({"environment": "constant:1e300"}, "constant: value must be from 0 to 1e+09, not 1e+300"),
+        ({"environment": "constant:1e300"}, "constant: value must be from 0 to 1e9, not 1e+300"),
         ({"slow": 2.0, "slow_factor": 2.0}, "slow must be from 0 to 1, not 2.0"),
         ({"slow": 0.5, "slow_factor": 0.5}, "slow_factor must be from 1 to 1e+09, not 0.5"),
         ({"slow": 0.5}, "slow, above 0, and slow_factor, above 1, go together"),
@@ -56,7 +55,7 @@ from staleharness.pipeline.work import Work
         ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
         ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is no distribution; did you mean 'lognormal'?"),
         ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; give lognormal:<mean>"),
-        ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0, at most 1e+09, not -4.0"),
+        ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0 and at most 1e9, not -4.0"),
         ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),
         ({"environment": "file:nowhere.csv"}, "file: nowhere.csv is not a file"),
     ],
@@ -64,7 +63,7 @@ from staleharness.pipeline.work import Work
 )
 def test_a_mistake_is_one_line_with_the_remedy(values: dict[str, object], words: str) -> None:
     with pytest.raises(UserError) as raised:
-        Pipeline().changed(values)
+        Pipeline().with_settings(values)
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -75,7 +74,7 @@ def test_an_unknown_preset_is_told_the_nearest() -> None:
 
 def test_settings_survive_being_written_down() -> None:
     pipeline = preset("in-flight", {"cap": 2})
-    assert Pipeline().changed(pipeline.to_json()) == pipeline
+    assert Pipeline().with_settings(pipeline.to_json()) == pipeline
     assert (pipeline.cap, pipeline.in_flight) == (2.0, "switch")
 
 
@@ -114,12 +113,12 @@ def test_a_file_that_holds_no_lengths(tmp_path: Path, name: str, content: str, w
 
 
 def test_long_rows_are_cut_and_each_row_takes_its_time() -> None:
-    work = Work(Pipeline(lengths="lognormal[mean=1000,cv=2]", max_tokens=1500, environment="constant:3"), 0)
+    work = Workload(Pipeline(lengths="lognormal[mean=1000,cv=2]", max_tokens=1500, environment="constant:3"), 0)
     for _ in range(200):
-        work.more(0)
+        work.next_group()
     assert max(work.tokens) == 1500 and min(work.tokens) >= 1
     assert work.seconds == pytest.approx([3 + 0.02 * n for n in work.tokens])
     before = work.tokens[8:16]
     work.recycle(1)
-    work.more(0)
+    work.next_group()
     assert work.tokens[-8:] == before

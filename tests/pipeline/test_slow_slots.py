@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from staleharness.lag import read_lag
-from staleharness.pipeline.ledger import ledger
-from staleharness.pipeline.log import Record
-from staleharness.pipeline.settings import Pipeline
-from staleharness.pipeline.simulation import simulate
+from staleharness.pipeline.event_log import PipelineRecord
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_ledger import ledger
+from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import Demand
 
@@ -34,8 +34,8 @@ def pipeline(**settings: Any) -> Pipeline:
     return Pipeline(**{**given, **settings})
 
 
-def took(record: Record) -> np.ndarray[Any, Any]:
-    return record.made - record.began
+def took(record: PipelineRecord) -> np.ndarray[Any, Any]:
+    return record.finish_time - record.start_time
 
 
 def test_a_fast_and_a_slow_group_of_slots_told_by_hand() -> None:
@@ -72,7 +72,7 @@ def test_rows_in_slow_slots_take_their_time_again_and_again(settings: dict[str, 
     asked = pipeline(**settings)
     record = simulate(asked)
     slow = record.slot >= asked.slots - asked.slow_slots
-    made = ~np.isnan(record.made)
+    made = ~np.isnan(record.finish_time)
     assert took(record)[made] == pytest.approx(np.where(slow, 3.0, 1.0)[made])
     assert 0 < slow.mean() < 1
     whole = slow[: len(slow) // asked.group * asked.group].reshape(-1, asked.group)
@@ -86,7 +86,7 @@ def test_lengths_are_drawn_as_without_slow_slots() -> None:
     settings = {"lengths": "lognormal[mean=100,cv=1]", "max_lag": 1, "stale": "recycle"}
     record, plain = (simulate(pipeline(**settings, **kind)) for kind in ({}, {"slow": 0.0, "slow_factor": 1.0}))
     assert record.tokens[:32].tolist() == plain.tokens[:32].tolist()
-    made = ~np.isnan(record.made)
+    made = ~np.isnan(record.finish_time)
     assert made.sum() > 640, "some are made again"
     pace = np.where(record.slot >= 8, 3.0, 1.0)
     assert took(record)[made] == pytest.approx((pace * record.tokens * 0.01)[made])
@@ -97,7 +97,7 @@ def test_a_row_that_goes_on_elsewhere_has_the_pace_of_that_slot(lost: Any) -> No
     """Workers fail. A row that begins again is one of the slot that it ends in; one that goes on is of both."""
     asked = pipeline(unit="row", workers=8, worker_mtbf=5.0, worker_restart=0.5, lost=lost, in_flight="switch")
     record = simulate(asked)
-    made = ~np.isnan(record.made)
+    made = ~np.isnan(record.finish_time)
     if lost == "again":
         assert took(record)[made] == pytest.approx(np.where(record.slot >= 8, 3.0, 1.0)[made])
     assert (took(record)[made] >= 1 - 1e-9).all()
@@ -112,8 +112,8 @@ def test_weights_change_inside_slow_rows_where_they_are() -> None:
     first = np.searchsorted(record.stretch_row, np.arange(len(record.slot)))
     cut = np.setdiff1d(np.arange(len(record.stretch_row)), first)
     row = record.stretch_row[cut]
-    came = np.array(record.step_ended)[record.stretch_version[cut] - 1]
-    made = (came - record.began[row]) / 3 * 100
+    came = np.array(record.step_end)[record.stretch_version[cut] - 1]
+    made = (came - record.start_time[row]) / 3 * 100
     np.testing.assert_allclose(record.stretch_end[cut - 1], np.floor(made), atol=1.01)
     assert len(cut) > 100
 
@@ -131,7 +131,7 @@ def test_rows_that_take_as_long_as_they_are_take_longer_in_slow_slots() -> None:
     kinds = "row_time=1.7,slow=0.5,slow_factor=2.6"
     paced = read_lag(f"queue[{kinds},pace=length]")
     assert isinstance(paced, PipelineLag)
-    found = paced.paced(demand, lambda group, version: [40, 40])
+    found = paced.schedule_by_length(demand, lambda group, version: [40, 40])
     drawn = read_lag(f"queue[{kinds},cv=0]").schedule(demand)
     np.testing.assert_array_equal(found.phase, drawn.phase)
     np.testing.assert_array_equal(found.version, drawn.version)

@@ -12,20 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.pipeline.lag import histogram, row_lags
-from staleharness.pipeline.log import Record
-from staleharness.pipeline.presets import preset
-from staleharness.pipeline.simulation import simulate
-from staleharness.pipeline.trace import to_parquet, trace_of
+from staleharness.pipeline.event_log import PipelineRecord
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_schedule import to_parquet, trace_of
+from staleharness.pipeline.pipeline_settings import preset
+from staleharness.pipeline.pipeline_summary import histogram, row_lags
 from staleharness.trace import COLUMNS, KEY, check, read_trace
 
 
 @pytest.fixture(scope="module")
-def record() -> Record:
+def record() -> PipelineRecord:
     return simulate(preset("in-flight", {"steps": 40, "worker_mtbf": 400.0, "lost": "continue", "max_lag": 4}))
 
 
-def test_a_trace_is_read_as_it_was_written(record: Record, tmp_path: Path) -> None:
+def test_a_trace_is_read_as_it_was_written(record: PipelineRecord, tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(to_parquet(record))
     header, rows = read_trace(str(tmp_path / "t.parquet"))
     assert header["pipeline"] == record.pipeline.to_json() and header["seed"] == record.seed
@@ -35,7 +35,7 @@ def test_a_trace_is_read_as_it_was_written(record: Record, tmp_path: Path) -> No
     assert to_parquet(record) == to_parquet(record)
 
 
-def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: Record) -> None:
+def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: PipelineRecord) -> None:
     rows = trace_of(record)
     trained = rows[rows["phase"] >= record.warm]
     start = [phase - versions[0] for phase, versions in zip(trained["phase"], trained["versions"], strict=True)]
@@ -47,7 +47,7 @@ def test_the_lags_of_a_run_can_be_counted_from_its_trace(record: Record) -> None
     assert dict(sorted(counted.items())) == histogram(record)
 
 
-def test_rows_of_an_actor_are_counted_and_times_go_forward(record: Record) -> None:
+def test_rows_of_an_actor_are_counted_and_times_go_forward(record: PipelineRecord) -> None:
     rows = trace_of(record)
     for _, mine in rows.groupby("actor"):
         assert mine["nth"].tolist() == list(range(len(mine)))
@@ -84,12 +84,14 @@ def _backwards(rows: pd.DataFrame) -> pd.DataFrame:
         (_backwards, "versions decrease, or a stretch is empty"),
     ],
 )
-def test_a_trace_that_cannot_be(record: Record, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str) -> None:
+def test_a_trace_that_cannot_be(
+    record: PipelineRecord, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         check(spoil(trace_of(record)), "t.parquet")
 
 
-def test_a_file_that_is_no_trace(record: Record, tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace(record: PipelineRecord, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("rows")
     pq.write_table(pa.table({"row": [1]}), tmp_path / "other")
     pq.write_table(pa.table({"row": [1]}).replace_schema_metadata({KEY: b"{}"}), tmp_path / "short")

@@ -10,17 +10,17 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.logs.lag_log import LagLog
-from staleharness.pipeline.caps import Cap
+from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
 from staleharness.statistics.power import power, seeds_needed
 from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
 CAPS = [
-    Cap(0, 0.0, 100.0, "admission", "slots stand idle"),
-    Cap(1, 1.0, 50.0, "admission", "slots stand idle"),
-    Cap(4, 4.0, 20.0, "generation", "the slots work"),
-    Cap(64, 40.0, 10.0, "trainer", "the trainer works"),
+    CapResult(0, 0.0, 100.0, "admission", "slots stand idle"),
+    CapResult(1, 1.0, 50.0, "admission", "slots stand idle"),
+    CapResult(4, 4.0, 20.0, "generation", "the slots work"),
+    CapResult(64, 40.0, 10.0, "trainer", "the trainer works"),
 ]
 
 

@@ -44,7 +44,7 @@ def _pipeline(found: Advice) -> list[str]:
         [f"cap {c.name}", number(c.lag), number(c.step_seconds, 1), f"{first / c.step_seconds:.2f}x", c.binds]
         for c in found.caps
     ]
-    why = dict.fromkeys(f"{c.binds}: {c.why}" for c in found.caps)
+    why = dict.fromkeys(f"{c.binds}: {c.explanation}" for c in found.caps)
     return ["", *fixed_width(["pipeline", "mean lag", "s/step", "speed", "binds"], lines), *why]
 
 

@@ -1,4 +1,4 @@
-"""What happened, written down row by row as it happens; `Record` is the whole of it as arrays."""
+"""Log of a simulation, written row by row, and the finished simulation as arrays."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .settings import Pipeline
+from .pipeline_settings import Pipeline
 
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Log:
-    """Grows by a group when one begins. Rows and groups are numbered in the order in which they begin."""
+class EventLog:
+    """Log of a running simulation. Rows and groups are numbered in the order in which they begin."""
 
     def __init__(self, group: int) -> None:
         self.group = group
         # One entry per row that has begun.
-        self.slot, self.began, self.version = array("q"), array("d"), array("q")
+        self.slot, self.start_time, self.version = array("q"), array("d"), array("q")
         # One entry per row of a group that has begun.
-        self.made = array("d")
+        self.finish_time = array("d")
         # One entry per group.
-        self.fate, self.step, self.queued = array("b"), array("q"), array("d")
-        self.left, self.stopped = array("q"), array("d")
+        self.fate, self.step, self.queue_time = array("b"), array("q"), array("d")
+        self.exit_step, self.abort_time = array("q"), array("d")
         # Where weights changed inside a row: (row, decisions made before, version after).
-        self.changes: list[tuple[int, int, int]] = []
+        self.weight_changes: list[tuple[int, int, int]] = []
         # One entry per step: begin, end, and rows that were under way or queued when its version came into being.
-        self.step_began, self.step_ended, self.under_way = array("d"), array("d"), array("q")
+        self.step_start, self.step_end, self.under_way = array("d"), array("d"), array("q")
         self._no_time = array("d", [float("nan")] * group)
 
     def new_group(self) -> None:
-        self.made.extend(self._no_time)
+        self.finish_time.extend(self._no_time)
         self.fate.append(0)
         self.step.append(-1)
-        self.left.append(-1)
-        self.stopped.append(float("nan"))
-        self.queued.append(float("nan"))
+        self.exit_step.append(-1)
+        self.abort_time.append(float("nan"))
+        self.queue_time.append(float("nan"))
 
     def begin(self, slot: int, now: float, version: int) -> None:
-        """The next row has begun."""
+        """Add a row, which begins now."""
         self.slot.append(slot)
-        self.began.append(now)
+        self.start_time.append(now)
         self.version.append(version)
 
     def oldest(self, group: int) -> int:
-        """The oldest version that a row of the group has begun with."""
+        """Return the oldest version that a row of the group began with."""
         return min(self.version[group * self.group : (group + 1) * self.group])
 
 
 @dataclass(frozen=True)
-class Record:
-    """A finished simulation. Arrays are over rows [n], stretches [m] or steps; times in seconds, NaN: not (yet)."""
+class PipelineRecord:
+    """Finished simulation. Arrays are over rows [n], stretches [m] or steps; times in seconds, NaN: not (yet)."""
 
     pipeline: Pipeline
     seed: int
-    seconds: float  # how long it lasted
-    warm: int  # steps before this one are left out of what is measured
+    seconds: float  # duration
+    warm: int  # steps before this one are left out of the summary
     # [n]
     slot: Ints
-    began: Floats
-    made: Floats
-    queued: Floats
+    start_time: Floats
+    finish_time: Floats
+    queue_time: Floats
     fate: Ints  # an index of FATES
     step: Ints  # that trained it, which is the version it was trained at; -1: none
-    left: Ints  # the step at whose beginning it had left the queue, trained or dropped; -1: none
-    stopped: Floats  # when its group was given up
+    exit_step: Ints  # the step before which it had left the queue, trained or dropped; -1: none
+    abort_time: Floats  # of its group
     tokens: Ints  # decisions of the whole row
-    done: Ints  # of these, made so far
+    done: Ints  # decisions so far
     # [m], ordered by row
     stretch_row: Ints
     stretch_version: Ints
-    stretch_end: Ints  # decisions of the row made when the stretch ended
+    stretch_end: Ints  # decisions of the row when the stretch ended
     # [steps]
-    step_began: Floats
-    step_ended: Floats
-    under_way: Ints  # rows begun and neither taken by the trainer nor dropped, when the step ended
+    step_start: Floats
+    step_end: Floats
+    under_way: Ints  # rows neither taken by the trainer nor dropped when the step ended
     trainer: tuple[tuple[float, float, str], ...]  # begin, end, state
     slot_seconds: Mapping[str, float]  # state -> slots × seconds, from the step `warm` on
     since: float  # when the step before `warm` ended
@@ -87,7 +87,7 @@ class Record:
 
 
 def record_of(
-    log: Log,
+    log: EventLog,
     pipeline: Pipeline,
     seed: int,
     *,
@@ -99,36 +99,35 @@ def record_of(
     slot_seconds: Mapping[str, float],
     since: float,
     lost: int,
-) -> Record:
-    """The log as arrays. `partial`: decisions made so far of each row under way."""
+) -> PipelineRecord:
+    """Return the log as arrays. `partial`: decisions so far of each row under way."""
     n, group = len(log.slot), pipeline.group
     of = np.arange(n) // group
-    fate, step, queued = (np.asarray(log.fate, np.int64), np.asarray(log.step, np.int64), np.asarray(log.queued))
     length = np.asarray(tokens[:n], np.int64)
-    made = np.asarray(log.made)[:n]
-    done = np.where(np.isnan(made), 0, length)
+    finish_time = np.asarray(log.finish_time)[:n]
+    done = np.where(np.isnan(finish_time), 0, length)
     done[list(partial)] = list(partial.values())
     row, version, end = _stretches(log, done)
-    return Record(
+    return PipelineRecord(
         pipeline,
         seed,
         seconds,
         warm,
         np.asarray(log.slot, np.int64),
-        np.asarray(log.began),
-        made,
-        queued[of],
-        fate[of],
-        step[of],
-        np.asarray(log.left, np.int64)[of],
-        np.asarray(log.stopped)[of],
+        np.asarray(log.start_time),
+        finish_time,
+        np.asarray(log.queue_time)[of],
+        np.asarray(log.fate, np.int64)[of],
+        np.asarray(log.step, np.int64)[of],
+        np.asarray(log.exit_step, np.int64)[of],
+        np.asarray(log.abort_time)[of],
         length,
         done,
         row,
         version,
         end,
-        np.asarray(log.step_began),
-        np.asarray(log.step_ended),
+        np.asarray(log.step_start),
+        np.asarray(log.step_end),
         np.asarray(log.under_way, np.int64),
         tuple(spans),
         dict(slot_seconds),
@@ -137,10 +136,10 @@ def record_of(
     )
 
 
-def _stretches(log: Log, done: Ints) -> tuple[Ints, Ints, Ints]:
-    """(row, version, end) of each stretch that has a decision in it, ordered by row and end."""
+def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return (row, version, end) of each stretch with at least one decision, ordered by row and end."""
     n = len(done)
-    changes = np.array(log.changes, np.int64).reshape(-1, 3)
+    changes = np.array(log.weight_changes, np.int64).reshape(-1, 3)
     row = np.concatenate([np.arange(n), changes[:, 0]])
     begin = np.concatenate([np.zeros(n, np.int64), changes[:, 1]])
     version = np.concatenate([np.asarray(log.version, np.int64), changes[:, 2]])
@@ -148,5 +147,5 @@ def _stretches(log: Log, done: Ints) -> tuple[Ints, Ints, Ints]:
     row, begin, version = row[order], begin[order], version[order]
     last = np.append(row[1:] != row[:-1], True)
     end = np.where(last, done[row], np.append(begin[1:], 0))
-    kept = (end > begin) | (last & (done[row] == 0))
-    return row[kept], version[kept], end[kept]
+    some = (end > begin) | (last & (done[row] == 0))
+    return row[some], version[some], end[some]

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: one frozen record of settings, checked when it is made."""
+"""Settings of a pipeline, and presets of them by name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..base.parsing import build
-from ..errors import UserError
+from ..errors import UserError, nearest
 from ..schedule import MOST_ROWS
 from .distributions import MOST, Constant, read_distribution
 
-MOST_BATCHES = 1e9  # of a bound; a run has nowhere near as many
+MOST_BATCHES = 1e9
+"""Largest bound in batches; no run has nearly as many."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A row is one trajectory or completion; a group is the rows of one prompt, trained together; a batch is what the
+    """Settings of a simulated pipeline.
+
+    A row is one trajectory or completion; a group is the rows of one prompt, trained together; a batch is what the
     trainer takes for one step, after which the policy has a new version. Times are in seconds.
 
     Slow slots are slow for good, as workers on other hardware are. With unit=group or batch they come in whole units,
@@ -105,8 +108,9 @@ class Pipeline:
         if (self.slow > 0) != (self.slow_factor > 1):
             raise UserError("slow, above 0, and slow_factor, above 1, go together")
         if self.slow:
-            whole = self.slots % self.unit_rows == 0
-            self._require("slots", whole, f"a multiple of {self.unit_rows} where some are slow")
+            self._require(
+                "slots", self.slots % self.unit_rows == 0, f"a multiple of {self.unit_rows} where some are slow"
+            )
             some = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
             units = self.slots // self.unit_rows
             self._require("slow", some, f"some and not all of {units} units of {self.unit_rows} slots, or 1")
@@ -119,21 +123,21 @@ class Pipeline:
 
     @property
     def groups(self) -> int:
-        """Groups of a batch."""
+        """Number of groups in a batch."""
         return self.batch // self.group
 
     @property
     def unit_rows(self) -> int:
-        """Rows of the unit in which slots are given out."""
+        """Number of rows in the unit in which slots are given out."""
         return {"row": 1, "group": self.group, "batch": self.batch}[self.unit]
 
     @property
     def slow_slots(self) -> int:
-        """In whole units, rounded."""
+        """Number of slow slots, rounded to whole units."""
         return round(self.slow * (self.slots // self.unit_rows)) * self.unit_rows
 
-    def changed(self, values: Mapping[str, Any], where: str = "SET") -> Pipeline:
-        """With some settings changed. Raises `UserError` for a bad name or value."""
+    def with_settings(self, values: Mapping[str, Any], where: str = "SET") -> Pipeline:
+        """Return the pipeline with other values of some settings. Raises `UserError` for a bad name or value."""
         return build(Pipeline, {**asdict(self), **values}, where)
 
     def to_json(self) -> dict[str, Any]:
@@ -142,3 +146,22 @@ class Pipeline:
     def _require(self, name: str, holds: bool, condition: str) -> None:
         if not holds:
             raise UserError(f"{name} must be {condition}, not {getattr(self, name)}")
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Each batch is generated with the weights that it will train: nobody works while the other does.
+    "sync": {"cap": 0.0, "order": "submitted"},
+    # The next batch is generated while this one trains: every row is one version behind.
+    "one-step-off": {"cap": 1.0, "unit": "batch", "order": "submitted"},
+    # Rows begin as soon as a slot is free, and finish with the weights that they began with.
+    "async": {"cap": 4.0, "blocking": False},
+    # The same, and rows under way take new weights as they arrive, with their cache built anew.
+    "in-flight": {"cap": 4.0, "blocking": False, "in_flight": "switch", "recompute_seconds": 2e-4},
+}
+
+
+def preset(name: str, values: Mapping[str, Any] | None = None) -> Pipeline:
+    """Return the pipeline called `name`, with other values of some settings. Raises `UserError`."""
+    if name not in PRESETS:
+        raise UserError(f"no preset is called {name!r}; {nearest(name, PRESETS)}")
+    return Pipeline().with_settings({**PRESETS[name], **(values or {})})

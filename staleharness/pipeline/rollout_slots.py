@@ -1,4 +1,4 @@
-"""Generation: slots in which rows grow, one decision after the other.
+"""Rollout slots, in which rows grow decision by decision.
 
 Rows are kept by when they will finish on a clock of their own, which stands still while generation does; so a pause
 costs nothing, however many rows there are. The loop in `advance` is the one hot place of the simulation.
@@ -13,17 +13,22 @@ from math import inf
 
 from ..errors import UserError
 from ..schedule import MOST_ROWS
-from .admission import Admission
-from .log import Log
-from .settings import Pipeline
-from .work import Work
+from .event_log import EventLog
+from .group_queue import Admission
+from .pipeline_settings import Pipeline
+from .workload import Workload
 
 
-class Slots:
-    """`deliver(group, slot, now)` takes a finished group and says whether its last slot is free again."""
+class RolloutSlots:
+    """Slots of all workers. `deliver(group, slot, now)` takes a finished group; its result: is the last slot free?"""
 
     def __init__(
-        self, pipeline: Pipeline, work: Work, admission: Admission, log: Log, deliver: Callable[[int, int, float], bool]
+        self,
+        pipeline: Pipeline,
+        work: Workload,
+        admission: Admission,
+        log: EventLog,
+        deliver: Callable[[int, int, float], bool],
     ) -> None:
         self.work, self.admission, self.log, self.deliver = work, admission, log, deliver
         self.group, self.unit = pipeline.group, pipeline.unit_rows
@@ -41,32 +46,32 @@ class Slots:
         self.left: list[int] = []  # rows of each group that are not finished
         self.quota = 0  # rows of the group that is beginning
         self.free = deque(range(self.count))
-        self.again: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
-        self.held: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
-        self.held_slots = 0  # of all units
+        self.interrupted: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
+        self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
+        self.n_waiting = 0  # of all units
         self.blocked: set[int] = set()  # slots whose group finds no room in the queue
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
-        self.stopped: dict[int, int] = {}  # row that was given up -> its decisions so far
+        self.aborted: dict[int, int] = {}  # aborted row -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
         self.now = 0.0  # when a row finished last
         self._since = 0.0
         self._cut: dict[int, int] = {}  # row -> decisions when its weights last changed
 
     def next(self) -> float:
-        """When the next row finishes."""
+        """Return the time at which the next row finishes."""
         return self.rows[0][0] + self.offset if self.rows and self.paused_at is None else inf
 
     def advance(self) -> None:
         """Let rows finish, and others begin in their place, for as long as nothing else happens."""
-        rows, row_in, left, made = self.rows, self.row, self.left, self.log.made
+        rows, row_in, left, finish_time = self.rows, self.row, self.left, self.log.finish_time
         seconds, pace = self.work.seconds, self.pace
         single, group = self.unit == 1, self.group
         while self.paused_at is None and rows and rows[0][0] + self.offset < self.horizon:
             finish, slot = rows[0]
             now = finish + self.offset
             row = row_in[slot]
-            made[row] = self.now = now
+            finish_time[row] = self.now = now
             g = row // group
             left[g] -= 1
             free = True
@@ -75,12 +80,12 @@ class Slots:
                 if rows[0] != (finish, slot):  # rows that take no time have begun, and stand before this one
                     rows[rows.index((finish, slot))] = (-inf, slot)
                     heapify(rows)
-            if single and free and not self.closed and not self.again and (self.quota or self._admit()):
-                begun = len(self.log.slot)
+            if single and free and not self.closed and not self.interrupted and (self.quota or self._admit()):
+                new = len(self.log.slot)
                 self.quota -= 1
-                row_in[slot] = begun
+                row_in[slot] = new
                 self.log.begin(slot, now, self.version)
-                heapreplace(rows, (finish + seconds[begun] * pace[slot], slot))
+                heapreplace(rows, (finish + seconds[new] * pace[slot], slot))
                 continue
             self.account(now)
             heappop(rows)
@@ -96,22 +101,22 @@ class Slots:
             return
         self.account(now)
         while self.free:
-            if self.again:
-                self._continue(*self.again.popleft(), now)
+            if self.interrupted:
+                self._continue(*self.interrupted.popleft(), now)
                 continue
-            begun = len(self.log.slot)
-            if self.closed or (begun % self.unit == 0 and len(self.free) < self.unit):
+            new = len(self.log.slot)
+            if self.closed or (new % self.unit == 0 and len(self.free) < self.unit):
                 return
             if not (self.quota or self._admit()):
                 return
             self.quota -= 1
             slot = self.free.popleft()
-            self.row[slot] = begun
+            self.row[slot] = new
             self.log.begin(slot, now, self.version)
-            heappush(self.rows, (now - self.offset + self._takes(begun), slot))
+            heappush(self.rows, (now - self.offset + self._duration(new), slot))
 
     def pause(self, now: float) -> None:
-        """Generation stands still."""
+        """Stop generation until `resume`."""
         self.account(now)
         self.paused_at = now
 
@@ -131,86 +136,86 @@ class Slots:
         self.closed = False
 
     def switch(self, now: float) -> None:
-        """Rows under way go on with the present version, once their cache is rebuilt."""
+        """Let rows under way go on with the present version, once their cache is rebuilt."""
         clock, rows, tokens = now - self.offset, [], self.work.tokens
         cut = {}
         for finish, slot in self.rows:
             row = self.row[slot]
             done = max(self._done(row, finish - clock), self._cut.get(row, 0))
             cut[row] = done
-            self.log.changes.append((row, done, self.version))
+            self.log.weight_changes.append((row, done, self.version))
             if self.recompute:
-                left = (tokens[row] - done) * self._takes(row) / tokens[row]
-                unfinished = max(0.0, finish - clock - left)  # of the cache that it was building already
-                self.seconds["recompute"] += self.recompute * done - unfinished
+                left = (tokens[row] - done) * self._duration(row) / tokens[row]
+                rebuilding = max(0.0, finish - clock - left)  # rest of a rebuild under way
+                self.seconds["recompute"] += self.recompute * done - rebuilding
                 finish = clock + left + self.recompute * done
             rows.append((finish, slot))
         heapify(rows)
         self.rows[:], self._cut = rows, cut
 
     def fail(self, slots: range, keep: bool, now: float) -> None:
-        """A worker is lost with the rows in its slots; with `keep` they go on later where they stopped."""
+        """Lose a worker and the rows in its slots; with `keep` they go on later where they stopped."""
         self.account(now)
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        gone = [(finish, slot) for finish, slot in self.rows if slot in slots]
+        lost = [(finish, slot) for finish, slot in self.rows if slot in slots]
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
         heapify(self.rows)
-        for finish, slot in sorted(gone):
+        for finish, slot in sorted(lost):
             row = self.row[slot]
             done = max(self._done(row, finish - clock), self._cut.get(row, 0))
             self.lost += 0 if keep else done
-            self.again.append((row, done if keep else 0))
+            self.interrupted.append((row, done if keep else 0))
         self.down.update(slots)
         self.free = deque(slot for slot in self.free if slot not in slots)
 
     def under_way_groups(self) -> list[int]:
-        """Groups with rows under way, all of whose rows have begun, in the order in which they began."""
-        rows = [self.row[slot] for _, slot in self.rows] + [row for row, _ in self.again]
+        """Return the groups with rows under way, all of whose rows have begun, in the order in which they began."""
+        rows = [self.row[slot] for _, slot in self.rows] + [row for row, _ in self.interrupted]
         beginning = len(self.log.slot) // self.group
         return sorted({group for row in rows if (group := row // self.group) < beginning})
 
-    def stop(self, group: int, now: float) -> None:
-        """Give up the rows of a group that are under way; their slots are free."""
+    def abort(self, group: int, now: float) -> None:
+        """Stop the rows of a group that are under way, for good; their slots are free."""
         self.account(now)
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        gone = [entry for entry in self.rows if self.row[entry[1]] // self.group == group]
+        rows = [entry for entry in self.rows if self.row[entry[1]] // self.group == group]
         self.rows[:] = [entry for entry in self.rows if self.row[entry[1]] // self.group != group]
         heapify(self.rows)
-        for finish, slot in sorted(gone):
+        for finish, slot in sorted(rows):
             row = self.row[slot]
-            self.stopped[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
+            self.aborted[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
             self._leave(slot)
-        self.stopped |= {row: done for row, done in self.again if row // self.group == group}
-        self.again = deque(entry for entry in self.again if entry[0] // self.group != group)
+        self.aborted |= {row: done for row, done in self.interrupted if row // self.group == group}
+        self.interrupted = deque(entry for entry in self.interrupted if entry[0] // self.group != group)
 
     def restart(self, slots: range, now: float) -> None:
-        """The worker is back."""
+        """Bring a worker back."""
         self.account(now)
         self.down.difference_update(slots)
         self.free.extend(slot for slot in slots if slot not in self.blocked)
         self.fill(now)
 
     def unblock(self, slot: int, now: float) -> None:
-        """The group that this slot waited for has found room."""
+        """Free a slot whose group has got room in the queue."""
         self.account(now)
         self.blocked.remove(slot)
         self._leave(slot)
 
     def under_way(self, now: float) -> dict[int, int]:
-        """Row -> decisions made so far, of each row that is under way or was given up."""
+        """Return {row: decisions so far} of each row that is under way or was aborted."""
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        found = {
+        rows = {
             self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0)) for f, s in self.rows
         }
-        return found | dict(self.again) | self.stopped
+        return rows | dict(self.interrupted) | self.aborted
 
-    def _takes(self, row: int) -> float:
-        """Seconds from its first decision to its last, in the slot that it is in."""
+    def _duration(self, row: int) -> float:
+        """Return the seconds from the first decision of a row to its last, in its slot."""
         return self.work.seconds[row] * self.pace[self.log.slot[row]]
 
     def _done(self, row: int, left: float) -> int:
-        """Decisions of a row that are made when it will take `left` seconds more."""
-        tokens, seconds = self.work.tokens[row], self._takes(row)
+        """Return the decisions of a row so far, when it has `left` seconds to go."""
+        tokens, seconds = self.work.tokens[row], self._duration(row)
         return min(tokens, max(0, int(tokens * (1 - left / seconds)))) if seconds else 0
 
     def _admit(self) -> bool:
@@ -221,45 +226,45 @@ class Slots:
                 f"{MOST_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
                 "set a cap, or make rows longer"
             )
-        self.work.more(self.version)
+        self.work.next_group(self.version)
         self.log.new_group()
         self.left.append(self.group)
         self.quota = self.group
         return True
 
     def _continue(self, row: int, done: int, now: float) -> None:
-        """A row that was stopped goes on in a free slot."""
+        """Continue an interrupted row in a free slot."""
         slot = self.free.popleft()
         self.row[slot] = row
         self.log.slot[row] = slot
-        left = self._takes(row) * (1 - done / self.work.tokens[row])
+        left = self._duration(row) * (1 - done / self.work.tokens[row])
         if done:
-            self.log.changes.append((row, done, self.version))
+            self.log.weight_changes.append((row, done, self.version))
             self._cut[row] = done
             left += self.recompute * done
         else:
-            self.log.changes = [c for c in self.log.changes if c[0] != row]
+            self.log.weight_changes = [c for c in self.log.weight_changes if c[0] != row]
             self._cut.pop(row, None)
-            self.log.began[row], self.log.version[row] = now, self.version
+            self.log.start_time[row], self.log.version[row] = now, self.version
         heappush(self.rows, (now - self.offset + left, slot))
 
     def _leave(self, slot: int) -> None:
-        """The row in the slot is over; the slot is free once its whole unit is."""
+        """Free the slot of a row that is over, once its whole unit is."""
         if self.unit == 1:
             leaving = [slot]
         else:
             unit = self.row[slot] // self.unit
-            leaving = self.held.setdefault(unit, [])
+            leaving = self.waiting.setdefault(unit, [])
             leaving.append(slot)
-            self.held_slots += 1
+            self.n_waiting += 1
             if len(leaving) < self.unit:
                 return
-            del self.held[unit]
-            self.held_slots -= self.unit
+            del self.waiting[unit]
+            self.n_waiting -= self.unit
         self.free.extend(each for each in sorted(leaving) if each not in self.down)
 
     def account(self, now: float) -> None:
-        """Add what the slots did since the last time."""
+        """Add up the states of the slots since the last call."""
         span, self._since = now - self._since, now
         if not span:
             return
@@ -267,7 +272,7 @@ class Slots:
         for state, slots in (
             ("sync" if stands else "working", len(self.rows)),
             ("sync" if stands or self.closed else "admission", len(self.free)),
-            ("unit", self.held_slots),
+            ("unit", self.n_waiting),
             ("queue", len(self.blocked - self.down)),
             ("down", len(self.down)),
         ):

@@ -1,0 +1,150 @@
+"""Sources of events besides generation: the trainer, weight transfers to the slots, and failures of workers."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Literal
+
+from ..base.streams import stream
+from .pipeline_settings import Pipeline
+from .rollout_slots import RolloutSlots
+
+State = Literal["waiting", "training", "syncing", "down"]
+
+
+class Trainer:
+    """State of the trainer, and the time `until` which it lasts."""
+
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self.step_seconds, self.token_seconds = pipeline.train_seconds, pipeline.train_token_seconds
+        self.mtbf, self.restart = pipeline.trainer_mtbf, pipeline.trainer_restart
+        self.rng = stream(seed, "pipeline-trainer")
+        self.version = 0  # steps made
+        self.state: State = "waiting"
+        self.until = inf
+        self.spans: list[tuple[float, float, str]] = []  # begin, end, state
+        self.since = 0.0  # when the state was entered
+        self._needs = 0.0  # seconds of the step under way
+        self._lasts = self._lifetime()  # seconds of training until the next failure
+
+    def train(self, tokens: int, now: float) -> None:
+        """Begin a step on a batch of `tokens` decisions."""
+        self._needs = self.step_seconds + self.token_seconds * tokens
+        self._begin(now)
+
+    def finish(self, now: float) -> Literal["step", "failed", "restarted"]:
+        """Return the event at `until`: the end of a step, a failure before it, or the end of the restart after one."""
+        if self.state == "down":
+            self._lasts = self._lifetime()
+            self._begin(now)
+            return "restarted"
+        if self._lasts < self._needs:
+            self.enter("down", now, now + self.restart)
+            return "failed"
+        self._lasts -= self._needs
+        self.version += 1
+        self.enter("waiting", now)
+        return "step"
+
+    def enter(self, state: State, now: float, until: float = inf) -> None:
+        if now > self.since:
+            self.spans.append((self.since, now, self.state))
+        self.state, self.until, self.since = state, until, now
+
+    def _begin(self, now: float) -> None:
+        self.enter("training", now, now + min(self._needs, self._lasts))
+
+    def _lifetime(self) -> float:
+        return inf if self.mtbf is None else float(self.rng.exponential(self.mtbf))
+
+
+class WeightSync:
+    """Transfers of new weights, one at a time; a version that is made meanwhile waits, and a newer one replaces it."""
+
+    def __init__(self, pipeline: Pipeline, slots: RolloutSlots) -> None:
+        self.seconds, self.every = pipeline.sync_seconds, pipeline.sync_every
+        self.blocking, self.in_flight = pipeline.blocking, pipeline.in_flight
+        self.slots = slots
+        self.until = inf  # when the transfer under way arrives
+        self.draining = False  # rows under way are finishing first
+        self._version = 0  # of the transfer under way
+        self._newer: int | None = None  # a version that is waiting for it
+
+    @property
+    def under_way(self) -> bool:
+        return self.draining or self.until < inf
+
+    def publish(self, version: int, now: float) -> None:
+        """Send a new version if it is its turn, now or after the transfer under way."""
+        if version % self.every:
+            return
+        if self.under_way:
+            self._newer = version
+            return
+        self._version = version
+        if self.in_flight == "drain":
+            self.draining = True
+            self.slots.close(now)
+        else:
+            self._send(now)
+
+    def end_draining(self, now: float) -> None:
+        """Send the weights, as no row is under way any more."""
+        self.draining = False
+        self._version, self._newer = self._newer or self._version, None
+        self._send(now)
+
+    def arrive(self, now: float) -> None:
+        """Give the slots the new weights; rows go on as the settings say."""
+        self.until = inf
+        self.slots.version = self._version
+        self.slots.resume(now)
+        self.slots.open(now)
+        if self.in_flight == "switch":
+            self.slots.switch(now)
+        newer, self._newer = self._newer, None
+        if newer is not None:
+            self.publish(newer, now)
+        self.slots.fill(now)
+
+    def _send(self, now: float) -> None:
+        if not self.seconds:
+            self.arrive(now)
+            return
+        if self.blocking:
+            self.slots.pause(now)
+        self.until = now + self.seconds
+
+
+class WorkerFailures:
+    """Failures and restarts of workers, each with a range of the slots. Times between failures are exponential."""
+
+    def __init__(self, pipeline: Pipeline, seed: int, slots: RolloutSlots) -> None:
+        self.slots, self.keep = slots, pipeline.lost == "continue"
+        self.mtbf, self.restart = pipeline.worker_mtbf, pipeline.worker_restart
+        self.rng = stream(seed, "pipeline-workers")
+        n, workers = pipeline.slots, pipeline.workers
+        self.of = [range(w * n // workers, (w + 1) * n // workers) for w in range(workers)]
+        self.events: list[tuple[float, int, bool]] = []  # when, worker, whether it comes back
+        if self.mtbf is not None:
+            self.events = [(self._lifetime(), worker, False) for worker in range(workers)]
+            heapify(self.events)
+
+    @property
+    def next(self) -> float:
+        return self.events[0][0] if self.events else inf
+
+    def happen(self) -> None:
+        """Carry out the next failure or restart."""
+        now, worker, back = heappop(self.events)
+        if back:
+            self.slots.restart(self.of[worker], now)
+            heappush(self.events, (now + self._lifetime(), worker, False))
+        else:
+            self.slots.fail(self.of[worker], self.keep, now)
+            self.slots.fill(now)
+            heappush(self.events, (now + self.restart, worker, True))
+
+    def _lifetime(self) -> float:
+        return float(self.rng.exponential(self.mtbf or inf))

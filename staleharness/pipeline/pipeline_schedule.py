@@ -1,0 +1,133 @@
+"""Rows of a simulated pipeline, as the `Schedule` that a learner takes and as a trace with seconds.
+
+Actors are numbered as they are needed: a group is made by the free actor with the smallest number, so that there are as
+many as groups were ever under way at once, and each finishes one before it begins the next.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..schedule import NEVER, Ints, Schedule
+from ..trace import written
+from .event_log import FATES, Floats, PipelineRecord
+from .pipeline_ledger import TRAINED, row_ledger, stale_stretches
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def schedule_of(record: PipelineRecord) -> Schedule:
+    """Return the groups of which all rows have begun, in the order in which they began, without the seconds."""
+    size = record.pipeline.group
+    groups = len(record.slot) // size
+    rows = slice(0, groups * size)
+    stretches = record.stretch_row < groups * size
+    row = record.stretch_row[stretches]
+    start = record.start_time[rows].reshape(groups, size).min(1)
+    end = end_times(record)[: groups * size : size]
+    actor, nth = _assign_actors(start, np.where(np.isnan(end), np.inf, end))
+    phase = np.where(record.fate == TRAINED, record.step, NEVER)[rows]
+    return Schedule(
+        group=np.repeat(np.arange(groups), size),
+        actor=np.repeat(actor, size),
+        nth=np.repeat(nth, size),
+        phase=phase,
+        place=np.repeat(_places(phase[::size], _order(record)[rows][::size]), size),
+        first=np.searchsorted(row, np.arange(groups * size + 1)),
+        version=record.stretch_version[stretches],
+        end=record.stretch_end[stretches],
+        kept=~stale_stretches(record)[stretches],
+        ledger=row_ledger(record, groups * size),
+        finished=np.repeat(next_batch(end, record.step_start), size),
+        left=record.exit_step[rows],
+    )
+
+
+def end_times(record: PipelineRecord) -> Floats:
+    """Return the time [n] at which each row's group was finished or aborted; NaN: not yet."""
+    n, size = len(record.slot), record.pipeline.group
+    finish = np.array([record.finish_time[i : i + size].max() for i in range(0, n, size)]).repeat(size)[:n]
+    return np.where(np.isnan(record.abort_time), finish, record.abort_time)
+
+
+def next_batch(times: Floats, batch_times: Floats) -> Ints:
+    """Return the number of the first batch that was taken at each time or later; NEVER: none, or the time is NaN."""
+    batch = np.searchsorted(batch_times, times)  # NaN comes last
+    return np.where(batch < len(batch_times), batch, NEVER)
+
+
+def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
+    """Return (actor, number of groups that it began before) [groups], of groups in the order in which they begin."""
+    actor, nth = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
+    busy: list[tuple[float, int]] = []  # heap of (end of the group, actor)
+    free: list[int] = []  # heap of actors
+    counts: list[int] = []
+    for group, (now, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while busy and busy[0][0] <= now:
+            heappush(free, heappop(busy)[1])
+        if not free:
+            free.append(len(counts))
+            counts.append(0)
+        first = heappop(free)
+        actor[group], nth[group] = first, counts[first]
+        counts[first] += 1
+        heappush(busy, (until, first))
+    return actor, nth
+
+
+def _order(record: PipelineRecord) -> Floats:
+    """Return the key [n] by which the trainer takes rows: when they were ready, or else which began first."""
+    if record.pipeline.order == "completed":
+        return record.queue_time
+    return np.arange(len(record.slot)).astype(float)
+
+
+def _places(phase: Ints, order: Floats) -> Ints:
+    """Return the place [groups] of each among those of its phase; NEVER for those of none."""
+    place = np.full(len(phase), NEVER)
+    groups = np.lexsort((np.arange(len(phase)), order, phase))
+    groups = groups[phase[groups] != NEVER]
+    place[groups] = np.arange(len(groups)) - np.searchsorted(phase[groups], phase[groups])
+    return place
+
+
+def trace_of(record: PipelineRecord) -> pd.DataFrame:
+    """Return a table with one line per row that began, in order."""
+    import pandas as pd
+
+    n = len(record.slot)
+    first = np.searchsorted(record.stretch_row, np.arange(n))
+    trained_at = np.full(n, np.nan)
+    trained = record.fate == TRAINED
+    trained_at[trained] = record.step_start[record.step[trained]]
+    table = pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "group": np.arange(n) // record.pipeline.group,
+            "actor": record.slot,
+            "fate": np.array(FATES)[record.fate],
+            "phase": record.step,
+            "versions": np.split(record.stretch_version, first[1:]),
+            "ends": np.split(record.stretch_end, first[1:]),
+            "began_at": record.start_time,
+            "made_at": record.finish_time,
+            "queued_at": record.queue_time,
+            "trained_at": trained_at,
+            "finished_in": next_batch(end_times(record), record.step_start),
+            "left_in": record.exit_step,
+        }
+    )
+    table.insert(3, "nth", table.groupby("actor").cumcount())
+    place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began
+    table.insert(6, "place", np.where(trained, place, -1))
+    return table
+
+
+def to_parquet(record: PipelineRecord) -> bytes:
+    """Return the trace as the content of a Parquet file."""
+    header = {"source": "pipeline", "seed": record.seed, "warm_up": record.warm, "pipeline": record.pipeline.to_json()}
+    return written(trace_of(record), header)

@@ -1,0 +1,168 @@
+"""Lag, speed and utilisation of a simulated pipeline, the constraint that binds, and its ledger, as plain data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from .event_log import PipelineRecord
+from .event_simulation import simulate
+from .pipeline_ledger import ledger, stale_stretches, stretch_lengths, trained_rows
+from .pipeline_settings import Pipeline
+
+BUSY = 0.95
+"""Share of its time from which on a side counts as saturated."""
+
+EXPLANATIONS = {
+    "trainer": "the trainer works all the time: more slots or a higher cap change nothing",
+    "generation": "the slots work all the time: the trainer waits for rows",
+    "admission": "slots stand idle because the cap lets no row begin",
+    "queue": "finished groups find no room in the queue",
+    "sync": "both sides stand still while weights are on their way",
+    "unit": "slots wait for the slowest row of their unit",
+    "down": "workers are down",
+}
+
+
+def summary(record: PipelineRecord) -> dict[str, Any]:
+    """Summarise a simulation: its ledger over the whole run, all else from the step `warm_up` on."""
+    steps = record.pipeline.steps - record.warm
+    span = record.seconds - record.since
+    rows = rows_after_warm_up(record)
+    return {
+        "pipeline": record.pipeline.to_json(),
+        "seed": record.seed,
+        "seconds": record.seconds,
+        "warm_up": record.warm,
+        "step_seconds": span / steps,
+        "rows_per_second": float(rows.sum()) / span if span else None,
+        "tokens_per_second": float(record.tokens[rows].sum()) / span if span else None,
+        "lag": lag_summary(record),
+        **utilisation(record),
+        "ledger": ledger(record),
+    }
+
+
+def rows_after_warm_up(record: PipelineRecord) -> NDArray[np.bool_]:
+    """Return the rows [n] that were trained on from the step `warm` on."""
+    return np.asarray(trained_rows(record) & (record.step >= record.warm), dtype=np.bool_)
+
+
+def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
+    """Return the lags of the rows after the warm-up: of the version that a row began with, its oldest, its newest, and
+    the mean over its decisions (masked ones too); and the parts of the first that arose before and in the queue."""
+    rows = rows_after_warm_up(record)
+    first = np.searchsorted(record.stretch_row, np.arange(len(rows)))
+    last = np.append(first[1:], len(record.stretch_row)) - 1
+    length = stretch_lengths(record)
+    version_sum = np.bincount(record.stretch_row, length * record.stretch_version, len(rows))
+    step = record.step[rows]
+    at_queue = np.searchsorted(record.step_end, record.queue_time[rows], side="right")
+    start = record.stretch_version[first][rows]
+    return {
+        "start": (step - start).astype(float),
+        "oldest": (step - np.minimum.reduceat(record.stretch_version, first)[rows]).astype(float),
+        "newest": (step - record.stretch_version[last][rows]).astype(float),
+        "token_weighted": step - (version_sum / np.maximum(record.done, 1))[rows],
+        "before_queue": (at_queue - start).astype(float),
+        "in_queue": (step - at_queue).astype(float),
+    }
+
+
+def histogram(record: PipelineRecord) -> dict[int, int]:
+    """Return {lag: decisions} over the stretches of the rows after the warm-up that are in the loss."""
+    row = record.stretch_row
+    in_loss = rows_after_warm_up(record)[row] & ~stale_stretches(record)
+    lag = (record.step[row] - record.stretch_version)[in_loss]
+    return {int(lag): int(n) for lag, n in enumerate(np.bincount(lag, stretch_lengths(record)[in_loss])) if n}
+
+
+def lag_summary(record: PipelineRecord) -> dict[str, Any]:
+    """Summarise the lags. `under_way` is the lag that Little's law gives for the rows under way at each new version; it
+    equals the mean of `start` where weights arrive at once, none is dropped and the state is steady. The bound is
+    `max_lag`, or else the cap. Raises `UserError` where a bound leaves nothing in the loss.
+    """
+    lags, pipeline = row_lags(record), record.pipeline
+    bound = pipeline.cap if pipeline.max_lag is None else pipeline.max_lag
+    start = lags["start"]
+    if not len(start):
+        raise UserError(f"max_lag={pipeline.max_lag} masks all that is trained on from step {record.warm} on")
+    trained_mean, begun_mean = record.tokens[rows_after_warm_up(record)].mean(), record.tokens.mean()
+    return {
+        **{f"{name}_mean": float(values.mean()) for name, values in lags.items()},
+        "start_p95": float(np.percentile(start, 95)),
+        "start_max": int(start.max()),
+        "oldest_max": int(lags["oldest"].max()),
+        "under_way": float(record.under_way[record.warm :].mean() / record.pipeline.batch),
+        "share_at_bound": None if bound is None else float((start == int(bound)).mean()),
+        "share_above_bound": None if bound is None else float((start > bound).mean()),
+        "rows": {str(int(lag)): int(n) for lag, n in zip(*np.unique(start, return_counts=True), strict=True)},
+        "tokens": {str(lag): n for lag, n in histogram(record).items()},
+        "tokens_trained_mean": float(trained_mean),
+        "tokens_begun_mean": float(begun_mean),
+        "length_bias": float(trained_mean / begun_mean - 1),
+    }
+
+
+def utilisation(record: PipelineRecord) -> dict[str, Any]:
+    """Return shares of time from the step `warm` on, of the trainer and of the slots, by state; the constraint that
+    binds, and why."""
+    span = record.seconds - record.since
+    trainer: defaultdict[str, float] = defaultdict(float)
+    for begin, end, state in record.trainer:
+        trainer[state] += max(0.0, end - max(begin, record.since))
+    slot_span = span * record.pipeline.slots
+    slots = {state: n / slot_span if slot_span else 0.0 for state, n in sorted(record.slot_seconds.items())}
+    shares = {state: n / span if span else 0.0 for state, n in sorted(trainer.items())}
+    binds = binding_constraint(shares, slots)
+    return {"trainer": shares, "slots": slots, "binds": binds, "why": EXPLANATIONS[binds]}
+
+
+def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> str:
+    """Return the constraint that binds: the side that works all the time, the busier one where both do; where neither
+    does, the state in which slots are idle for longest, or weight sync where that takes most of the trainer's rest."""
+    training, working = trainer.get("training", 0.0), slots.get("working", 0.0)
+    if max(training, working) >= BUSY:
+        return "trainer" if training >= working else "generation"
+    if trainer.get("syncing", 0.0) > trainer.get("waiting", 0.0):
+        return "sync"
+    idle = {state: n for state, n in slots.items() if state not in ("working", "recompute") and n > 0}
+    return max(idle, key=lambda state: idle[state], default="generation")
+
+
+class CapResult(NamedTuple):
+    """Lag and speed of a pipeline under one cap."""
+
+    cap: float | None
+    lag: float  # mean over the decisions that were trained on, in versions
+    step_seconds: float
+    binds: str
+    explanation: str
+
+    @property
+    def name(self) -> str:
+        return "none" if self.cap is None else f"{self.cap:g}"
+
+    def to_json(self) -> dict[str, Any]:
+        values = self._asdict()
+        return {**values, "why": values.pop("explanation")}
+
+
+def over_caps(pipeline: Pipeline, caps: Sequence[float | None], seed: int = 0) -> list[CapResult]:
+    """Simulate a pipeline under each cap. Raises `UserError` where one starves the trainer, naming the cap."""
+    results = []
+    for cap in caps:
+        name = "none" if cap is None else f"{cap:g}"
+        try:
+            result = summary(simulate(pipeline.with_settings({"cap": cap}, f"CAP={name}"), seed))
+        except UserError as error:
+            raise UserError(f"CAP={name}: {error}") from error
+        counts = result["lag"]["tokens"]
+        lag = sum(int(lag) * n for lag, n in counts.items()) / sum(counts.values())
+        results.append(CapResult(cap, lag, result["step_seconds"], result["binds"], result["why"]))
+    return results
