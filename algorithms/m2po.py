@@ -77,7 +77,7 @@ class M2PO(Algorithm):
 
 
 def _count(x: Tensor) -> Tensor:
-    """1, 2, ... n"""
+    """Return 1, 2, ... n."""
     return x.new_ones(x.shape).cumsum(0)
 
 

@@ -48,8 +48,7 @@ def page(cls: type[Algorithm]) -> str:
         "## Formula",
         prose(body(cls)),
     ]
-    for base in shared(cls):
-        parts.append(prose(inspect.cleandoc(base.__doc__ or "")))
+    parts += [prose(inspect.cleandoc(base.__doc__ or "")) for base in shared(cls)]
     if rows := option_rows(cls):
         parts += ["## Options", f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own."]
         parts.append(markdown_table(("option", "default", "values", "what it is"), rows))

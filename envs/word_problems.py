@@ -55,6 +55,8 @@ MISREAD = {"*": "+", "/": "-", "+": "", "-": ""}  # a change that is misread is 
 
 
 class Step(NamedTuple):
+    """A sentence with its number."""
+
     sentence: Sentence
     n: int
 

@@ -148,7 +148,7 @@ def sweep(
     progress: Told | None = None,
 ) -> Results:
     """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
-    all of them. What to run is asked as of `plan`:
+    all of them. The arguments are those of `plan`.
 
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 

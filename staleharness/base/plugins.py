@@ -51,7 +51,6 @@ class Registry(Generic[T]):
 
         A file with plugins of several kinds is executed once for each kind; the repeated class gives the first one.
         """
-
         if not (isinstance(name, str) and re.fullmatch(r"[\w.-]+", name)):
             raise UserError(f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and .")
 

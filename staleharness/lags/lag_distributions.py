@@ -140,7 +140,7 @@ class SlowActors(LagModel):
         self.require_buffer(self.lag + 1, capacity)
 
     def _lags(self, slots: int) -> NDArray[np.int64]:
-        """[slots]"""
+        """Return the lag of each slot [slots]."""
         slow = np.arange(1, slots + 1) % self.every == 0
         return np.where(slow, self.lag, self.fast)
 

@@ -9,7 +9,6 @@ import math
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -257,10 +256,10 @@ class StandIn(types.ModuleType):
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     module = StandIn()
     monkeypatch.setitem(sys.modules, "wandb", module)
-    yield module
+    return module
 
 
 def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(

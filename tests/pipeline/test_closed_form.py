@@ -195,9 +195,7 @@ def listed(
         work.next_group()
     seconds = np.array(work.seconds).reshape(-1, unit)
     free = [0.0] * ((1 + lag) * 64 // unit)
-    starts = []
-    for each in seconds.max(1).tolist():
-        starts.append(heapq.heapreplace(free, free[0] + each))
+    starts = [heapq.heapreplace(free, free[0] + each) for each in seconds.max(1).tolist()]
     start = np.repeat(starts, unit)
     over = (start + seconds.ravel()).reshape(-1, 64).max(1)
     trained = np.maximum.accumulate(over) if in_order else over

@@ -38,7 +38,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         def assign(self, draw: Draw) -> Assignment:
             return Assignment(**{"versions": np.full((draw.slots, 1), draw.phase), **self.said})
 
-    yield told
+    return told
 
 
 def test_the_noise_of_a_draw_is_named_by_seed_phase_and_index() -> None:

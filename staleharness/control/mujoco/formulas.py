@@ -33,7 +33,7 @@ class Formulas:
         return np.empty((len(d.qpos), 0))
 
     def observe(self, d: Any) -> Floats:
-        """[N, observation size]"""
+        """Return the observations [N, observation size]."""
         raise NotImplementedError
 
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:

@@ -1,4 +1,4 @@
-"""This machine: one fresh process per run, forked from a server that has everything heavy loaded already."""
+"""Runner on one machine: one fresh process per run, forked from a server that has everything heavy loaded already."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Slurm:
             for name, step in steps.items():
                 if now >= self._next[name]:
                     for event in step(now):  # one by one: what was heard counts, whatever happens to the rest
-                        events.append(event)
+                        events.append(event)  # noqa: PERF402
         except SlurmError as error:
             if not error.passes:
                 raise UserError(f"RUNNER=slurm: {error}") from error

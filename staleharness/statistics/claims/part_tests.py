@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -76,12 +77,8 @@ def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] 
         difference = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
         return PartResult(part, [PartComparison(counts.text, difference, difference.outcome(part.be, part.margin))])
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
-    rows = []
-    for k in ks:
-        for label in part.of:
-            for other in part.over or ("",):
-                if other != label:
-                    rows.append(_row(part, evidence, label, other, k, names or {}))
+    cells = product(ks, part.of, part.over or ("",))
+    rows = [_row(part, evidence, label, other, k, names or {}) for k, label, other in cells if other != label]
     return PartResult(part, rows)
 
 
