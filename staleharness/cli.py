@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from .base.logger import log_to
-from .commands.shared.words import parse
+from .commands.shared.parser import parse
 from .errors import UserError
 
 # of a stream, whose error names no file

@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 
 from staleharness.commands.shared.execute import planned_of
-from staleharness.commands.shared.words import parse
+from staleharness.commands.shared.parser import parse
 from staleharness.pages.papers import read_paper, select_figures
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

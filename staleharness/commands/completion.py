@@ -90,7 +90,7 @@ SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
 
 def summaries() -> dict[str, str]:
     """Command -> what it does, in a few words."""
-    from .shared.words import verbs
+    from .shared.parser import verbs
 
     return {name: _short(verb.command.__doc__) for name, verb in verbs().items()}
 
@@ -98,8 +98,7 @@ def summaries() -> dict[str, str]:
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
     from .shared.arguments import flag_of
-    from .shared.help import docstrings
-    from .shared.words import verbs
+    from .shared.parser import docstrings, verbs
 
     def of(command: type[Any]) -> dict[str, str]:
         meant = docstrings(command)

@@ -29,7 +29,7 @@ MISTAKES = {
     "an algorithm twice": ([*HOPPER, "--algo", "spo,spo"], ["spo", "more than once"]),
     "an unknown option": ([*HOPPER, "--setes", "3"], ["setes", "did you mean"]),
     "an unknown setting": ([*HOPPER, "--set", "learning_rat=1"], ["'learning_rat'", "'learning_rate'"]),
-    "a setting of the wrong type": ([*HOPPER, "--set", "epochs=1.5"], ["epochs", "1.5", "int"]),
+    "a setting of the wrong type": ([*HOPPER, "--set", "epochs=1.5"], ["epochs", "1.5", "whole number"]),
     "a setting of the wrong choice": ([*HOPPER, "--set", "density=mix"], ["density", "mixture"]),
     "capacity 0": ([*HOPPER, "--k", "0"], ["K=0"]),
     "capacity -1": ([*HOPPER, "--k=-1"], ["K=-1"]),

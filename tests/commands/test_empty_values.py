@@ -11,7 +11,7 @@ import pytest
 from results_helper import write_run
 
 import staleharness as sh
-from staleharness.commands.shared.words import flag_of, parse, verbs
+from staleharness.commands.shared.parser import flag_of, parse, verbs
 from staleharness.errors import UserError
 
 Call = Callable[..., tuple[Any, str, str]]

@@ -133,7 +133,7 @@ def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> N
     assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0
     assert call("pack", "mine", "--to", "bundle")[0] == 0
     for words, said in (
-        (["mine", "--source=mine", "bundle"], "--source is given more than once"),
+        (["mine", "--source=mine", "bundle"], "'bundle' belongs to no option"),
         ([], "pack needs OUT and TO, see pack --help"),
         (["--source=mine"], "pack needs TO"),
         (["--source=mine", "bundle", "more"], "'more' belongs to no option"),

@@ -8,7 +8,7 @@ import sys
 
 from places import ROOT
 
-from staleharness.commands.shared import words
+from staleharness.commands.shared import parser
 from staleharness.running.catalogue import catalogue
 from staleharness.simulator import methods
 
@@ -39,7 +39,9 @@ def test_the_file_that_places_methods_is_parsed_once_for_all_of_them() -> None:
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:
-    verb, command = words.parse(["compare", "a=b", "b c", "--k=1,8", "--json", "--algo", "vaco[delta=-1]", "--env=A=B"])
+    verb, command = parser.parse(
+        ["compare", "a=b", "b c", "--k=1,8", "--json", "--algo", "vaco[delta=-1]", "--env=A=B"]
+    )
     assert (verb.name, command.a, command.b, command.k, command.json) == ("compare", "a=b", "b c", "1,8", True)
     assert (command.algo, command.env, command.out) == ("vaco[delta=-1]", "A=B", None)
-    assert words.parse(["run", "--seed", "-3"])[1].seed == "-3"
+    assert parser.parse(["run", "--seed", "-3"])[1].seed == "-3"

@@ -13,7 +13,7 @@ from command_line import run_cli
 from places import ROOT
 
 from staleharness import commands
-from staleharness.commands.shared import words
+from staleharness.commands.shared import parser
 
 PACKAGE = ROOT / "staleharness"
 # A worker's output is its log, and a store says on stderr what does not count.
@@ -50,22 +50,22 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A verb of one file, as if it lay in the folder."""
     (tmp_path / "say_hello.py").write_text(HELLO)
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
-    words.verbs.cache_clear()
+    parser.verbs.cache_clear()
     yield
-    words.verbs.cache_clear()
+    parser.verbs.cache_clear()
     sys.modules.pop("staleharness.commands.say_hello", None)
 
 
 def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
     files = {path.stem for path in (PACKAGE / "commands").glob("[!_]*.py")}
-    assert list(words.verbs()) == words.ORDER and set(words.ORDER) == files
-    for verb in words.verbs().values():
+    assert list(parser.verbs()) == parser.ORDER and set(parser.ORDER) == files
+    for verb in parser.verbs().values():
         assert dataclasses.is_dataclass(verb.command) and verb.command.__doc__
         with pytest.raises(dataclasses.FrozenInstanceError):
             object.__new__(verb.command).anything = 1
 
 
-@pytest.mark.parametrize("verb", ["", *words.ORDER])
+@pytest.mark.parametrize("verb", ["", *parser.ORDER])
 def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli(monkeypatch, capsys, *([verb] if verb else []), "--help")
@@ -75,7 +75,7 @@ def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_new_verb_is_one_file(
     hello: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(words.verbs())[-1] == "say-hello"
+    assert list(parser.verbs())[-1] == "say-hello"
     assert run_cli(monkeypatch, capsys, "say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
     code, out, _ = run_cli(monkeypatch, capsys, "say-hello", "--help")
     assert code == 0 and "Greet." in out

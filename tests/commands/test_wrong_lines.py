@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from staleharness.commands.shared.words import flag_of, verbs
+from staleharness.commands.shared.parser import flag_of, verbs
 
 Call = Callable[..., tuple[Any, str, str]]
 

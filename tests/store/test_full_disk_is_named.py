@@ -19,7 +19,7 @@ from results_helper import write_run
 from sweeping import environment
 
 from staleharness.base.files import atomic_write
-from staleharness.commands.shared.words import verbs
+from staleharness.commands.shared.parser import verbs
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
