@@ -167,7 +167,7 @@ def sweep(
     Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
-    from .running.execution import carry_out, runner_for
+    from .running.plan_execution import execute_plan, runner_for
     from .store.store import Store
 
     if threading.current_thread() is not threading.main_thread():
@@ -200,7 +200,7 @@ def sweep(
     store.check()
     place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
     listener = _Passed(progress)
-    outcome, stored = carry_out(planned, store, place, lambda done: contextlib.nullcontext(listener), restart)
+    outcome, stored = execute_plan(planned, store, place, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
         raise KeyboardInterrupt(f"stopped with {len(planned.runs) - len(stored)} runs to go")
     if len(stored) < len(planned.runs):
@@ -337,11 +337,11 @@ def _listed(given: Iterable[int]) -> list[int]:
 
 
 def _failures(missing: list[PlannedRun], failed: Mapping[str, Mapping[str, Any]]) -> str:
-    from .running.execution import describe
+    from .running.plan_execution import describe_run
 
     lost = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
     events = [(run, failed.get(run.run_id, lost)) for run in missing]
-    told = [f"{describe(run)}: {event['class']}: {event['message']}" for run, event in events]
+    told = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
     return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *told])
 
 
@@ -351,20 +351,20 @@ class _Passed:
     def __init__(self, progress: Told | None) -> None:
         self.progress = progress
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self._tell(run, {"event": "started"})
 
-    def preparing(self, run: PlannedRun, what: str) -> None:
-        self._tell(run, {"event": "preparing", "what": what})
+    def on_preparing(self, run: PlannedRun, step: str) -> None:
+        self._tell(run, {"event": "preparing", "what": step})
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self._tell(run, {"event": "phase", **progress})
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         stopped = event["event"] == "interrupted"
         self._tell(run, {**event, "event": "stopped"} if stopped else event)
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         """Each run says of itself that it was stopped."""
 
     def _tell(self, run: PlannedRun, event: Mapping[str, Any]) -> None:

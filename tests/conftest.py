@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two more than there are cores: tests of processes wait for them most of their time."""
-    from staleharness.running.devices import usable_cores
+    from staleharness.running.hardware import usable_cores
 
     return usable_cores() + 2
 

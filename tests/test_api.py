@@ -199,7 +199,7 @@ def test_an_argument_of_another_type_is_a_user_error_and_writes_nothing(
     def carry_out(*arguments: Any) -> None:
         raise AssertionError("it was started")
 
-    monkeypatch.setattr("staleharness.running.execution.carry_out", carry_out)
+    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", carry_out)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sh.UserError, match=words):
         sh.sweep(**{"env": "Pendulum", "algo": "spo", "k": 1, "seeds": 1, "steps": 2048, **given})

@@ -20,7 +20,7 @@ from sweeping import Silent, said, staleharness
 
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
@@ -112,7 +112,7 @@ def test_it_is_exported_and_packed(session: Session, tmp_path: Path) -> None:
 class Interrupting(Silent):
     """Presses Ctrl-C as soon as a run has started."""
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 

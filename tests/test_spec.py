@@ -28,7 +28,8 @@ from staleharness.base.parsing import (
 )
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.plan import MOST_RUNS, dump, plan
+from staleharness.running.grid_axes import MOST_RUNS
+from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import later
 from staleharness.store.study import Question, ask
 
@@ -322,7 +323,7 @@ def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> Non
         settings="learning_rate=1e-4,hidden=[32,32]",
     )
     read = ask(spec_file=str(file))
-    assert [cell["id"] for cell in dump(plan(read))] == [cell["id"] for cell in dump(plan(flags))]
+    assert [cell["id"] for cell in plan_as_data(plan(read))] == [cell["id"] for cell in plan_as_data(plan(flags))]
     assert {run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs} == {0}
     assert ask(spec_file=str(file), steps="50000").settings["steps"] == 50_000
 

@@ -29,8 +29,8 @@ from staleharness.base.files import write_bytes
 from staleharness.base.reference_results import reference_folder
 from staleharness.figures.canvas import COLUMN, reduce_colours
 from staleharness.pages.gallery import picture_file
-from staleharness.running.execution import carry_out, describe
 from staleharness.running.plan import Plan, PlannedRun
+from staleharness.running.plan_execution import describe_run, execute_plan
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
@@ -72,10 +72,10 @@ def again(some: Sequence[Cell], recorded: Sequence[StoredRun]) -> list[PlannedRu
 def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
     """What is stored of these runs once all are made, in their order."""
     once = tuple({each.run_id: each for each in runs}.values())
-    _, stored = carry_out(Plan(once, "real_lag", ""), Store(folder), jobs, _told)
+    _, stored = execute_plan(Plan(once, "real_lag", ""), Store(folder), jobs, _told)
     found = {each.id: each for each in stored}
     if missing := [each for each in once if each.run_id not in found]:
-        sys.exit(f"{len(missing)} runs are missing, the first of {describe(missing[0])}; the same command goes on")
+        sys.exit(f"{len(missing)} runs are missing, the first of {describe_run(missing[0])}; the same command goes on")
     return [found[each.run_id] for each in runs]
 
 
@@ -108,13 +108,13 @@ def _told(done: int) -> Iterator[Any]:
 class _Lines:
     """A line for each run that ends."""
 
-    def started(self, run: PlannedRun) -> None: ...
-    def preparing(self, run: PlannedRun, what: str) -> None: ...
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
-    def stopping(self) -> None: ...
+    def on_start(self, run: PlannedRun) -> None: ...
+    def on_preparing(self, run: PlannedRun, step: str) -> None: ...
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def on_stop(self) -> None: ...
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
-        print(event["event"], describe(run), run.spec.lag, event.get("message", ""), flush=True)
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        print(event["event"], describe_run(run), run.spec.lag, event.get("message", ""), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pandas as pd
 from design import ON_POLICY, Cell
 from fit import histogram, mean_lag
 
-from staleharness.running.fingerprint import same_bits
+from staleharness.running.hardware import fingerprint_differences
 from staleharness.running.plan import PlannedRun
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
@@ -54,7 +54,7 @@ def _rows(found: Found, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
         for way, run in made.items():
             if run is not None:
                 bits = run.record["metrics_sha256"] == real.record["metrics_sha256"]
-                alike = not same_bits(run.record["fingerprint"], real.record["fingerprint"])
+                alike = not fingerprint_differences(run.record["fingerprint"], real.record["fingerprint"])
                 yield place | {"load": cell.load, "way": way, "bits": bits, "alike": alike} | row(run, cell)
 
 

@@ -111,7 +111,7 @@ def _list(command: Command) -> int:
     from ..base.reference_results import reference_folder
     from ..base.text import duration, fixed_width, invocation, megabytes, number
     from ..pages.papers import experiments, read_paper
-    from ..running.estimate import disk
+    from ..running.forecast import disk_bytes
     from ..store.store import Store
     from ..store.study_runs import bundle_path
 
@@ -124,7 +124,7 @@ def _list(command: Command) -> int:
             path = bundle_path(reference_folder(), study, "small")
             made = Store(path).read_all() if path.is_dir() else []
             spent = sum(run.record["seconds"]["total"] for run in made) / max(1, len(made))
-            space = sum(disk(run.record["phases"]) for run in made) / max(1, len(made))
+            space = sum(disk_bytes(run.record["phases"]) for run in made) / max(1, len(made))
             rows.append(
                 {
                     "paper": name,
@@ -178,15 +178,15 @@ def _grouped(runs: Sequence[PlannedRun]) -> list[str]:
 
 def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
     """What there is to run, study by study, and how long it takes."""
-    from ..running.estimate import estimate
-    from ..running.execution import stored_of
+    from ..running.forecast import estimate
+    from ..running.plan_execution import stored_runs_of
     from .shared.execute import runner_of
 
     said = []
     shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
     for study, planned, store in plans:
         held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
-        done = {run.id for run in stored_of(planned, store)}
+        done = {run.id for run in stored_runs_of(planned, store)}
         missing = [
             run for run in planned.runs if run.run_id not in done and (run.run_id, run.label) not in held | shared
         ]

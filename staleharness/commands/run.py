@@ -22,7 +22,8 @@ class Command(Shown, Grid):
 def handle(command: Command) -> int:
     from ..base.files import safe_name
     from ..base.parsing import whole_number
-    from ..running.runner import Demand, make_runner
+    from ..running.runner import ResourceRequest
+    from ..running.runners import make_runner
     from ..store.store import Store
     from .shared.execute import execute, planned_of
     from .shared.present import check_shown
@@ -42,5 +43,5 @@ def handle(command: Command) -> int:
     store.check()
     spec, label = planned.runs[0].spec, planned.runs[0].label
     name = safe_name(f"{planned.name}-{label}-seed{seed}", [planned.name, label, seed])
-    runner = make_runner("local", Demand(1, spec.threads, spec.device))
+    runner = make_runner("local", ResourceRequest(1, spec.threads, spec.device))
     return execute(command, replace(planned, name=name), store, runner, command.restart)

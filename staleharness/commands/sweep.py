@@ -49,25 +49,24 @@ def handle(command: Command) -> int:
 
 def _dry(command: Command, planned: Plan, store: Store, runner: Runner) -> int:
     """Say what there is to run, and what it takes."""
-    from ..running.estimate import estimate
-    from ..running.execution import check_checkpoints, describe, stored_of
-    from ..running.expectations import on_lag
-    from ..running.plan import dump
+    from ..running.forecast import estimate, lag_notes
+    from ..running.plan import plan_as_data
+    from ..running.plan_execution import check_checkpoints, describe_run, stored_runs_of
     from .shared.execute import say_plan
 
     stream = sys.stderr if command.json else sys.stdout
     jobs = runner.capacity  # 0 where only the runner's machines can tell
-    done = {run.id for run in stored_of(planned, store)}
-    if not command.restart and not runner.shared:
+    done = {run.id for run in stored_runs_of(planned, store)}
+    if not command.restart and not runner.multi_machine:
         check_checkpoints([run for run in planned.runs if run.run_id not in done], store)
     guess = estimate([run for run in planned.runs if run.run_id not in done], store, jobs or 1, command.probe)
     say_plan(planned, len(done), jobs, stream)
     for run in planned.runs if command.list else ():
-        print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe(run)}", file=stream)
+        print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe_run(run)}", file=stream)
     print(guess.text if jobs or not guess.seconds else f"{guess.text}, one at a time", file=stream)
     if command.json:
-        cells = [{**cell, "done": cell["id"] in done} for cell in dump(planned)]
+        cells = [{**cell, "done": cell["id"] in done} for cell in plan_as_data(planned)]
         content = {"dry": True, "plan": cells, "seconds": guess.seconds, "bytes": guess.bytes}
-        content |= {"checkpoint_bytes": guess.checkpoints, "notes": on_lag(planned)}
+        content |= {"checkpoint_bytes": guess.checkpoints, "notes": lag_notes(planned)}
         print(json.dumps(content, sort_keys=True))
     return 0

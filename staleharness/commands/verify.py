@@ -15,8 +15,8 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, Chosen, place, value
 
 if TYPE_CHECKING:
-    from ..running.sweep import Listener
-    from ..running.verify import Verdict
+    from ..running.rerun import RerunComparison
+    from ..running.sweep_loop import SweepListener
     from ..store.store import StoredRun
 
 
@@ -41,19 +41,19 @@ class Command(Chosen):
 def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.text import plural, printable
-    from ..running.execution import carry_out, describe, runner_for, stored_of
     from ..running.plan import Plan
-    from ..running.verify import again, compare, copied
+    from ..running.plan_execution import describe_run, execute_plan, runner_for, stored_runs_of
+    from ..running.rerun import compare, is_copy, replan
     from ..store.store import Store
     from .shared.display import listener_for
 
     load_plugins(command.plugin)
     runs = _chosen(command)
-    planned = {run.id: again(run) for run in runs}
+    planned = {run.id: replan(run) for run in runs}
     plan = Plan(tuple({p.run_id: p for p in planned.values()}.values()), "verify", f"verify {command.source}")
 
     @contextlib.contextmanager
-    def watch(done: int) -> Iterator[Listener]:
+    def watch(done: int) -> Iterator[SweepListener]:
         listener = listener_for(len(plan.runs), done)
         try:
             yield listener
@@ -63,17 +63,17 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)
-        already = {run.id: run for run in stored_of(plan, store)}
+        already = {run.id: run for run in stored_runs_of(plan, store)}
         for run in runs:
-            if (found := already.get(planned[run.id].run_id)) is not None and copied(run, found):
+            if (found := already.get(planned[run.id].run_id)) is not None and is_copy(run, found):
                 raise UserError(
                     f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
                 )
-        outcome, made = carry_out(plan, store, runner_for(plan, store, command.jobs), watch)
+        outcome, made = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch)
         there = {run.id: run for run in made}
-        verdicts: list[Verdict] = []
+        verdicts: list[RerunComparison] = []
         for run in runs:
-            name = f"{run.id}  {describe(planned[run.id])}"
+            name = f"{run.id}  {describe_run(planned[run.id])}"
             if (found := there.get(planned[run.id].run_id)) is not None:
                 verdicts.append(compare(run, found))
                 print(f"{name}: " + "\n".join(map(printable, verdicts[-1].text.split("\n"))), file=stream)
@@ -97,7 +97,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
-    from ..running.verify import raced
+    from ..running.rerun import is_race
     from ..store.run_grid import select_runs
     from ..store.store import MARKER, Store
 
@@ -108,7 +108,7 @@ def _chosen(command: Command) -> Sequence[StoredRun]:
     if one and (run := store.read(path.name)) is None:
         raise UserError(f"there is no finished run in {path}")
     runs = [run] if one and run else select_runs(store.read_all(), command.env, command.k, command.algo, command.where)
-    if not (runs := [run for run in runs if not raced(run)]):
+    if not (runs := [run for run in runs if not is_race(run)]):
         raise UserError(
             f"{command.source} holds no finished run that matches and can be made again (the processes of a run "
             "with LAG=async raced; only the trace beside its record replays it)"
@@ -130,14 +130,14 @@ def _folder(out: str | None) -> Iterator[Path | str]:
         yield Path(folder) / "results"
 
 
-def _plain(verdict: Verdict) -> dict[str, object]:
+def _plain(verdict: RerunComparison) -> dict[str, object]:
     return {
         "id": verdict.run.id,
         "same": verdict.same,
         "holds": verdict.holds,
         "equal_phases": verdict.phases,
         "first_difference": verdict.first,
-        "apart": verdict.apart,
-        "made_with": verdict.made_with,
+        "apart": verdict.difference,
+        "made_with": verdict.machine_changes,
         "code": verdict.code,
     }

@@ -20,7 +20,7 @@ from ..errors import Diverged, UserError, lacks_memory, shorten
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation
 from ..store.unfinished_runs import ASIDE, FINGERPRINT
-from .fingerprint import same_bits
+from .hardware import fingerprint_differences
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 LOGS = ("metrics.jsonl", "timing.jsonl")
@@ -157,7 +157,7 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     the same fingerprint, and name, phase and logs agree."""
     if state["run"] != run_id:
         raise checkpoint.Unusable(f"belongs to run {shorten(str(state['run']))}")
-    if changes := same_bits(json.loads(state["fingerprint"]), fingerprint):
+    if changes := fingerprint_differences(json.loads(state["fingerprint"]), fingerprint):
         raise checkpoint.Unusable(f"was made with something else: {'; '.join(changes)}")
     phase = state["simulation"]["phase"]
     logged = phase if json.loads(state["simulation"]["trained"]) is None else phase - 1  # the last not yet evaluated
@@ -188,7 +188,7 @@ def fingerprint_changes(attempt: Path, fingerprint: dict[str, Any]) -> list[str]
                 return []  # the run has started over already
             continue
         try:
-            changes = same_bits(read_json(folder / FINGERPRINT), fingerprint)
+            changes = fingerprint_differences(read_json(folder / FINGERPRINT), fingerprint)
         except (OSError, ValueError, TypeError, AttributeError):
             return []
         if not changes:

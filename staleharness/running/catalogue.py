@@ -1,4 +1,4 @@
-"""`staleharness list`: what can be run, as plain data and as text. Loads plugin files, not torch."""
+"""Catalogue of algorithms, environments and lag models (`staleharness list`). Loads plugin files, not torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
 from ..simulator.methods import OTHER, entry_of, extra_passes, families
 from ..task import all_families
-from .choices import is_core
+from .grid_axes import is_core
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """{"algorithms", "envs", "lags"}: entries {name, summary, paper, hyper-parameters, file, ...}."""
+    """Return {"algorithms", "envs", "lags"}: entries {name, summary, paper, hyper-parameters, file, ...}."""
     algorithms = [_algorithm(ALGORITHMS[name]) for name in ALGORITHMS]
     envs = [
         {
@@ -28,16 +28,20 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
-    return {"algorithms": algorithms, "envs": envs, "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_place)}
+    return {
+        "algorithms": algorithms,
+        "envs": envs,
+        "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_lag_order),
+    }
 
 
-def _place(entry: dict[str, Any]) -> tuple[bool, str, str]:
-    """What is drawn comes first."""
+def _lag_order(entry: dict[str, Any]) -> tuple[bool, str, str]:
+    """Sort lag models that draw first."""
     return entry["family"] != DRAWN, entry["family"], entry["name"]
 
 
 def _lag(cls: type[LagModel]) -> dict[str, Any]:
-    """An option that has to be given has the default None."""
+    """Describe a lag model; a required option has the default None."""
     return {
         "name": cls.name,
         "summary": summary(cls),
@@ -78,7 +82,7 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         lines += ["", f"{family}: {does}" if does else family]
         for entry in members:
             lines += ["", f"  {entry['name']}: {entry['summary']}{' *' if entry['core'] else ''}"]
-            options = ", ".join(f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items())
+            options = ", ".join(f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items())
             for what, value in (
                 ("ratio", _ratio(entry)),
                 ("passes", entry["passes"]),
@@ -104,23 +108,22 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
 
 def _of_lag(entry: dict[str, Any]) -> list[str]:
     options = ", ".join(
-        key if value in (None, "") else f"{key}={_shown(value)}" for key, value in entry["hyper_parameters"].items()
+        key if value in (None, "") else f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items()
     )
-    known = {"paper": entry["paper"], "options": options, "file": entry["file"]}
-    said = [f"      {what + ':':9}{value}" for what, value in known.items() if value]
-    return ["", f"  {entry['usage']}: {entry['summary']}", *said]
+    facts = {"paper": entry["paper"], "options": options, "file": entry["file"]}
+    lines = [f"      {name + ':':9}{value}" for name, value in facts.items() if value]
+    return ["", f"  {entry['usage']}: {entry['summary']}", *lines]
 
 
 def _by_family(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """(family, what it does, its methods): families in the order of the files that name them, then the rest."""
-    named = dict.fromkeys(key for entry in entries for key in families(ALGORITHMS[entry["name"]]))
-    order = [*named, OTHER]
-    grouped = [(key, [e for e in entries if e["family"] == key]) for key in order]
-    return [(key, members[0]["does"], members) for key, members in grouped if members]
+    """Group methods as (family, its description, methods): families in the order of their files, then others."""
+    order = [*dict.fromkeys(key for entry in entries for key in families(ALGORITHMS[entry["name"]])), OTHER]
+    groups = [(key, [e for e in entries if e["family"] == key]) for key in order]
+    return [(key, members[0]["does"], members) for key, members in groups if members]
 
 
 def _ratio(entry: dict[str, Any]) -> str:
-    """`token; weight: cut to 2; trust region: none; anchor: μ`, of what is known."""
+    """Describe the ratio, as in `token; weight: cut to 2; trust region: none; anchor: μ`."""
     parts = [entry["level"]] + [
         f"{words} {entry[key]}"
         for key, words in (("transform", "weight"), ("trust_region", "trust region"), ("anchor", "anchor"))
@@ -129,5 +132,5 @@ def _ratio(entry: dict[str, Any]) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,7 +13,7 @@ from ..base.options import active_options, values_before
 from ..base.plugins import source_hash
 from ..spec import RunSpec
 from ..task import Task, find_env
-from .names import hyper
+from .grid_axes import hyper_parameters
 
 
 class RunIds:
@@ -44,4 +44,4 @@ def read_stored(values: Mapping[str, Any], where: str = "run spec") -> tuple[Run
     method = ALGORITHMS[str(values["algorithm"])]
     added = {**values_before(method), **values.get("hyper", {})}
     spec = family.settings.from_dict({**values_before(family.settings), **values, "hyper": added}, where)
-    return replace(spec, hyper=hyper(make_algorithm(spec))), family
+    return replace(spec, hyper=hyper_parameters(make_algorithm(spec))), family

@@ -1,4 +1,4 @@
-"""One run in the caller's own process, phase by phase, with the bits of a worker's."""
+"""Run in the caller's own process, phase by phase, with the bits of a worker's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..simulator.loop import simulation_of
 from ..simulator.phase_record import PhaseRecord
 from ..spec import RunSpec
 
-TURN = threading.RLock()  # held by whoever has changed the settings of the process
+TURN = threading.RLock()  # held while the settings of the process are changed
 
 
 def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
-    """Records of the run's phases. Nothing is written. Runs in several threads take turns, a phase at a time: what a
-    phase depends on belongs to the process."""
+    """Yield the records of the run's phases; nothing is written. Runs in several threads take turns, a phase at a time,
+    because the settings that a phase depends on belong to the process."""
     with _as_in_a_worker(spec):
         simulation = simulation_of(spec)
         records = iter(simulation)
@@ -34,8 +34,8 @@ def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
 
 @contextlib.contextmanager
 def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
-    """torch as a worker sets it, since bits depend on it. The caller's own settings, and the states of its global
-    random generators, come back afterwards."""
+    """Set up torch as in a worker, since bits depend on it; restore the caller's settings and the states of its global
+    random generators afterwards."""
     import torch
 
     with TURN, global_generators_restored():

@@ -1,31 +1,36 @@
-"""A Ray cluster: how it is reached, what it has, and what a run takes of it."""
+"""Ray cluster: connection, resources of a run, and checks that its machines can execute runs."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..base.machine import HOME
+from ..base.files import tree_digest, write_bytes
+from ..base.machine import HOME, OVERRIDES
 from ..errors import UserError, shorten
-from .devices import usable_cores
-from .runner import Demand
+from ..store.locks import PROBE
+from .hardware import usable_cores
+from .runner import ResourceRequest
 
 ADDRESS = "RAY_ADDRESS"
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: where it is off, nothing is heard beyond this machine
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: if off, Ray listens on this machine only
 ANSWER = 10.0  # seconds for a cluster to answer
-USUAL_MEMORY = 10**9  # bytes of a run that nobody knows more of: three times those of one on Hopper
-STORE = 80_000_000  # bytes of Ray's object store, through which nothing goes but words
+DEFAULT_MEMORY = 10**9  # bytes of a run without similar ones: three times those of one on Hopper
+STORE = 80_000_000  # bytes of Ray's object store, which holds messages only
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one run takes of a machine."""
+    """Resources of a machine that one run takes."""
 
     cores: int
     gpu: float  # of one; 0: none
@@ -38,30 +43,30 @@ class Resources:
         return ", ".join(parts)
 
     def fit(self, machine: Mapping[str, float]) -> int:
-        """How many runs a machine has room for, by what it has."""
+        """Return how many runs fit on a machine with these resources."""
         rooms = [machine.get("CPU", 0.0) / self.cores]
-        if self.gpu:  # a run is on one GPU; shares of several make up none
+        if self.gpu:  # a run uses one GPU, not shares of several
             rooms.append(int(1 / self.gpu + 1e-6) * int(machine.get("GPU", 0.0)))
         rooms.append(machine.get("memory", 0.0) / self.memory)
         return int(min(rooms))
 
-    def of(self, share: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """What an actor asks for that takes the room of `share` runs, or of as many as any machine has."""
+    def actor_options(self, share: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return Ray's options for an actor that takes the place of `share` runs, or as many as fit on any machine."""
         share = min(share, max((self.fit(node["Resources"]) for node in nodes if node["Alive"]), default=1) or 1)
-        asked: dict[str, float] = {"num_cpus": self.cores * share, "memory": self.memory * share}
+        options: dict[str, float] = {"num_cpus": self.cores * share, "memory": self.memory * share}
         if self.gpu:
-            asked["num_gpus"] = min(1.0, self.gpu * share)
-        return asked
+            options["num_gpus"] = min(1.0, self.gpu * share)
+        return options
 
 
-def resources(demand: Demand) -> Resources:
-    """What one run takes, where it says so; what stored runs took; or what a small one takes."""
+def resources(demand: ResourceRequest) -> Resources:
+    """Return the resources of one run: as requested, as similar stored runs took, or as a small one takes."""
     gpu = 1.0 / (demand.runs_per_gpu or 1) if demand.device != "cpu" else 0.0
-    return Resources(demand.threads, gpu, demand.memory or USUAL_MEMORY)
+    return Resources(demand.threads, gpu, demand.memory or DEFAULT_MEMORY)
 
 
 def address_from_environment() -> str:
-    """`$RAY_ADDRESS`, or `local`. Raises `UserError` where it can be no cluster's."""
+    """Return `$RAY_ADDRESS`, or `local`. Raises `UserError` if it is no address."""
     address = os.environ.get(ADDRESS, "") or "local"
     if address in ("local", "auto"):
         return address
@@ -71,12 +76,14 @@ def address_from_environment() -> str:
     return address
 
 
-def connect(demand: Demand) -> bool:
-    """Connect this process to the cluster, or to one that is started here, for itself alone; False where it was
-    connected already. Raises `UserError`."""
+def connect(demand: ResourceRequest) -> bool:
+    """Connect this process to the cluster, or start one for it alone; return False if it was connected already.
+
+    Raises `UserError`.
+    """
     address = address_from_environment()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # or it warns of what it will do one day
+    # otherwise Ray warns of a future change
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address == "local" or address.startswith(("127.", "localhost:", "[::1]:")):
         os.environ.setdefault(LOOPBACK, "0")
@@ -106,7 +113,7 @@ def connect(demand: Demand) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Raise `UserError` where nobody answers: Ray itself would try for minutes."""
+    """Raise `UserError` if nothing answers: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
@@ -116,8 +123,8 @@ def _reach(address: str) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray puts handlers of its own in the place of ours; and what it starts on this machine outlives a closed terminal,
-    as the sweep itself does, which has to leave checkpoints."""
+    """Keep our signal handlers, which Ray would replace; processes that Ray starts here outlive a closed terminal, like
+    the sweep, which has to leave checkpoints."""
     names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {name: signal.getsignal(name) for name in names}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -129,9 +136,84 @@ def _own_signals() -> Iterator[None]:
 
 
 def code_path() -> dict[str, Any]:
-    """Where workers find this program: in the checkout that it runs from, which all machines have to see; or, where it
-    is installed, wherever it is installed there."""
+    """Return Ray's runtime environment: the path of this checkout, which all machines have to see; empty if the package
+    is installed."""
     if not (HOME / "pyproject.toml").is_file():
         return {}
     paths = [str(HOME), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     return {"env_vars": {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}}
+
+
+VISIBLE = 10.0  # seconds within which a file of another machine must be visible
+# Variables that change the results or speed of a run, or where it finds models: the values of the sweep count.
+PASSED_PREFIXES = (
+    "BLIS_",
+    "CUBLAS_",
+    "GOTO_",
+    "HF_",
+    "KMP_",
+    "MKL_",
+    "MUJOCO_",
+    "NUMEXPR_",
+    "NVIDIA_TF32_",
+    "OMP_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "STALEHARNESS_",
+    "TOKENIZERS_",
+    "TORCH_",
+    "TRANSFORMERS_",
+    "VECLIB_",
+    *OVERRIDES,
+)
+
+
+class MachineCheck(NamedTuple):
+    """Result of a check on a machine."""
+
+    sees_probe: bool
+    code: str  # digest
+
+    def problem(self, root: Path) -> str:
+        """Describe why the machine cannot take part; empty if it can."""
+        if not self.sees_probe:
+            return f"does not see OUT={root}; give a folder that all machines have under this name"
+        if self.code != _code():
+            return f"has another staleharness installed than the one in {HOME}; install the same on all"
+        return ""
+
+
+def check_machine(probe: str) -> MachineCheck:
+    """Check the machine on which this is called."""
+    return MachineCheck(is_visible(Path(probe)), _code())
+
+
+@contextlib.contextmanager
+def probe_file(root: Path) -> Iterator[Path]:
+    """Create a file with a unique name for the time of a check. After a kill, the next sweep removes it."""
+    path = root / f"{PROBE}.{secrets.token_hex(4)}"
+    write_bytes(path, b"")
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def run_environment() -> dict[str, str]:
+    """Return the environment variables of this process that runs depend on."""
+    return {name: value for name, value in os.environ.items() if name.startswith(PASSED_PREFIXES)}
+
+
+def is_visible(path: Path) -> bool:
+    """Return whether this machine sees the file within `VISIBLE` seconds."""
+    deadline = time.monotonic() + VISIBLE
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            return False
+        os.listdir(existing := next(folder for folder in path.parents if folder.is_dir()))  # refreshes the cache
+        time.sleep(0.2 if existing == path.parent else 1.0)
+    return True
+
+
+def _code() -> str:
+    return tree_digest(HOME / "staleharness")

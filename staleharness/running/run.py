@@ -22,11 +22,9 @@ from ..store.stored_run import MEMORY, PARTS
 from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, RUN_FILES
 from ..task import find_env
 from .attempt import Logs, only_writer, opened, resume
-from .fingerprint import fingerprint
-from .growth import in_megabytes
-from .job import Job
-from .record import conclude
-from .runner import NOTE
+from .hardware import fingerprint
+from .run_record import in_megabytes, write_record
+from .runner import NOTE, Job
 from .takeover import holding, take_over
 
 Progress = Callable[[dict[str, Any]], None]
@@ -73,7 +71,7 @@ def execute(job: Job, progress: Progress, should_stop: Callable[[], bool]) -> Pa
                 scores = _phases(simulation, logs, save, job.checkpoint_seconds, progress, asked)
             for name, content in simulation.artifacts().items():
                 write_bytes(attempt / name, content)
-        conclude(attempt, job, family, simulation, scores, made_with)
+        write_record(attempt, job, family, simulation, scores, made_with)
         return store.publish(job.run_id)
 
 

@@ -1,122 +1,131 @@
-"""Where runs are carried out: what a sweep asks of a runner, and what it hears back. One file in `runners/` is one
-runner, found by looking there.
+"""Interface between a sweep and its runners: jobs, resource requests and events. Each file in `runners/` is a runner.
 
-A runner knows nothing of results: whether a run is finished is for the results folder to say, so a runner may lose what
-a worker said, and may be cut off from it, without harm.
+A runner knows nothing of results: the results folder says whether a run is finished. So a runner may lose messages of a
+worker, or the connection to it, without harm.
 """
 
 from __future__ import annotations
 
-import importlib
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.package_registry import module_names
-from ..errors import UserError, nearest, shorten
-from .job import Job
-
-RUNNERS = f"{__package__}.runners"  # the package with one file per runner
-OUT_OF_MEMORY = "lack of memory"  # begins `Ended.how` of a worker that was ended for it
+OUT_OF_MEMORY = "lack of memory"  # begins `RunEnd.cause` of a worker that was killed for it
+PREPARING = "preparing"  # key of a message before the first phase: {PREPARING: "warm start: step 3 of 320"}
+NOTE = "note"  # key of a message for the user: {NOTE: "checkpoint-00000009.pt is damaged; ..."}
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What the runs of a sweep ask of the place where they are carried out."""
+class Job:
+    """One run to execute, as a worker gets it: names and plain data, never plugin objects."""
+
+    run_id: str
+    label: str  # the algorithm as the user named it
+    spec: dict[str, Any]  # `RunSpec.to_dict()`
+    root: str  # the results folder, absolute
+    folder: str = ""  # working directory of the user: relative paths in the spec begin there
+    plugins: str = ""  # `$STALEHARNESS_PLUGINS`: where the sweep found its plugins
+    checkpoint_seconds: float = 30.0  # between two checkpoints
+    holder: str = ""  # `Store.next_holder`, if workers on several machines share the results folder
+    share: int = 1  # places on a machine that it takes: more after a run has run out of memory beside others
+    restart: bool = False  # start over if no checkpoint fits, instead of refusing the run
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """Resources that the runs of a sweep need."""
 
     jobs: int | None = None  # runs at a time; None: as many as there is room for
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
     slurm: str = ""  # options of sbatch, as typed; for the runner of that name
-    runs_per_gpu: int | None = None  # that share one; None: whatever the runner takes for granted
-    memory: int | None = None  # bytes of main memory for each; None: nobody knows
-
-
-PREPARING = "preparing"  # what a worker tells before its first phase: {PREPARING: "warm start: step 3 of 320"}
-
-NOTE = "note"  # what the user should know of a run at once: {NOTE: "checkpoint-00000009.pt is damaged; ..."}
+    runs_per_gpu: int | None = None  # that share one; None: the runner's default
+    memory: int | None = None  # bytes of main memory for each; None: unknown
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A run has finished a phase, or got on with what comes before the first one, or has something to say."""
+class RunProgress:
+    """Message of a run: a finished phase, a step of its preparations, or a note for the user."""
 
     run_id: str
-    content: dict[str, Any]  # {phase, phases, steps, ...} or {PREPARING: what} or {NOTE: line}
+    content: dict[str, Any]  # {phase, phases, steps, ...}, {PREPARING: step} or {NOTE: line}
 
 
 @dataclass(frozen=True)
-class Ended:
-    """Nothing works on a run any more."""
+class RunEnd:
+    """End of all work on a run."""
 
     run_id: str
-    word: dict[str, Any] | None  # {"event": "done" | "failed" | "interrupted", ...}; None: it ended without a word
-    how: str  # for users, of one that ended without a word: `signal SIGKILL`, `exit code 1`, `loss of its node`
-    lost: bool = False  # by no doing of its own, and its worker may even live: it is to be started again
-    kind: str = "Killed"  # the class of the failure that this is then
+    message: dict[str, Any] | None  # last: {"event": "done" | "failed" | "interrupted", ...}; None without one
+    cause: str  # for users, if there is no message: `signal SIGKILL`, `exit code 1`, `loss of its node`
+    lost: bool = False  # not its own fault, and its worker may still live: it is to be started again
+    failure_class: str = "Killed"  # of the failure, if there is no message
 
 
 @dataclass(frozen=True)
-class Queued:
-    """A run waits for its turn, in the queue of the place where it is carried out."""
+class RunWait:
+    """A run waits in the runner's queue."""
 
     run_id: str
 
 
 @dataclass(frozen=True)
-class Began:
-    """A run that has waited no longer does."""
+class RunStart:
+    """A run that was queued has begun."""
 
     run_id: str
+
+
+Event = RunProgress | RunEnd | RunWait | RunStart
 
 
 class Runner(Protocol):
-    """Carries out jobs, some at a time. For each job started it gives any number of `Progress` and then one `Ended`.
-    A runner with a queue of its own gives `Queued` while a job waits there, and `Began` when it no longer does.
+    """Executes jobs, some at a time. For each job it gives any number of `RunProgress` and then one `RunEnd`. A runner
+    with a queue gives `RunWait` while a job waits there, and `RunStart` when it has begun.
     """
 
-    capacity: int  # jobs at a time; 0 before `open` where only the place itself can tell; it may change from then on
-    neighbours: int  # of these, the most that share one machine, and its memory
-    shared: bool  # workers may be on other machines, which share the results folder: each job needs a `holder`
-    queues: bool  # it has a queue of its own: it takes every job at once, and tells which wait and which have begun
+    capacity: int
+    """Jobs at a time; 0 before `open` if only the cluster can tell; may change from then on."""
+
+    per_machine: int
+    """The most of these that share one machine and its memory."""
+
+    multi_machine: bool
+    """Workers may be on other machines, which share the results folder: each job needs a `holder`."""
+
+    has_queue: bool
+    """Takes every job at once, and tells which wait and which have begun."""
 
     def open(self, modules: Sequence[str], root: Path) -> None:
-        """Get ready; called once, first. Raises `UserError` where jobs cannot be carried out after all.
+        """Prepare; called once, first. Raises `UserError` if jobs cannot be executed.
 
-        modules: what every job will import: a runner whose workers share memory, or outlive a job, loads them
-        beforehand. root: the results folder, absolute, which every worker has to see.
+        modules: imported by every job; a runner whose workers share memory, or outlive a job, loads them beforehand.
+        root: the results folder, absolute, which every worker has to see.
         """
 
     def start(self, job: Job) -> None:
-        """Begin to carry out a job (`worker.main`), in a process of its own."""
+        """Start to execute a job (`worker.main`), in a process of its own."""
 
     def poll(self, timeout: float) -> Iterable[Event]:
-        """What has happened since the last call; waits up to `timeout` seconds for something to happen."""
+        """Return the events since the last call; wait up to `timeout` seconds for one."""
 
     def ask_to_stop(self, run_id: str) -> None:
         """Let the job finish its phase, write a checkpoint and end; it may have ended already."""
 
     def kill(self, run_id: str) -> None:
-        """End the job at once; asked again until it has ended."""
+        """End the job at once; called again until it has ended."""
 
     def close(self) -> None:
-        """End every job that is left, at once, and let go of everything."""
+        """End all remaining jobs at once and release all resources."""
 
 
-Event = Progress | Ended | Queued | Began
-
-
-def runner_names() -> list[str]:
-    """Sorted names of the runners."""
-    return module_names(RUNNERS)
-
-
-def make_runner(name: str, demand: Demand | int) -> Runner:
-    """The runner of that name, not opened yet; a number asks for so many jobs at a time and nothing else. Raises
-    `UserError` for an unknown name, and where what the runner needs is not installed."""
-    if name not in runner_names():
-        raise UserError(f"RUNNER={shorten(name)!r} is unknown; {nearest(name, runner_names())}")
-    demand = Demand(demand) if isinstance(demand, int) else demand
-    made: Runner = importlib.import_module(f"{RUNNERS}.{name}").make(demand)
-    return made
+def describe_exit(code: int | None) -> str:
+    """Describe how a process ended, by its exit code or the negative number of a signal."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

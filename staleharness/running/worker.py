@@ -27,10 +27,9 @@ from ..lag import models_in_hash
 from ..store.store import Store, log_tail, shorten_log
 from ..task import find_env
 from . import run
-from .devices import check_device_here
+from .hardware import check_device_here
 from .identity import run_id
-from .job import Job
-from .runner import PREPARING
+from .runner import PREPARING, Job
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log

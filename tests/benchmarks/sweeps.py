@@ -73,7 +73,7 @@ def bare_seconds(runs: tuple[PlannedRun, ...]) -> float:
 def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
     from sweeping import Silent
 
-    from staleharness.running.sweep import sweep
+    from staleharness.running.sweep_loop import sweep
     from staleharness.store.store import Store
 
     with tempfile.TemporaryDirectory() as out:

@@ -25,8 +25,8 @@ def note(live: LiveDisplay, run: PlannedRun) -> str:
 def test_what_is_done_before_the_first_phase_stands_beside_the_bar() -> None:
     run, live = planned("word-problems"), LiveDisplay(1, 0)
     try:
-        live.started(run)
-        live.preparing(run, "warm start: step 3 of 320, loss [0.57]")
+        live.on_start(run)
+        live.on_preparing(run, "warm start: step 3 of 320, loss [0.57]")
         assert note(live, run).startswith("warm start: step 3 of 320")
         live.progress.get_renderable()  # brackets are text
     finally:
@@ -50,8 +50,8 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
     lines, live = PlainLines(1, 0), LiveDisplay(1, 0)
     try:
         for shown in (lines, live):
-            shown.started(run)
-            shown.phase(run, progress)
+            shown.on_start(run)
+            shown.on_phase(run, progress)
         assert note(live, run).endswith(f"3/8{words}")
     finally:
         live.close()

@@ -88,7 +88,7 @@ def test_no_argument_of_a_sweep_takes_an_empty_text(
     def carry_out(*arguments: Any) -> None:
         raise AssertionError("it was started")
 
-    monkeypatch.setattr("staleharness.running.execution.carry_out", carry_out)
+    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", carry_out)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"^{name}={value!r} is empty; "):
         sh.sweep(**{"env": "Pendulum", name: value})

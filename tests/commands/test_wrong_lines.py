@@ -113,14 +113,14 @@ def test_a_study_of_more_runs_than_a_sweep_takes_is_counted_and_not_made(
     def environments(question: object) -> None:
         raise AssertionError("it was made all the same")
 
-    monkeypatch.setattr("staleharness.running.plan.environments", environments)
+    monkeypatch.setattr("staleharness.running.grid_axes.resolve_environments", environments)
     code, out, err = call("sweep", "--dry", "--spec", str(study))
     assert (code, out) == (2, "") and "the grid has 600,000 runs, more than 100,000" in err
 
 
 def test_duplicates_of_a_long_axis_are_found_in_one_pass() -> None:
     from staleharness.errors import UserError
-    from staleharness.running.names import no_duplicates
+    from staleharness.running.grid_axes import check_unique
 
     class Counted(str):
         compared = 0
@@ -131,10 +131,10 @@ def test_duplicates_of_a_long_axis_are_found_in_one_pass() -> None:
             return str(self) == other
 
     values = [Counted(i) for i in range(300)]
-    no_duplicates(values, "K")
+    check_unique(values, "K")
     assert Counted.compared < 3000
     with pytest.raises(UserError, match="K names 7 more than once"):
-        no_duplicates([*values, Counted(7)], "K")
+        check_unique([*values, Counted(7)], "K")
 
 
 @pytest.mark.parametrize("cell", ["1e308", "1e16", "-1", "inf"])

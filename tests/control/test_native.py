@@ -19,7 +19,7 @@ from staleharness.control.action_distributions import Categorical
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
-from staleharness.running.fingerprint import fingerprint
+from staleharness.running.hardware import fingerprint
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.optimiser import AdamW
 

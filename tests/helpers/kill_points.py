@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from staleharness.running import attempt
-from staleharness.running.job import Job
-from staleharness.running.runner import Ended, Event
+from staleharness.running.runner import Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.simulator import checkpoint
@@ -47,9 +46,9 @@ class KillingPool(LocalPool):
 
     def poll(self, timeout: float) -> Iterator[Event]:
         for event in super().poll(timeout):
-            if isinstance(event, Ended):
+            if isinstance(event, RunEnd):
                 point = self.points.pop(event.run_id, "")
-                if event.how == "signal SIGKILL":
+                if event.cause == "signal SIGKILL":
                     self.kills[point] += 1
             yield event
 

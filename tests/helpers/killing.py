@@ -13,10 +13,10 @@ from typing import Any
 from sweeping import Silent
 
 from staleharness.base.files import digest
-from staleharness.running.limits import Limits
 from staleharness.running.plan import PlannedRun
 from staleharness.running.runners.local import LocalPool
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 
 QUICKLY = Limits(checkpoint=0.02)
@@ -32,7 +32,7 @@ class Killer(Silent):
         self.killed: set[int] = set()
         self.pool = LocalPool(2)
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.left -= 1
         worker = self.pool._workers[run.run_id].process.pid
         if self.left <= 0 and len(self.killed) < self.most and worker not in self.killed:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from staleharness.running.job import Job
-from staleharness.running.slurm import task
+from staleharness.running.runner import Job
+from staleharness.running.slurm import node_main
 
 
 def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
@@ -48,4 +48,4 @@ if __name__ == "__main__":
     worker: Any = types.ModuleType("staleharness.running.worker")
     worker.main = work
     sys.modules[worker.__name__] = worker
-    sys.exit(task.main(Path(sys.argv[1]), os.environ))
+    sys.exit(node_main.main(Path(sys.argv[1]), os.environ))

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from staleharness.running.job import Job
-from staleharness.running.runner import Ended, Event, Progress
-from staleharness.running.runners.slurm import Slurm
+from staleharness.running.runner import Event, Job, RunEnd, RunProgress
+from staleharness.running.runners.slurm import SlurmRunner
 
 
 def job(root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0) -> Job:
@@ -17,15 +16,15 @@ def job(root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str 
     return Job(f"{number:012x}", "", spec, str(root), str(root))
 
 
-Act = Callable[[Slurm, Event], object]
+Act = Callable[[SlurmRunner, Event], object]
 
 
 class Drive:
     """Has a runner carry out jobs as a sweep does, and keeps what it hears."""
 
-    def __init__(self, runner: Slurm, jobs: list[Job], act: Act = lambda runner, event: None) -> None:
+    def __init__(self, runner: SlurmRunner, jobs: list[Job], act: Act = lambda runner, event: None) -> None:
         self.heard: list[Event] = []
-        self.ends: dict[int, Ended] = {}
+        self.ends: dict[int, RunEnd] = {}
         runner.open([], Path(jobs[0].root))
         try:
             for each in jobs:
@@ -35,14 +34,14 @@ class Drive:
                 assert time.monotonic() < deadline, "timed out"
                 for event in runner.poll(0.05):
                     self.heard.append(event)
-                    if isinstance(event, Ended):
+                    if isinstance(event, RunEnd):
                         self.ends[int(event.run_id, 16)] = event
                     act(runner, event)
         finally:
             runner.close()
 
     def told(self, number: int, what: str) -> list[Any]:
-        told = [e for e in self.heard if isinstance(e, Progress) and int(e.run_id, 16) == number]
+        told = [e for e in self.heard if isinstance(e, RunProgress) and int(e.run_id, 16) == number]
         return [event.content[what] for event in told if what in event.content]
 
     def phases(self, number: int) -> list[int]:
@@ -54,15 +53,19 @@ class Drive:
         return at[0], at[-1]
 
     def words(self) -> dict[int, str | None]:
-        return {number: event.word["event"] if event.word else None for number, event in self.ends.items()}
+        return {number: event.message["event"] if event.message else None for number, event in self.ends.items()}
 
 
-def once(act: Callable[[Slurm], object], phase: int = 4, number: int = 0) -> Act:
+def once(act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0) -> Act:
     """Does something when a run tells of a phase for the first time."""
     left = [act]
 
-    def look(runner: Slurm, event: Event) -> None:
-        if isinstance(event, Progress) and int(event.run_id, 16) == number and event.content.get("phase", 0) >= phase:
+    def look(runner: SlurmRunner, event: Event) -> None:
+        if (
+            isinstance(event, RunProgress)
+            and int(event.run_id, 16) == number
+            and event.content.get("phase", 0) >= phase
+        ):
             while left:
                 left.pop()(runner)
 

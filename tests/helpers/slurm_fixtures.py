@@ -48,6 +48,6 @@ def _lead_to(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(slurm, "LOOKS", (0.2, 0.4))
     monkeypatch.setattr(slurm, "READS", 0.05)
-    monkeypatch.setattr(slurm, "AGAIN", 1.0)
+    monkeypatch.setattr(slurm, "REPEAT", 1.0)
     monkeypatch.setattr(slurm, "VISIBLE", 0.5)
     monkeypatch.setattr(slurm, "GRACE", 10.0)

@@ -20,7 +20,7 @@ from staleharness import cli
 from staleharness.figures import canvas
 from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -28,11 +28,11 @@ from staleharness.store.study import ask
 class Silent:
     """Hears of a sweep and says nothing."""
 
-    def started(self, run: PlannedRun) -> None: ...
-    def preparing(self, run: PlannedRun, what: str) -> None: ...
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
-    def stopping(self) -> None: ...
+    def on_start(self, run: PlannedRun) -> None: ...
+    def on_preparing(self, run: PlannedRun, step: str) -> None: ...
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
+    def on_stop(self) -> None: ...
 
 
 class AtPhase(Silent):
@@ -42,7 +42,7 @@ class AtPhase(Silent):
         self.act: Callable[[], None] | None = act
         self.phases = phases
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         if self.act is not None and progress["phase"] >= self.phases:
             self.act()
             self.act = None

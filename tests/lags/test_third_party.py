@@ -14,9 +14,9 @@ from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.errors import Changed, UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.running.catalogue import as_text, catalogue
-from staleharness.running.job import Job
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
+from staleharness.running.runner import Job
 from staleharness.running.worker import check_plugins
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store

@@ -16,8 +16,8 @@ from staleharness.language.model import checkpoint_files
 from staleharness.language.model.checkpoint_files import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.running.execution import runner_for
 from staleharness.running.plan import plan
+from staleharness.running.plan_execution import runner_for
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask

@@ -40,7 +40,7 @@ def edit(file: Path) -> None:
         ("statistics/bootstrap.py", True, True),
         ("store/run_grid.py", True, True),
         ("base/text.py", True, True),
-        ("running/sweep.py", False, False),
+        ("running/sweep_loop.py", False, False),
     ],
 )
 def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(

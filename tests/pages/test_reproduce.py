@@ -12,7 +12,7 @@ from paper_studies import FIGURES, write_study
 from sweeping import without_report
 
 from staleharness import cli
-from staleharness.running.precedents import Precedents
+from staleharness.running.forecast import SimilarRuns
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -44,7 +44,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "staleharness.running.estimate.precedents", lambda spec, store: Precedents("made up", 1, 1000.0, 0)
+        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
     )
     out = tmp_path / "out"
     assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
@@ -88,7 +88,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
     for room in ("pages.papers", "pages.gallery"):
         monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
     monkeypatch.setattr(
-        "staleharness.running.estimate.precedents", lambda spec, store: Precedents("made up", 1, 1000.0, 0)
+        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
     )
     words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert call(monkeypatch, *words, "--dry") == 0

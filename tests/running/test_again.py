@@ -13,13 +13,12 @@ from places import HELPERS
 from sweeping import Silent
 from test_runner import InTurn, Lost, Notes, metrics, swept
 
-from staleharness.running import again
-from staleharness.running.job import Job
-from staleharness.running.limits import Limits
+from staleharness.running import supervision
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import OUT_OF_MEMORY, Ended, Event
+from staleharness.running.runner import OUT_OF_MEMORY, Event, Job, RunEnd
 from staleharness.running.runners import local
-from staleharness.running.sweep import sweep
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -33,12 +32,12 @@ def runs(tabular: Path) -> tuple[PlannedRun, ...]:
 class Elsewhere(InTurn):
     """The same, with workers that share the folder with others, and are lost with their machines."""
 
-    shared = True
+    multi_machine = True
 
     def poll(self, timeout: float) -> Iterator[Event]:
         for event in super().poll(timeout):
-            lost = isinstance(event, Ended) and event.word is None
-            yield Ended(event.run_id, None, "loss of its machine", lost=True) if lost else event
+            lost = isinstance(event, RunEnd) and event.message is None
+            yield RunEnd(event.run_id, None, "loss of its machine", lost=True) if lost else event
 
 
 class Greedy(InTurn):
@@ -57,7 +56,7 @@ class Greedy(InTurn):
         else:
             del self.waiting[job.run_id]
             word = None if self.how else {"event": "failed", "class": "OOM", "message": "full", "log_tail": ""}
-            yield Ended(job.run_id, word, self.how)
+            yield RunEnd(job.run_id, word, self.how)
 
 
 def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
@@ -98,15 +97,15 @@ def test_a_run_that_its_machines_do_not_bear_fails(
             raise Lost
 
     outcome, store = swept(tmp_path / "out", runs, Elsewhere(fault=fault))
-    assert starts.count(runs[0].run_id) == 1 + again.MOST_LOSSES
+    assert starts.count(runs[0].run_id) == 1 + supervision.MOST_LOSSES
     assert list(outcome.failed) == [runs[0].run_id] and len(outcome.done) == len(runs) - 1
     assert store.failure(runs[0].run_id) is not None
 
-    clock = iter(range(0, 10**9, int(again.WHILE)))  # one in ten minutes is no flapping
+    clock = iter(range(0, 10**9, int(supervision.WHILE)))  # one in ten minutes is no flapping
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    patient = again.Again(InTurn())
-    lost = Ended(runs[0].run_id, None, "loss of its machine", lost=True)
-    assert all(patient.gets(lost) for _ in range(20))
+    patient = supervision.RetryPolicy(InTurn())
+    lost = RunEnd(runs[0].run_id, None, "loss of its machine", lost=True)
+    assert all(patient.should_retry(lost) for _ in range(20))
 
 
 @pytest.mark.parametrize("how", ["", f"{OUT_OF_MEMORY}: the kernel killed it"], ids=["told", "killed"])
@@ -132,10 +131,10 @@ def test_who_is_out_of_memory_alone_fails(tmp_path: Path, runs: tuple[PlannedRun
 
 
 def test_other_failures_are_for_the_next_call(runs: tuple[PlannedRun, ...]) -> None:
-    tries = again.Again(InTurn())
+    tries = supervision.RetryPolicy(InTurn())
     diverged = {"event": "failed", "class": "Diverged", "message": "", "log_tail": ""}
-    for ended in (Ended("a", None, "signal SIGKILL"), Ended("a", diverged, ""), Ended("a", {"event": "done"}, "")):
-        assert not tries.gets(ended)
+    for ended in (RunEnd("a", None, "signal SIGKILL"), RunEnd("a", diverged, ""), RunEnd("a", {"event": "done"}, "")):
+        assert not tries.should_retry(ended)
 
 
 # A memory that holds one run. Whoever has it keeps it until another run was refused: REFUSED, a named pipe that the
@@ -204,6 +203,6 @@ def test_the_kernel_s_word_makes_a_kill_one_for_want_of_memory(monkeypatch: pyte
     kills = [3]
     monkeypatch.setattr(local, "memory_kills", lambda: kills[0])
     pool = local.LocalPool(1)
-    assert pool._how(-9) == "signal SIGKILL" and pool._how(1) == "exit code 1"
+    assert pool._cause(-9) == "signal SIGKILL" and pool._cause(1) == "exit code 1"
     kills[0] = 4
-    assert pool._how(-9).startswith(OUT_OF_MEMORY) and pool._how(-9) == "signal SIGKILL"
+    assert pool._cause(-9).startswith(OUT_OF_MEMORY) and pool._cause(-9) == "signal SIGKILL"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from staleharness.api import plan
-from staleharness.running.expectations import on_lag
+from staleharness.running.forecast import lag_notes
 
 
 def lines(**asked: object) -> list[str]:
-    return on_lag(plan(env="Hopper", algo=["spo", "ppo_clip"], seeds=2, **asked))  # type: ignore[arg-type]
+    return lag_notes(plan(env="Hopper", algo=["spo", "ppo_clip"], seeds=2, **asked))  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_too_short_for_its_buffer_is_said_once_for_all_methods_and_seeds() -> None:

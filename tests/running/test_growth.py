@@ -12,7 +12,7 @@ from known_plugins import known
 from places import HELPERS
 from sweeping import sweep_here
 
-from staleharness.running.growth import in_megabytes, steady_growth, warnings_of
+from staleharness.running.run_record import growth_warnings, in_megabytes, steady_growth
 from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.store import Store
 
@@ -75,11 +75,11 @@ def test_what_was_not_measured_is_no_growth() -> None:
 
 
 def test_the_warning_is_one_line_with_a_round_number() -> None:
-    (line,) = warnings_of((300 + 5.2 * T).tolist(), 1)
+    (line,) = growth_warnings((300 + 5.2 * T).tolist(), 1)
     assert "about 5 MB a phase" in line and "\n" not in line
-    (large,) = warnings_of((300 + 12.0 * T).tolist(), 1)
+    (large,) = growth_warnings((300 + 12.0 * T).tolist(), 1)
     assert "about 10 MB a phase" in large
-    assert warnings_of(np.full(100, 300.0).tolist(), 1) == []
+    assert growth_warnings(np.full(100, 300.0).tolist(), 1) == []
 
 
 ASKED = {"k": "1", "algo": "ppo_clip", "seeds": "1", "steps": "1920"}  # sixty phases

@@ -18,8 +18,8 @@ from known_plugins import known
 from places import HELPERS
 from sweeping import TINY, Silent, environment, relatives, wait_until
 
-from staleharness.running.job import Job
 from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.runner import Job
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
 from staleharness.store.study import ask
@@ -81,7 +81,7 @@ from test_killed import hoppers, toys
 
 class Suicidal(Silent):
     left = int(sys.argv[3])
-    def phase(self, run, progress):
+    def on_phase(self, run, progress):
         self.left -= 1
         if self.left == 0:
             os.killpg(0, signal.SIGKILL) if sys.argv[4] == "all" else os.kill(os.getpid(), signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_a_worker_that_was_stopped_and_comes_back_is_not_a_second_writer(tmp_pat
     os.kill(worker.pid, signal.SIGSTOP)
 
     class Reviving(Silent):
-        def started(self, run: PlannedRun) -> None:
+        def on_start(self, run: PlannedRun) -> None:
             threading.Timer(0.5, os.kill, (worker.pid, signal.SIGCONT)).start()
 
     outcome = swept(out, (run,), Reviving())

@@ -12,11 +12,11 @@ from needs import require_extra
 from places import HELPERS
 from sweeping import Silent
 
-from staleharness.running import devices
+from staleharness.running import hardware
 from staleharness.running.plan import plan
-from staleharness.running.runner import Demand
+from staleharness.running.runner import ResourceRequest
 from staleharness.running.runners import local
-from staleharness.running.sweep import sweep
+from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 from staleharness.task import all_families
@@ -34,19 +34,19 @@ def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
 def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
-    monkeypatch.setenv(devices.GPUS, "4,7")
+    monkeypatch.setenv(hardware.GPUS, "4,7")
     monkeypatch.setattr(local, "check_device_here", lambda device: None)
     for demand, runs in (
-        (Demand(), 16),
-        (Demand(threads=4), 4),
-        (Demand(threads=32), 1),
-        (Demand(40), 40),
-        (Demand(memory=3 * 10**9), 2),
-        (Demand(memory=9 * 10**9), 1),
-        (Demand(device="cuda"), 16),
-        (Demand(device="cuda", runs_per_gpu=3), 6),
-        (Demand(device="cuda:1", runs_per_gpu=3), 3),
-        (Demand(5, device="cuda", runs_per_gpu=3), 5),
+        (ResourceRequest(), 16),
+        (ResourceRequest(threads=4), 4),
+        (ResourceRequest(threads=32), 1),
+        (ResourceRequest(40), 40),
+        (ResourceRequest(memory=3 * 10**9), 2),
+        (ResourceRequest(memory=9 * 10**9), 1),
+        (ResourceRequest(device="cuda"), 16),
+        (ResourceRequest(device="cuda", runs_per_gpu=3), 6),
+        (ResourceRequest(device="cuda:1", runs_per_gpu=3), 3),
+        (ResourceRequest(5, device="cuda", runs_per_gpu=3), 5),
     ):
         assert local.make(demand).capacity == runs, demand
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from staleharness.base.files import safe_name
-from staleharness.running.names import folder_name
+from staleharness.running.grid_axes import report_name
 from staleharness.running.plan import plan
-from staleharness.store.study import Question, ask
+from staleharness.store.study import ask
 
 
 def name(env: str, **asked: str) -> str:
@@ -38,10 +38,9 @@ def test_other_settings_are_another_question() -> None:
 
 
 def test_environments_whose_names_a_folder_cannot_tell_apart_are_different_questions() -> None:
-    question = Question(env=("x",), algorithm=("spo",))
-    names = [
-        folder_name(question, {env: env}, [1], "mixture") for env in ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
-    ]
+    rest = {"settings": {}, "lag": "mixture"}
+    envs = ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
+    names = [report_name({env: env}, [1], "quick", rest, "mixture") for env in envs]
     assert names[1] == "lab_Reach-v0-K1-quick" and len(set(names)) == 3
     assert all(each.startswith(names[1]) and "/" not in each for each in names)
 

@@ -8,11 +8,10 @@ import pytest
 from results_helper import write_run
 
 from staleharness.api import plan
-from staleharness.running import execution, precedents
-from staleharness.running.estimate import estimate
+from staleharness.running import forecast, plan_execution
+from staleharness.running.forecast import SimilarRuns, estimate
 from staleharness.running.plan import Plan
-from staleharness.running.precedents import Precedents
-from staleharness.running.runner import Demand
+from staleharness.running.runner import ResourceRequest
 from staleharness.running.runners import local
 from staleharness.store.store import Store
 
@@ -34,18 +33,18 @@ def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Pl
     spec, store = asked.runs[0].spec, Store(tmp_path)
     stored(tmp_path, 0, 2.0, 60.0)
     stored(tmp_path, 1, 9.0, 60.0, num_envs=64)
-    assert precedents.precedents(spec, store) == Precedents("stored", 1, 12 * 2048 / 60, 2 * 10**9)
+    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 60, 2 * 10**9)
     stored(tmp_path, 2, 3.0, 30.0)
-    assert precedents.precedents(spec, store) == Precedents("stored", 2, 12 * 2048 / 45, 3 * 10**9)
+    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 12 * 2048 / 45, 3 * 10**9)
 
 
 def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked: Plan) -> None:
     spec = asked.runs[0].spec
     stored(tmp_path, 0, 2.0, seconds=0.0)
-    found = precedents.precedents(spec, Store(tmp_path))
+    found = forecast.similar_runs(spec, Store(tmp_path))
     assert found is None or found.where == "published"
     write_run(tmp_path, "spo", 1, settings=LIKE)  # of a version that did not say what memory it took
-    assert precedents.precedents(spec, Store(tmp_path)) == Precedents("stored", 2, 24 * 2048 / 60, 2 * 10**9)
+    assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", 2, 24 * 2048 / 60, 2 * 10**9)
 
 
 def test_an_estimate_is_theirs(tmp_path: Path, asked: Plan) -> None:
@@ -69,11 +68,11 @@ def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, as
 
 def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -> None:
     quick = plan(env="Hopper", algo="spo", k=8, seeds=1).runs[0].spec
-    found = precedents.precedents(quick, Store(tmp_path))
+    found = forecast.similar_runs(quick, Store(tmp_path))
     assert found is not None and found.where == "published" and found.count >= 21
     assert 10**8 < found.memory < 4 * 10**9
     unheard = plan(env="Hopper", algo="spo", seeds=1, settings={"num_envs": 12}).runs[0].spec
-    assert precedents.precedents(unheard, Store(tmp_path)) is None
+    assert forecast.similar_runs(unheard, Store(tmp_path)) is None
 
 
 def test_no_more_run_at_a_time_than_fit_unless_the_user_says_how_many(
@@ -83,26 +82,26 @@ def test_no_more_run_at_a_time_than_fit_unless_the_user_says_how_many(
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
     stored(tmp_path, 0, 3.0)
     store = Store(tmp_path)
-    assert execution.runner_for(asked, store).capacity == 2
+    assert plan_execution.runner_for(asked, store).capacity == 2
     assert caplog.messages == ["2 at a time instead of 16: a run takes 3 GB, and this machine has 8 GB"]
     caplog.clear()
-    assert execution.runner_for(asked, store, jobs="4").capacity == 4 and not caplog.messages
-    assert execution.runner_for(asked, store, memory="1G").capacity == 8
+    assert plan_execution.runner_for(asked, store, jobs="4").capacity == 4 and not caplog.messages
+    assert plan_execution.runner_for(asked, store, memory="1G").capacity == 8
     stored(tmp_path, 1, 9.0)
-    assert execution.runner_for(asked, store).capacity == 1
+    assert plan_execution.runner_for(asked, store).capacity == 1
 
 
 def test_another_machine_is_asked_for_what_stored_runs_took_and_a_quarter_more(
     tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[Demand] = []
-    monkeypatch.setattr(execution, "make_runner", lambda runner, demand: heard.append(demand))
+    heard: list[ResourceRequest] = []
+    monkeypatch.setattr(plan_execution, "make_runner", lambda runner, demand: heard.append(demand))
     published = plan(env="Hopper", algo="spo", k=8, seeds=1)
-    execution.runner_for(published, Store(tmp_path), runner="slurm")
+    plan_execution.runner_for(published, Store(tmp_path), runner="slurm")
     stored(tmp_path, 0, 2.0)
-    execution.runner_for(asked, Store(tmp_path), runner="slurm")
-    execution.runner_for(asked, Store(tmp_path), runner="slurm", jobs="3")
-    execution.runner_for(asked, Store(tmp_path), runner="slurm", memory="7G")
+    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm")
+    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", jobs="3")
+    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", memory="7G")
     assert [demand.memory for demand in heard] == [None, 2_500_000_000, 2_500_000_000, 7 * 10**9]
 
 

@@ -16,10 +16,10 @@ import pytest
 from known_plugins import known
 from sweeping import AtPhase, Silent, environment, phases_written, relatives, sweep_here, wait_until
 
-from staleharness.running.limits import Limits
 from staleharness.running.plan import plan
 from staleharness.running.runners import local
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.study import ask

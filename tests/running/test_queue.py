@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from sweeping import Silent
 
-from staleharness.running.job import Job
-from staleharness.running.limits import Limits
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
-from staleharness.running.runner import PREPARING, Began, Ended, Event, Progress, Queued
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.runner import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -24,8 +23,8 @@ from staleharness.store.study import ask
 class Queue:
     """Takes all jobs, lets each wait for some looks, then carries it out in this process."""
 
-    shared = queues = True
-    capacity = neighbours = 1
+    multi_machine = has_queue = True
+    capacity = per_machine = 1
 
     def __init__(self, waits: int = 3, stopped: bool = False) -> None:
         self.waits, self.stopped = waits, stopped
@@ -45,27 +44,27 @@ class Queue:
     def poll(self, timeout: float) -> Iterator[Event]:
         self.waits -= 1
         if self.waits > 0 and not self.stopped:
-            yield from (Queued(run_id) for run_id in self.jobs)
+            yield from (RunWait(run_id) for run_id in self.jobs)
             return
         run_id, job = self.jobs.popitem()
         if self.stopped:
-            yield Ended(run_id, {"event": "interrupted"}, "")
+            yield RunEnd(run_id, {"event": "interrupted"}, "")
             return
-        yield Began(run_id)
+        yield RunStart(run_id)
         told: list[dict[str, Any]] = []
         execute(job, told.append, lambda: False)
-        yield from (Progress(run_id, content) for content in told)
-        yield Ended(run_id, {"event": "done"}, "")
+        yield from (RunProgress(run_id, content) for content in told)
+        yield RunEnd(run_id, {"event": "done"}, "")
 
 
 class Notes(Silent):
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.said.append(("started", run.run_id))
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.said.append((event["event"], run.run_id))
 
 
@@ -100,7 +99,7 @@ def test_what_is_told_before_the_first_phase_is_heard_of_and_no_stall(
     tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("staleharness.running.watch.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("staleharness.running.supervision.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     class Prepares(Queue):
         """Its run tells of ten steps, ten seconds each, before its first phase."""
@@ -113,11 +112,11 @@ def test_what_is_told_before_the_first_phase_is_heard_of_and_no_stall(
             if self.steps < 0:
                 yield from super().poll(timeout)
             else:
-                yield from (Progress(run_id, {PREPARING: f"{self.steps} left"}) for run_id in self.jobs)
+                yield from (RunProgress(run_id, {PREPARING: f"{self.steps} left"}) for run_id in self.jobs)
 
     class Hears(Notes):
-        def preparing(self, run: PlannedRun, what: str) -> None:
-            self.said.append((what, run.run_id))
+        def on_preparing(self, run: PlannedRun, step: str) -> None:
+            self.said.append((step, run.run_id))
 
     runner, notes = Prepares(waits=1), Hears()
     assert len(swept(tmp_path, runs[:1], runner, notes, stall=15.0).done) == 1
@@ -138,7 +137,7 @@ def test_a_finished_run_that_is_seen_late_is_waited_for(tmp_path: Path, runs: tu
 
         def poll(self, timeout: float) -> Iterator[Event]:
             for event in super().poll(timeout):
-                if isinstance(event, Ended):
+                if isinstance(event, RunEnd):
                     there = tmp_path / "runs" / event.run_id
                     hidden = there.rename(tmp_path / "hidden")
                     threading.Timer(1.0, hidden.rename, [there]).start()

@@ -25,8 +25,9 @@ from staleharness.base.processes import nothing_of_main
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import Demand, make_runner
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.runner import ResourceRequest
+from staleharness.running.runners import make_runner
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -75,7 +76,7 @@ def on_the_cluster(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | N
     store = Store(out)
     store.open_for_writing()
     with nothing_of_main():
-        return sweep(runs, store, make_runner("ray", Demand(**asked)), listener or Silent(), QUICKLY)  # type: ignore[arg-type]
+        return sweep(runs, store, make_runner("ray", ResourceRequest(**asked)), listener or Silent(), QUICKLY)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -97,10 +98,10 @@ class Watched(Silent):
         self.left, self.act = at, act
         self.starts: list[str] = []
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.starts.append(run.run_id)
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.left -= 1
         if self.left == 0:
             self.act()
@@ -210,11 +211,11 @@ def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
     cluster.wait_for_nodes()
     try:
         out, most = tmp_path / "out", []
-        runner = make_runner("ray", Demand(device="cuda", runs_per_gpu=2))
+        runner = make_runner("ray", ResourceRequest(device="cuda", runs_per_gpu=2))
 
         class Counting(Silent):
-            def started(self, run: PlannedRun) -> None:
-                most.append((runner.capacity, runner.neighbours))
+            def on_start(self, run: PlannedRun) -> None:
+                most.append((runner.capacity, runner.per_machine))
 
         store = Store(out)
         store.open_for_writing()
@@ -258,7 +259,7 @@ def test_the_cluster_that_a_sweep_starts_for_itself_hears_this_machine_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ray_cluster.ADDRESS, raising=False)
-    with contextlib.closing(make_runner("ray", Demand(2))) as runner:
+    with contextlib.closing(make_runner("ray", ResourceRequest(2))) as runner:
         runner.open([], tmp_path)
         assert runner.capacity == 2 and not ray._private.worker._global_node.webui_url
         assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from staleharness.running.demand import demand
-from staleharness.running.place import Seen, see
 from staleharness.running.plan import plan
-from staleharness.running.ray_cluster import USUAL_MEMORY, Resources, resources
-from staleharness.running.runner import Demand
+from staleharness.running.plan_execution import resource_request
+from staleharness.running.ray_cluster import DEFAULT_MEMORY, MachineCheck, Resources, check_machine, resources
+from staleharness.running.runner import ResourceRequest
 from staleharness.store.study import ask
 
 GB = 10**9
@@ -33,28 +32,28 @@ def test_how_many_runs_a_machine_has_room_for(takes: Resources, has: dict[str, f
 def test_a_wider_share_is_at_most_a_machine() -> None:
     nodes = [{"Alive": True, "Resources": {"CPU": 4.0, "memory": 3e9}}, {"Alive": False, "Resources": {"CPU": 64.0}}]
     takes = Resources(1, 0.0, GB)
-    assert takes.of(1, nodes) == {"num_cpus": 1, "memory": GB}
-    assert takes.of(8, nodes) == {"num_cpus": 3, "memory": 3 * GB}
+    assert takes.actor_options(1, nodes) == {"num_cpus": 1, "memory": GB}
+    assert takes.actor_options(8, nodes) == {"num_cpus": 3, "memory": 3 * GB}
     gpus = [{"Alive": True, "Resources": {"CPU": 8.0, "memory": 64e9, "GPU": 1.0}}]
-    assert Resources(1, 0.25, GB).of(2, gpus) == {"num_cpus": 2, "memory": 2 * GB, "num_gpus": 0.5}
+    assert Resources(1, 0.25, GB).actor_options(2, gpus) == {"num_cpus": 2, "memory": 2 * GB, "num_gpus": 0.5}
 
 
 def test_what_is_asked_for_is_what_it_takes() -> None:
-    assert resources(Demand(threads=2)) == Resources(2, 0.0, USUAL_MEMORY)
-    assert resources(Demand(device="cuda")) == Resources(1, 1.0, USUAL_MEMORY)
-    assert resources(Demand(device="cuda", runs_per_gpu=4, memory=GB // 2)) == Resources(1, 0.25, GB // 2)
-    assert str(resources(Demand(device="cuda", runs_per_gpu=4))) == "1 core, 0.25 of a GPU, 1 GB"
+    assert resources(ResourceRequest(threads=2)) == Resources(2, 0.0, DEFAULT_MEMORY)
+    assert resources(ResourceRequest(device="cuda")) == Resources(1, 1.0, DEFAULT_MEMORY)
+    assert resources(ResourceRequest(device="cuda", runs_per_gpu=4, memory=GB // 2)) == Resources(1, 0.25, GB // 2)
+    assert str(resources(ResourceRequest(device="cuda", runs_per_gpu=4))) == "1 core, 0.25 of a GPU, 1 GB"
 
 
 @pytest.mark.parametrize(("text", "size"), [("2G", 2 * GB), ("1.5gb", 1.5 * GB), ("800M", 8e8), ("2000000000", 2 * GB)])
 def test_memory_is_read_as_people_write_it(text: str, size: float) -> None:
     (run,) = plan(ask(env="bit-chain", algo="seq_is", seeds="1")).runs
-    assert demand(run.spec, None, None, text).memory == size
+    assert resource_request(run.spec, None, None, text).memory == size
 
 
 def test_a_machine_says_what_it_lacks(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("staleharness.running.place.VISIBLE", 0.0)
+    monkeypatch.setattr("staleharness.running.ray_cluster.VISIBLE", 0.0)
     (tmp_path / ".probe.00000000").touch()
-    assert see(str(tmp_path / ".probe.00000000")).wrong(tmp_path) == ""
-    assert "does not see OUT=" in see(str(tmp_path / "absent" / ".probe.00000000")).wrong(tmp_path)
-    assert "another staleharness" in Seen(True, "0123").wrong(tmp_path)
+    assert check_machine(str(tmp_path / ".probe.00000000")).problem(tmp_path) == ""
+    assert "does not see OUT=" in check_machine(str(tmp_path / "absent" / ".probe.00000000")).problem(tmp_path)
+    assert "another staleharness" in MachineCheck(True, "0123").problem(tmp_path)

@@ -21,8 +21,8 @@ from staleharness.control import evaluation
 from staleharness.control import simulation as control_simulation
 from staleharness.errors import Interrupted, UserError
 from staleharness.running import run
-from staleharness.running.job import Job
 from staleharness.running.plan import plan
+from staleharness.running.runner import Job
 from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import Simulation
 from staleharness.store.store import Store

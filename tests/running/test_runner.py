@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from staleharness.errors import Diverged, Interrupted, UserError
-from staleharness.running.job import Job
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run import execute
-from staleharness.running.runner import Ended, Event, Progress, make_runner, runner_names
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.runner import Event, Job, RunEnd, RunProgress
+from staleharness.running.runners import make_runner, runner_names
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.study import ask
@@ -32,10 +32,10 @@ class InTurn:
     word; where `late`, after its result was published.
     """
 
-    shared = queues = False
+    multi_machine = has_queue = False
 
     def __init__(self, capacity: int = 2, fault: Fault = lambda job: None) -> None:
-        self.capacity = self.neighbours = capacity
+        self.capacity = self.per_machine = capacity
         self.fault = fault
         self.waiting: dict[str, Job] = {}
         self.most = 0
@@ -68,9 +68,9 @@ class InTurn:
             word = None
         except Diverged as error:
             word = {"event": "failed", "class": "Diverged", "message": str(error), "log_tail": ""}
-        yield from (Progress(job.run_id, content) for content in heard)
+        yield from (RunProgress(job.run_id, content) for content in heard)
         del self.waiting[job.run_id]
-        yield Ended(job.run_id, word, "loss of its node")
+        yield RunEnd(job.run_id, word, "loss of its node")
 
     def ask_to_stop(self, run_id: str) -> None:
         self.calls.append(f"stop {run_id}")
@@ -96,18 +96,18 @@ class Notes:
         self.ends: dict[str, str] = {}
         self.stops = 0
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.at_start(run)
 
-    def preparing(self, run: PlannedRun, what: str) -> None: ...
+    def on_preparing(self, run: PlannedRun, step: str) -> None: ...
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.phases.setdefault(run.run_id, []).append(progress["phase"])
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.ends[run.run_id] = event["event"]
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         self.stops += 1
 
 

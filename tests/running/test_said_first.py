@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from staleharness.running.job import Job
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import Ended, Event
-from staleharness.running.sweep import sweep
+from staleharness.running.runner import Event, Job, RunEnd
+from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -17,8 +16,8 @@ from staleharness.store.study import ask
 class Heard:
     """A runner and a listener in one, which writes down in what order it is told."""
 
-    capacity = neighbours = 1
-    shared = queues = False
+    capacity = per_machine = 1
+    multi_machine = has_queue = False
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -28,11 +27,11 @@ class Heard:
     def close(self) -> None: ...
     def ask_to_stop(self, run_id: str) -> None: ...
     def kill(self, run_id: str) -> None: ...
-    def preparing(self, run: PlannedRun, what: str) -> None: ...
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
-    def stopping(self) -> None: ...
+    def on_preparing(self, run: PlannedRun, step: str) -> None: ...
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def on_stop(self) -> None: ...
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.order.append("said")
 
     def start(self, job: Job) -> None:
@@ -41,9 +40,9 @@ class Heard:
 
     def poll(self, timeout: float) -> Iterator[Event]:
         while self.active:
-            yield Ended(self.active.pop(), None, "nothing")
+            yield RunEnd(self.active.pop(), None, "nothing")
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.order.append("ended")
 
 

@@ -14,10 +14,9 @@ from slurm_clusters import MOST_TASKS, Cluster, StandIn
 from slurm_driving import Drive, job, lives, once
 
 from staleharness.errors import UserError
-from staleharness.running.job import Job
-from staleharness.running.runner import Began, Ended, Progress, Queued
+from staleharness.running.runner import Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.runners import slurm
-from staleharness.running.runners.slurm import Slurm
+from staleharness.running.runners.slurm import SlurmRunner
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +27,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_are_arrays_no_larger_than_allowed_of_which_so_many_run_at_a_time(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    drive = Drive(Slurm(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
+    drive = Drive(SlurmRunner(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
     assert drive.words() == dict.fromkeys(range(5), "done")
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
     assert all(drive.told(n, "preparing") == ["reading phase 0"] for n in range(5))
@@ -40,19 +39,19 @@ def test_jobs_are_arrays_no_larger_than_allowed_of_which_so_many_run_at_a_time(
     assert max(sum(begin <= at <= end for begin, end in spans) for at, _ in spans) <= 2
     for n in range(5):
         kinds = [type(event) for event in drive.heard if int(event.run_id, 16) == n]
-        assert [*dict.fromkeys(kinds)] == [Queued, Began, Progress, Ended] and kinds.count(Began) == 1
+        assert [*dict.fromkeys(kinds)] == [RunWait, RunStart, RunProgress, RunEnd] and kinds.count(RunStart) == 1
 
 
 def test_a_throttle_grows_as_tasks_of_an_earlier_array_end(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=8 if n < MOST_TASKS - 1 else 60) for n in range(MOST_TASKS + 2)]
-    drive = Drive(Slurm(2), jobs)
+    drive = Drive(SlurmRunner(2), jobs)
     assert drive.words() == dict.fromkeys(range(len(jobs)), "done")
     assert any("ArrayTaskThrottle=2" in call for call in cluster.calls("scontrol"))
 
 
 def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: cluster.warn(runner.runs[f"{0:012x}"].task))
-    drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
     assert drive.phases(0) == [*range(1, 41)], "no phase is made twice"
     assert (lives(tmp_path, 0), lives(tmp_path, 1)) == (2, 1)
@@ -63,7 +62,7 @@ def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cl
 @pytest.mark.parametrize("what", ["preempt", "lose_node"])
 def test_what_loses_its_place_or_its_node_is_back_in_the_queue(cluster: Cluster, tmp_path: Path, what: str) -> None:
     act = once(lambda runner: getattr(cluster, what)())
-    drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
     assert {lives(tmp_path, 0), lives(tmp_path, 1)} == {2} and len(cluster.calls("sbatch")) == 1
     assert drive.phases(0)[-1] == 40
@@ -71,41 +70,41 @@ def test_what_loses_its_place_or_its_node_is_back_in_the_queue(cluster: Cluster,
 
 def test_a_task_that_fails_is_not_put_back_whatever_it_said(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, 0, 3, ends="failed"), job(tmp_path, 1, 3, ends="dies"), job(tmp_path, 2, 3)]
-    drive = Drive(Slurm(), jobs)
+    drive = Drive(SlurmRunner(), jobs)
     assert drive.words() == {0: "failed", 1: None, 2: "done"}
-    assert drive.ends[1].kind == "Killed" and drive.ends[1].how.startswith("exit code 3 (task ")
+    assert drive.ends[1].failure_class == "Killed" and drive.ends[1].cause.startswith("exit code 3 (task ")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1]
 
 
 def test_a_task_that_is_killed_says_by_what(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: subprocess.run(["scancel", "--signal=KILL", "--batch", runner.runs[f"{0:012x}"].task]))
-    drive = Drive(Slurm(), [job(tmp_path, 0, phases=100)], act)
-    assert drive.ends[0].how.startswith("signal SIGKILL (task ")
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=100)], act)
+    assert drive.ends[0].cause.startswith("signal SIGKILL (task ")
 
 
 def test_a_task_that_is_cancelled_is_not_put_back(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: subprocess.run(["scancel", runner.runs[f"{0:012x}"].task], check=True))
-    drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
     assert drive.words() == {0: "interrupted", 1: "done"}, "it had the time to write a checkpoint"
-    assert drive.ends[0].kind == "Cancelled" and lives(tmp_path, 0) == 1
+    assert drive.ends[0].failure_class == "Cancelled" and lives(tmp_path, 0) == 1
 
 
 def test_a_task_that_cannot_even_begin_says_why(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slurm, "TASK", "lightest_task")
-    drive = Drive(Slurm(), [job(tmp_path, 0)])
-    assert drive.ends[0].word is None and drive.ends[0].how.startswith("exit code 1 (task ")
-    assert ", before it began; it printed: " in drive.ends[0].how
-    assert "No module named lightest_task" in drive.ends[0].how
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0)])
+    assert drive.ends[0].message is None and drive.ends[0].cause.startswith("exit code 1 (task ")
+    assert ", before it began; it printed: " in drive.ends[0].cause
+    assert "No module named lightest_task" in drive.ends[0].cause
 
 
 def test_those_who_are_asked_to_stop_do_and_leave_the_queue(cluster: Cluster, tmp_path: Path) -> None:
-    def stop(runner: Slurm) -> None:
+    def stop(runner: SlurmRunner) -> None:
         for run_id in list(runner.runs):
             runner.ask_to_stop(run_id)
 
-    drive = Drive(Slurm(1), [job(tmp_path, n, phases=100) for n in range(5)], once(stop))
+    drive = Drive(SlurmRunner(1), [job(tmp_path, n, phases=100) for n in range(5)], once(stop))
     assert drive.words() == {0: "interrupted"} | dict.fromkeys(range(1, 5))
     assert drive.phases(0)[-1] < 100
     assert all(state not in ("PENDING", "RUNNING") for state, _ in cluster.tasks().values())
@@ -114,15 +113,15 @@ def test_those_who_are_asked_to_stop_do_and_leave_the_queue(cluster: Cluster, tm
 
 def test_one_that_is_killed_ends_at_once(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: runner.kill(f"{0:012x}"))
-    drive = Drive(Slurm(), [job(tmp_path, 0, phases=1000), job(tmp_path, 1)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=1000), job(tmp_path, 1)], act)
     assert drive.words()[1] == "done" and drive.words()[0] in (None, "interrupted")
     assert len(drive.phases(0)) < 1000
 
 
 def test_closing_ends_what_is_left(cluster: Cluster, tmp_path: Path) -> None:
-    runner = Slurm()
+    runner = SlurmRunner()
 
-    def enough(runner: Slurm) -> None:
+    def enough(runner: SlurmRunner) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -141,10 +140,10 @@ class Gone(Exception):
     """The sweep is killed: nothing of it is closed."""
 
 
-def abandoned(runner: Slurm, jobs: list[Job], phase: int = 4) -> None:
+def abandoned(runner: SlurmRunner, jobs: list[Job], phase: int = 4) -> None:
     """A runner that is let alone when its first job has done some phases."""
 
-    def leave(runner: Slurm) -> None:
+    def leave(runner: SlurmRunner) -> None:
         raise Gone
 
     runner.close = lambda: None  # type: ignore[method-assign]
@@ -154,8 +153,8 @@ def abandoned(runner: Slurm, jobs: list[Job], phase: int = 4) -> None:
 
 def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(3)]
-    abandoned(Slurm(2), jobs)
-    drive = Drive(Slurm(2), jobs)
+    abandoned(SlurmRunner(2), jobs)
+    drive = Drive(SlurmRunner(2), jobs)
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1], "nothing is begun twice"
     assert len(cluster.calls("sbatch")) == 1
@@ -166,17 +165,17 @@ def test_a_submission_that_was_killed_before_it_was_written_down_is_found_by_its
     cluster: Cluster, tmp_path: Path
 ) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(2)]
-    abandoned(Slurm(), jobs)
+    abandoned(SlurmRunner(), jobs)
     (array,) = (tmp_path / "slurm").iterdir()
     (array / "id").unlink()
-    assert Drive(Slurm(), jobs).words() == {0: "done", 1: "done"}
+    assert Drive(SlurmRunner(), jobs).words() == {0: "done", 1: "done"}
     assert len(cluster.calls("sbatch")) == 1 and lives(tmp_path, 0) == 1
 
 
 def test_what_waits_on_other_terms_is_submitted_anew_and_what_runs_goes_on(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(3)]
-    abandoned(Slurm(1), jobs)
-    drive = Drive(Slurm(2, "--time=9"), jobs)
+    abandoned(SlurmRunner(1), jobs)
+    drive = Drive(SlurmRunner(2, "--time=9"), jobs)
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1]
     second = cluster.calls("sbatch")[1]
@@ -187,11 +186,11 @@ def test_what_is_no_longer_asked_for_is_said_and_goes_on(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(2)]
-    abandoned(Slurm(), jobs)
-    drive = Drive(Slurm(), jobs[:1])
+    abandoned(SlurmRunner(), jobs)
+    drive = Drive(SlurmRunner(), jobs[:1])
     assert drive.words() == {0: "done"}
     assert "goes on with 1 tasks of an earlier sweep, which this one does not ask for" in caplog.text
-    assert Drive(Slurm(), jobs[1:]).words()[1] == "done"
+    assert Drive(SlurmRunner(), jobs[1:]).words()[1] == "done"
     assert lives(tmp_path, 1) == 1 or (tmp_path / f"{1:012x}").read_text() == "60"
 
 
@@ -200,11 +199,11 @@ def test_a_controller_that_cannot_be_reached_for_a_while_is_waited_for(
 ) -> None:
     away = cluster.cut_off()
 
-    def leave(runner: Slurm) -> None:
+    def leave(runner: SlurmRunner) -> None:
         away.__enter__()
         threading.Timer(2.0, lambda: away.__exit__(None, None, None)).start()
 
-    drive = Drive(Slurm(), [job(tmp_path, n, phases=40) for n in range(2)], once(leave))
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], once(leave))
     assert drive.words() == {0: "done", 1: "done"} and lives(tmp_path, 0) == 1
     if isinstance(cluster, StandIn):  # commands of the real one ask for some seconds before they give up
         assert caplog.text.count("Slurm does not answer") == 1
@@ -212,5 +211,5 @@ def test_a_controller_that_cannot_be_reached_for_a_while_is_waited_for(
 
 def test_what_slurm_refuses_is_the_users_to_mend(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^RUNNER=slurm: .*Invalid partition name"):
-        Drive(Slurm(1, "--partition=elsewhere"), [job(tmp_path, 0)])
+        Drive(SlurmRunner(1, "--partition=elsewhere"), [job(tmp_path, 0)])
     assert not (tmp_path / "slurm").exists()

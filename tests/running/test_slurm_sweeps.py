@@ -17,10 +17,10 @@ from places import HELPERS
 from slurm_clusters import Cluster
 from sweeping import Silent, process, wait_until
 
-from staleharness.running.limits import Limits
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runners.slurm import Slurm
-from staleharness.running.sweep import Outcome, sweep
+from staleharness.running.runners.slurm import SlurmRunner
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 
@@ -56,20 +56,22 @@ class Acts(Silent):
         self.began: list[str] = []
         self.how: dict[str, str] = {}
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.began.append(run.run_id)
 
-    def phase(self, run: PlannedRun, progress: dict[str, int]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, int]) -> None:
         if progress["phase"] >= 5 and len(self.ready) < self.runs:
             self.ready.add(run.run_id)
             if len(self.ready) == self.runs:
                 self.act()
 
-    def ended(self, run: PlannedRun, event: dict[str, str]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, str]) -> None:
         self.how[run.run_id] = event["event"]
 
 
-def swept(out: Path, runs: tuple[PlannedRun, ...], runner: Slurm | int, listener: Silent | None = None) -> Outcome:
+def swept(
+    out: Path, runs: tuple[PlannedRun, ...], runner: SlurmRunner | int, listener: Silent | None = None
+) -> Outcome:
     store = Store(out)
     store.open_for_writing()
     return sweep(runs, store, runner, listener or Silent(), Limits(checkpoint=0.02))  # type: ignore[arg-type]
@@ -89,7 +91,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_comes_to_what_it_is_on_this_
         driver.wait()
     assert driver.returncode == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     listener = Acts(lambda: None)
-    outcome = swept(out, naps(), Slurm(2, "--time=9"), listener)
+    outcome = swept(out, naps(), SlurmRunner(2, "--time=9"), listener)
     assert len(outcome.done) == 2 and not outcome.failed
     assert records(out).items() <= expected.items()
     assert len(cluster.calls("sbatch")) == 1, "nothing is submitted twice"
@@ -103,7 +105,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_comes_to_what_it_is_on_this_
 def test_what_loses_its_time_its_place_or_its_node_goes_on_from_its_checkpoint(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str], what: str
 ) -> None:
-    runner = Slurm(2)
+    runner = SlurmRunner(2)
 
     def happens() -> None:
         if what == "warn":
@@ -122,12 +124,12 @@ def test_what_loses_its_time_its_place_or_its_node_goes_on_from_its_checkpoint(
 @pytest.mark.faults
 def test_a_failed_run_is_left_for_the_next_call_which_submits_it_alone(cluster: Cluster, tmp_path: Path) -> None:
     runs = (*naps(1), *naps(1, "dies_at=3"))
-    outcome = swept(tmp_path / "out", runs, Slurm(2))
+    outcome = swept(tmp_path / "out", runs, SlurmRunner(2))
     assert outcome.done == [runs[0].run_id]
     (failure,) = outcome.failed.values()
     assert failure["class"] == "Killed"
     assert failure["message"].startswith("the worker ended by exit code 3 (task ")
-    again = swept(tmp_path / "out", runs, Slurm(2))
+    again = swept(tmp_path / "out", runs, SlurmRunner(2))
     assert again.skipped == [runs[0].run_id] and [*again.failed] == [runs[1].run_id]
     assert "--array=0-0%1" in cluster.calls("sbatch")[1]
 
@@ -137,11 +139,11 @@ def test_a_sweep_that_is_stopped_leaves_checkpoints_and_nothing_in_the_queue(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     stop = Acts(lambda: os.kill(os.getpid(), signal.SIGINT), runs=1)
-    outcome = swept(tmp_path / "out", naps(3), Slurm(1), stop)
+    outcome = swept(tmp_path / "out", naps(3), SlurmRunner(1), stop)
     assert outcome.interrupted and not outcome.done and not outcome.failed
     assert len(stop.began) == 1 and stop.how == dict.fromkeys(stop.began, "interrupted"), "others never began"
     assert all(state not in ("PENDING", "RUNNING") for state, _ in cluster.tasks().values())
     assert [*(tmp_path / "out" / "attempts").glob("*/checkpoint-*")]
-    outcome = swept(tmp_path / "out", naps(3), Slurm(3))
+    outcome = swept(tmp_path / "out", naps(3), SlurmRunner(3))
     assert len(outcome.done) == 3
     assert records(tmp_path / "out") == expected

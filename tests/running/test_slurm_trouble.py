@@ -15,13 +15,12 @@ from slurm_clusters import StandIn
 from slurm_driving import Act, Drive, job, lives, once
 
 from staleharness.errors import UserError
-from staleharness.running.runner import Began, Demand, Event, Progress, Queued, make_runner
-from staleharness.running.runners import slurm
-from staleharness.running.runners.slurm import Slurm
+from staleharness.running.runner import Event, ResourceRequest, RunProgress, RunStart, RunWait
+from staleharness.running.runners import make_runner, slurm
+from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.slurm import commands
-from staleharness.running.slurm.array import Array
-from staleharness.running.slurm.commands import SlurmError, State, compressed
-from staleharness.running.slurm.options import parse
+from staleharness.running.slurm.commands import SlurmError, State, compress, parse_options
+from staleharness.running.slurm.job_array import JobArray
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +31,13 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_task_that_is_put_back_more_than_four_times_in_ten_minutes_is_given_up(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
-    def again(runner: Slurm, event: Event) -> None:
-        if isinstance(event, Began):
+    def again(runner: SlurmRunner, event: Event) -> None:
+        if isinstance(event, RunStart):
             stand_in.fault("preempt")
 
-    drive = Drive(Slurm(), [job(tmp_path, 0, phases=1000)], again)
-    assert drive.ends[0].word is None and drive.ends[0].kind == "Flapping"
-    assert drive.ends[0].how.startswith("being put back in the queue more than 4 times in 10 minutes (task ")
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=1000)], again)
+    assert drive.ends[0].message is None and drive.ends[0].failure_class == "Flapping"
+    assert drive.ends[0].cause.startswith("being put back in the queue more than 4 times in 10 minutes (task ")
     state, restarts = stand_in.tasks()["1_0"]
     assert state in ("CANCELLED", "FAILED") and restarts in (5, 6)
 
@@ -47,16 +46,16 @@ def test_a_task_that_is_put_back_more_than_four_times_in_ten_minutes_is_given_up
 def test_a_task_that_is_put_back_now_and_then_is_not(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("staleharness.running.slurm.followed.FLAPS", (4, 0.1))
+    monkeypatch.setattr("staleharness.running.slurm.task_state.FLAPS", (4, 0.1))
     count = 0
 
-    def again(runner: Slurm, event: Event) -> None:
+    def again(runner: SlurmRunner, event: Event) -> None:
         nonlocal count
-        if isinstance(event, Progress) and count < 6 and event.content.get("phase", 0) > 2 * count:
+        if isinstance(event, RunProgress) and count < 6 and event.content.get("phase", 0) > 2 * count:
             count += 1
             stand_in.fault("preempt")
 
-    drive = Drive(Slurm(), [job(tmp_path, 0, phases=40)], again)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=40)], again)
     assert drive.words() == {0: "done"} and count == 6
 
 
@@ -68,27 +67,27 @@ def test_a_task_that_the_queue_has_forgotten_is_remembered_by_accounting_or_not_
     stand_in.set(remembers=0.0, accounting=accounting)
     monkeypatch.setattr(slurm, "LOOKS", (1.0, 1.0))  # so that it ends, and is forgotten, between two
     jobs = [job(tmp_path, 0, 10), job(tmp_path, 1, 3, ends="dies"), job(tmp_path, 2, 60)]
-    drive = Drive(Slurm(), jobs)
+    drive = Drive(SlurmRunner(), jobs)
     assert drive.words() == {0: "done", 1: None, 2: "done"}
     said = "exit code 3 (task 1_1" if accounting else "an end that Slurm does not remember (task 1_1)"
-    assert drive.ends[1].how.startswith(said)
+    assert drive.ends[1].cause.startswith(said)
 
 
 def test_time_out_is_told_from_memory_and_a_run_that_never_gets_further_is_not_put_back_for_ever(
     stand_in: StandIn, tmp_path: Path
 ) -> None:
-    act: Act = lambda runner, event: isinstance(event, Began) and stand_in.fault("out-of-memory", "1_1")  # noqa: E731
+    act: Act = lambda runner, event: isinstance(event, RunStart) and stand_in.fault("out-of-memory", "1_1")  # noqa: E731
     stand_in.set(kill_wait=0.2)
     jobs = [job(tmp_path, 0, phases=9, nap=5.0), job(tmp_path, 1, phases=9, nap=5.0)]
-    drive = Drive(Slurm(2, "--time=0:02 --signal=B:USR1@1"), jobs, act)
-    assert drive.ends[0].kind == "TimeOut" and "before it had done one phase" in drive.ends[0].how
-    assert drive.ends[1].kind == "OOM" and "--mem" in drive.ends[1].how
+    drive = Drive(SlurmRunner(2, "--time=0:02 --signal=B:USR1@1"), jobs, act)
+    assert drive.ends[0].failure_class == "TimeOut" and "before it had done one phase" in drive.ends[0].cause
+    assert drive.ends[1].failure_class == "OOM" and "--mem" in drive.ends[1].cause
     assert lives(tmp_path, 0) == 1
 
 
 def test_a_task_that_times_out_after_some_phases_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.set(kill_wait=0.1)
-    drive = Drive(Slurm(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, phases=60, nap=0.05)])
+    drive = Drive(SlurmRunner(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, phases=60, nap=0.05)])
     assert drive.words() == {0: "done"}
     assert drive.phases(0) == [*range(1, 61)] and lives(tmp_path, 0) >= 2
 
@@ -97,7 +96,7 @@ def test_a_submission_whose_answer_is_lost_is_not_made_again(
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand_in.set(deaf=True)
-    drive = Drive(Slurm(), [job(tmp_path, 0)])
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0)])
     assert drive.words() == {0: "done"} and lives(tmp_path, 0) == 1
     assert len(stand_in.calls("sbatch")) == 1
 
@@ -113,7 +112,7 @@ def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
         return submit(command, count, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(slurm.commands, "submit", limited)
-    drive = Drive(Slurm(), [job(tmp_path, n) for n in range(3)])
+    drive = Drive(SlurmRunner(), [job(tmp_path, n) for n in range(3)])
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert len(stand_in.calls("sbatch")) == 3
 
@@ -126,7 +125,7 @@ def test_a_task_that_is_no_longer_known_is_submitted_anew(
 
     monkeypatch.setattr(slurm.commands, "requeue", refused)
     act = once(lambda runner: stand_in.warn("1_0"))
-    drive = Drive(Slurm(), [job(tmp_path, 0)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0)], act)
     assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
     assert len(stand_in.calls("sbatch")) == 2
 
@@ -138,21 +137,21 @@ def test_a_task_that_stays_after_its_last_word_is_ended(
     monkeypatch.setattr(slurm, "GRACE", 0.5)
     stand_in.set(kill_wait=0.2)
     act = once(lambda runner: ends == "interrupted" and stand_in.warn("1_0"))
-    drive = Drive(Slurm(), [job(tmp_path, 0, stays=60.0)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, stays=60.0)], act)
     assert drive.words() == {0: "done"} and lives(tmp_path, 0) == (1 if ends == "done" else 2)
 
 
 def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_path: Path) -> None:
     held = False
 
-    def hold(runner: Slurm, event: Event) -> None:
+    def hold(runner: SlurmRunner, event: Event) -> None:
         nonlocal held
-        if isinstance(event, Queued) and not held:
+        if isinstance(event, RunWait) and not held:
             held = True
             stand_in.fault("hold", "1_0")
 
     stand_in.set(room=0)
-    runner = Slurm()
+    runner = SlurmRunner()
     threading.Timer(1.0, lambda: stand_in.set(room=8)).start()
     assert Drive(runner, [job(tmp_path, 0)], hold).words() == {0: "done"}
     assert held and stand_in.calls("scontrol")[-1] == "scontrol release 1_0"
@@ -165,11 +164,11 @@ def test_an_array_from_elsewhere_is_never_taken_for_a_job_of_another_name_here(
     stand_in.set(room=0)
     commands.submit(["sleep", "60"], 2, 2, "theirs", tmp_path / "out", [f"--chdir={tmp_path}", "--signal=B:USR1@1"])
     (theirs,) = {task.partition("_")[0] for task in stand_in.tasks()}
-    array = Array.make(tmp_path, [job(tmp_path, 0), job(tmp_path, 1)], ["--time=9"])
-    array.submitted(theirs)
+    array = JobArray.make(tmp_path, [job(tmp_path, 0), job(tmp_path, 1)], ["--time=9"])
+    array.set_id(theirs)
     array.folder.rename(array.folder.with_name(name))
     threading.Timer(0.2, lambda: stand_in.set(room=8)).start()
-    assert Drive(Slurm(), [job(tmp_path, 0)]).words() == {0: "done"}
+    assert Drive(SlurmRunner(), [job(tmp_path, 0)]).words() == {0: "done"}
     assert {f"{theirs}_0", f"{theirs}_1"} <= set(stand_in.tasks()) and lives(tmp_path, 0) == 1
     assert not any(theirs in call.split("_")[0] for call in stand_in.calls("scancel"))
 
@@ -177,31 +176,31 @@ def test_an_array_from_elsewhere_is_never_taken_for_a_job_of_another_name_here(
 def test_an_array_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "slurm").symlink_to(tmp_path / "elsewhere")
-    for call in (lambda: Array.make(tmp_path, [], []), lambda: list(Array.all(tmp_path))):
+    for call in (lambda: JobArray.make(tmp_path, [], []), lambda: list(JobArray.all(tmp_path))):
         with pytest.raises(UserError, match="is a link"):
             call()
 
 
 def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
-    whole = Array.make(tmp_path, [job(tmp_path, 0)], [])
+    whole = JobArray.make(tmp_path, [job(tmp_path, 0)], [])
     for content in ("", "{}", '{"jobs": [{"run": 1}], "options": []}'):
         folder = tmp_path / "slurm" / f"staleharness-{len(content):08x}"
         folder.mkdir()
         (folder / "array.json").write_text(content)
-    assert [array.name for array in Array.all(tmp_path)] == [whole.name]
+    assert [array.name for array in JobArray.all(tmp_path)] == [whole.name]
     assert [path.name for path in (tmp_path / "slurm").iterdir()] == [whole.name]
     assert json.loads((whole.folder / "array.json").read_text())["jobs"][0]["run_id"] == f"{0:012x}"
 
 
 def test_options_are_words_for_sbatch_and_nothing_else() -> None:
-    assert parse("--partition=gpu --time=4:00:00 --gres=gpu:a100:1 --exclusive --mem=8G") == [
+    assert parse_options("--partition=gpu --time=4:00:00 --gres=gpu:a100:1 --exclusive --mem=8G") == [
         "--partition=gpu",
         "--time=4:00:00",
         "--gres=gpu:a100:1",
         "--exclusive",
         "--mem=8G",
     ]
-    assert parse("") == [] and parse("--signal=B:USR1@600") == ["--signal=B:USR1@600"]
+    assert parse_options("") == [] and parse_options("--signal=B:USR1@600") == ["--signal=B:USR1@600"]
 
 
 @pytest.mark.parametrize(
@@ -229,41 +228,44 @@ def test_options_are_words_for_sbatch_and_nothing_else() -> None:
 )
 def test_other_options_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(UserError) as refused:
-        parse(text)
+        parse_options(text)
     assert str(refused.value).startswith("SLURM") and "\n" not in str(refused.value)
 
 
 def test_a_machine_without_slurm_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match=r"^RUNNER=slurm: there is no sbatch here"):
-        make_runner("slurm", Demand(4))
+        make_runner("slurm", ResourceRequest(4))
 
 
 def test_tasks_are_written_together() -> None:
-    assert compressed(["17_3", "17_1", "9_0", "17_2", "17_7"]) == ["9_[0]", "17_[1-3,7]"]
-    assert compressed([]) == []
+    assert compress(["17_3", "17_1", "9_0", "17_2", "17_7"]) == ["9_[0]", "17_[1-3,7]"]
+    assert compress([]) == []
 
 
 def test_what_a_status_says() -> None:
-    from staleharness.running.slurm.followed import _code
+    from staleharness.running.slurm.task_state import _exit_cause
 
-    assert _code(State("FAILED", status=75 << 8)) == "exit code 75"
-    assert _code(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"
-    assert _code(State("FAILED")) == "FAILED in Slurm" and _code(State("REVOKED", status=0)) == "REVOKED in Slurm"
+    assert _exit_cause(State("FAILED", status=75 << 8)) == "exit code 75"
+    assert _exit_cause(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"
+    assert (
+        _exit_cause(State("FAILED")) == "FAILED in Slurm"
+        and _exit_cause(State("REVOKED", status=0)) == "REVOKED in Slurm"
+    )
 
 
 def test_a_gpu_is_wanted_where_runs_are_carried_out_and_not_where_they_are_submitted(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert make_runner("slurm", Demand(4, device="cuda")).capacity == 4
+    assert make_runner("slurm", ResourceRequest(4, device="cuda")).capacity == 4
     with pytest.raises(UserError, match="sees no GPU on this machine"):
-        make_runner("local", Demand(4, device="cuda"))
+        make_runner("local", ResourceRequest(4, device="cuda"))
     with pytest.raises(UserError, match=r"^RUNS_PER_GPU is not for RUNNER=slurm"):
-        make_runner("slurm", Demand(device="cuda", runs_per_gpu=2))
+        make_runner("slurm", ResourceRequest(device="cuda", runs_per_gpu=2))
 
 
 def test_the_memory_of_a_run_is_asked_for_unless_the_user_does(stand_in: StandIn) -> None:
-    assert Slurm(1, "--time=5", memory=2**31).options == ["--time=5", "--mem=2048M"]
-    assert Slurm(1, "--mem-per-cpu=1G", memory=2**31).options == ["--mem-per-cpu=1G"]
-    assert Slurm(1).options == []
+    assert SlurmRunner(1, "--time=5", memory=2**31).options == ["--time=5", "--mem=2048M"]
+    assert SlurmRunner(1, "--mem-per-cpu=1G", memory=2**31).options == ["--mem-per-cpu=1G"]
+    assert SlurmRunner(1).options == []

@@ -15,11 +15,11 @@ from killing import files, records
 from needs import hint
 from sweeping import TINY, Silent
 
-from staleharness.running.limits import Limits
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
-from staleharness.running.sweep import sweep
+from staleharness.running.supervision import Limits
+from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 

@@ -20,11 +20,10 @@ from sweeping import TINY, Silent
 from staleharness import __main__ as entry
 from staleharness.errors import UserError
 from staleharness.running import worker
-from staleharness.running.execution import carry_out
-from staleharness.running.limits import Limits, from_environment
 from staleharness.running.plan import plan
-from staleharness.running.runner import Ended
-from staleharness.running.watch import Watch
+from staleharness.running.plan_execution import execute_plan
+from staleharness.running.runner import RunEnd
+from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
 from staleharness.store import unfinished_runs
 from staleharness.store.store import Store
 from staleharness.store.study import ask
@@ -87,7 +86,7 @@ def test_a_time_that_is_none_is_said_before_anything_is_written(
     monkeypatch.setenv(name, text)
     planned = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1"))
     with pytest.raises(UserError, match=f"{name}='{text}' is not a number of seconds"):
-        carry_out(planned, Store(tmp_path / "out"), 1, lambda done: Silent())  # type: ignore[arg-type, return-value]
+        execute_plan(planned, Store(tmp_path / "out"), 1, lambda done: Silent())  # type: ignore[arg-type, return-value]
     assert not (tmp_path / "out").exists()
 
 
@@ -95,39 +94,39 @@ def test_a_time_that_is_none_is_said_before_anything_is_written(
 def test_no_time_at_all_is_no_time_to_call_a_run_stalled(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("STALEHARNESS_STALL_SECONDS", text)
     with pytest.raises(UserError, match=r"STALEHARNESS_STALL_SECONDS=0 would end every run at once"):
-        from_environment()
+        limits_from_environment()
     monkeypatch.delenv("STALEHARNESS_STALL_SECONDS")
     monkeypatch.setenv("STALEHARNESS_CHECKPOINT_SECONDS", text)  # a checkpoint after every phase
-    assert from_environment().checkpoint == 0
+    assert limits_from_environment().checkpoint == 0
 
 
 def test_times_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CHECKPOINT", "STALL"):
         monkeypatch.delenv(f"STALEHARNESS_{name}_SECONDS", raising=False)
-    assert from_environment() == Limits()
+    assert limits_from_environment() == Limits()
     monkeypatch.setenv("STALEHARNESS_CHECKPOINT_SECONDS", "0.5")
     monkeypatch.setenv("STALEHARNESS_STALL_SECONDS", "inf")
-    assert from_environment() == Limits(checkpoint=0.5, stall=float("inf"))
+    assert limits_from_environment() == Limits(checkpoint=0.5, stall=float("inf"))
 
 
 def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("staleharness.running.watch.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("staleharness.running.supervision.time.monotonic", lambda: clock[0])
     (run,) = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1")).runs
-    watch, active = Watch(100.0), {run.run_id: run}
-    watch.heard(run.run_id)
+    watch, active = Watchdog(100.0), {run.run_id: run}
+    watch.note_progress(run.run_id)
     for passed, said in ((49, 0), (2, 1), (20, 1)):
         clock[0] += passed
-        assert watch.overdue(active) == [] and caplog.text.count("has made no progress") == said
-    watch.heard(run.run_id)  # it did
+        assert watch.find_stalls(active) == [] and caplog.text.count("has made no progress") == said
+    watch.note_progress(run.run_id)  # it did
     clock[0] += 99
-    assert watch.overdue(active) == [] and caplog.text.count("has made no progress") == 2
+    assert watch.find_stalls(active) == [] and caplog.text.count("has made no progress") == 2
     clock[0] += 2
-    assert watch.overdue(active) == [run.run_id]
-    assert watch.why(Ended(run.run_id, None, "signal SIGKILL")).how == "a stall: no progress for 1m40s"
-    assert watch.why(Ended("another", None, "signal SIGKILL")).how == "signal SIGKILL"
+    assert watch.find_stalls(active) == [run.run_id]
+    assert watch.explain(RunEnd(run.run_id, None, "signal SIGKILL")).cause == "a stall: no progress for 1m40s"
+    assert watch.explain(RunEnd("another", None, "signal SIGKILL")).cause == "signal SIGKILL"
 
 
 START = """

@@ -15,7 +15,7 @@ from sweeping import said, staleharness
 
 from staleharness.base.files import write_json
 from staleharness.running.plan import plan
-from staleharness.running.verify import BOUND, again, compare
+from staleharness.running.rerun import BOUND, compare, replan
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest
@@ -92,14 +92,14 @@ def test_another_kind_of_machine_is_held_to_the_bound(
     other = {"fingerprint": {**stored.record["fingerprint"], "cpu": "Another CPU"}}
     verdict = compare(change(stored, other, lag_mean=(0, off)), made)
     assert (verdict.same, verdict.holds, verdict.phases) == (False, holds, 0)
-    assert verdict.apart == pytest.approx(off) and verdict.made_with[0].startswith("cpu: Another CPU -> ")
+    assert verdict.difference == pytest.approx(off) and verdict.machine_changes[0].startswith("cpu: Another CPU -> ")
 
 
 def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, StoredRun]) -> None:
     stored, made = twice
     other = {"fingerprint": {**stored.record["fingerprint"], "staleharness": "0.0.1"}}
     verdict = compare(change(stored, other, lag_mean=(0, 1e-9)), made)
-    assert not verdict.holds and verdict.made_with[0].startswith("staleharness: 0.0.1 -> ")
+    assert not verdict.holds and verdict.machine_changes[0].startswith("staleharness: 0.0.1 -> ")
 
 
 def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: Path, tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_race_of_processes_is_not_made_again(stored: Path) -> None:
 
 def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: Path) -> None:
     for run in Store(stored).read_all():
-        assert again(run).run_id == run.id
+        assert replan(run).run_id == run.id
         spec = json.loads((run.path / "run.json").read_text())["spec"]
-        assert again(run).spec.to_dict() == spec
+        assert replan(run).spec.to_dict() == spec
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ...base.text import duration, printable
 from ...errors import shorten
-from ...running.execution import describe
 from ...running.plan import PlannedRun
+from ...running.plan_execution import describe_run
 from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything
@@ -39,35 +39,37 @@ class PlainLines:
         self.told: dict[str, float] = {}
         self.started_at: dict[str, float] = {}
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.told[run.run_id] = self.started_at[run.run_id] = time.monotonic()
-        self._say(f"start  {describe(run)} ({run.run_id})")
+        self._say(f"start  {describe_run(run)} ({run.run_id})")
 
-    def preparing(self, run: PlannedRun, what: str) -> None:
-        self._now_and_then(run, what)
+    def on_preparing(self, run: PlannedRun, step: str) -> None:
+        self._now_and_then(run, step)
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(run, progress)}")
 
     def _now_and_then(self, run: PlannedRun, what: str) -> None:
         now = time.monotonic()
         if now - self.told[run.run_id] >= PLAIN_EVERY:
             self.told[run.run_id] = now
-            self._say(f"       {describe(run)}: {what}")
+            self._say(f"       {describe_run(run)}: {what}")
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.ended_runs += event["event"] in ("done", "failed")
         took = duration(time.monotonic() - self.started_at[run.run_id])
         if event["event"] == "done":
             elapsed = time.monotonic() - self.begin
             left = elapsed / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
-            self._say(f"done   {describe(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left")
+            self._say(
+                f"done   {describe_run(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
+            )
         elif event["event"] == "failed":
-            self._say(f"FAILED {describe(run)} after {took}: {last_words(event)}")
+            self._say(f"FAILED {describe_run(run)} after {took}: {last_words(event)}")
         else:
-            self._say(f"stop   {describe(run)}: {event.get('message', 'interrupted')}")
+            self._say(f"stop   {describe_run(run)}: {event.get('message', 'interrupted')}")
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
 
     def close(self) -> None:
@@ -100,33 +102,35 @@ class LiveDisplay:
         self.ended_runs, self.total = skipped, total
         self.progress.start()
 
-    def started(self, run: PlannedRun) -> None:
+    def on_start(self, run: PlannedRun) -> None:
         self.bars[run.run_id] = self.progress.add_task(
-            escape(shorten(printable(describe(run)), 60 if self.wide else 36)), total=run.spec.phases, note="starting"
+            escape(shorten(printable(describe_run(run)), 60 if self.wide else 36)),
+            total=run.spec.phases,
+            note="starting",
         )
 
-    def preparing(self, run: PlannedRun, what: str) -> None:
-        self.progress.update(self.bars[run.run_id], note=escape(shorten(what, 60 if self.wide else 36)))
+    def on_preparing(self, run: PlannedRun, step: str) -> None:
+        self.progress.update(self.bars[run.run_id], note=escape(shorten(step, 60 if self.wide else 36)))
 
-    def phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self.share[run.run_id] = progress["phase"] / progress["phases"]
         phase = "phase " if self.wide else ""
         note = f"{phase}{progress['phase']}/{progress['phases']}{_score(run, progress)}"
         self.progress.update(self.bars[run.run_id], completed=progress["phase"], note=escape(note))
         self._whole()
 
-    def ended(self, run: PlannedRun, event: dict[str, Any]) -> None:
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.progress.remove_task(self.bars.pop(run.run_id))
         self.share.pop(run.run_id, None)
         self.ended_runs += event["event"] in ("done", "failed")
         self._whole()
         if event["event"] == "failed":
-            words = escape(printable(f"{describe(run)}: {last_words(event)}"))
+            words = escape(printable(f"{describe_run(run)}: {last_words(event)}"))
             self._say(f"[red]failed[/red] {words}")
         elif event["event"] == "done":
-            self._say(f"[green]done[/green]   {escape(printable(describe(run)))}")
+            self._say(f"[green]done[/green]   {escape(printable(describe_run(run)))}")
 
-    def stopping(self) -> None:
+    def on_stop(self) -> None:
         self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
 
     def close(self) -> None:

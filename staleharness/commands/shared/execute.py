@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ...api import plan
-from ...running.estimate import estimate
-from ...running.execution import carry_out, runner_for, stored_of
-from ...running.expectations import on_lag
-from ...running.sweep import Listener
+from ...running.forecast import estimate, lag_notes
+from ...running.plan_execution import execute_plan, runner_for, stored_runs_of
+from ...running.sweep_loop import SweepListener
 from .arguments import Grid, Room, Shown
 from .display import listener_for
 from .present import show
@@ -52,9 +51,9 @@ def execute(command: Shown, planned: Plan, store: Store, runner: Runner, restart
     """Run what is missing under a person's eyes, show what there is then, and return the exit code."""
 
     @contextlib.contextmanager
-    def watch(done: int) -> Iterator[Listener]:
+    def watch(done: int) -> Iterator[SweepListener]:
         say_plan(planned, done, runner.capacity)
-        held = {run.id for run in stored_of(planned, store)}
+        held = {run.id for run in stored_runs_of(planned, store)}
         guess = estimate([run for run in planned.runs if run.run_id not in held], store, runner.capacity or 1)
         if guess.seconds is not None and runner.capacity:
             print(guess.text, file=sys.stderr)
@@ -64,7 +63,7 @@ def execute(command: Shown, planned: Plan, store: Store, runner: Runner, restart
         finally:
             listener.close()
 
-    outcome, stored = carry_out(planned, store, runner, watch, restart)
+    outcome, stored = execute_plan(planned, store, runner, watch, restart)
     return show(command, planned, store, stored, outcome)
 
 
@@ -77,9 +76,9 @@ def say_plan(planned: Plan, done: int, jobs: int, stream: TextIO | None = None) 
     waiting = f"{len(planned.runs) - done} of {len(planned.runs)} runs to do, {most} at a time"
     print(f"{planned.title}: {grid}; {waiting}", file=stream)
     print(f"each run: {planned.runs[0].spec.size}", file=stream)
-    for why in planned.skipped:
+    for why in planned.notes:
         print(f"left out: {why}", file=stream)
-    for line in on_lag(planned):
+    for line in lag_notes(planned):
         print(f"note: {line}", file=stream)
 
 

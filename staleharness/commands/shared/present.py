@@ -20,7 +20,7 @@ from .arguments import Shown
 
 if TYPE_CHECKING:
     from ...running.plan import Plan, PlannedRun
-    from ...running.sweep import Outcome
+    from ...running.sweep_loop import Outcome
     from ...statistics.table import Table
     from ...store.store import Store, StoredRun
 
@@ -37,7 +37,7 @@ def check_shown(command: Shown) -> None:
 
 def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], outcome: Outcome) -> int:
     """Table and report of what there is, and an exit code that says whether it is all."""
-    from ...running.execution import describe
+    from ...running.plan_execution import describe_run
 
     expected = [_expected(run, outcome) for run in planned.runs]
     failures = [
@@ -48,7 +48,7 @@ def show(command: Shown, planned: Plan, store: Store, stored: list[StoredRun], o
     table, page = publish(command, store, planned.name, planned.title, Results.of(stored), expected, failures)
     for run in planned.runs:
         if failure := outcome.failed.get(run.run_id):
-            words = f"failed: {describe(run)}: {failure['class']}: {failure['message']}"
+            words = f"failed: {describe_run(run)}: {failure['class']}: {failure['message']}"
             print(printable(words), file=sys.stderr)
             print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:

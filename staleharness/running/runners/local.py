@@ -1,4 +1,4 @@
-"""Runner on one machine: one fresh process per run, forked from a server that has everything heavy loaded already."""
+"""Runner for this machine: a fresh process per run, forked from a server with all heavy modules loaded."""
 
 from __future__ import annotations
 
@@ -17,82 +17,81 @@ from typing import Any
 from ...base.logger import LOGGER
 from ...base.machine import memory, memory_kills
 from ...base.processes import fixed_hashing, short_names
-from ..devices import GPUS, check_device_here, usable_cores, usable_gpus
-from ..job import Job
-from ..runner import OUT_OF_MEMORY, Demand, Ended, Event, Progress
+from ..hardware import GPUS, check_device_here, usable_cores, usable_gpus
+from ..runner import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit
 
-WORKER = "staleharness.running.worker"  # with all that is heavy: what the server loads before it forks
-GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: what torch itself loads at a process's first gradient
-GRACE = 10.0  # seconds for a worker to end after its last word
+WORKER = "staleharness.running.worker"  # imports all heavy modules: the server loads it before it forks
+GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: torch loads it at the first gradient of a process
+GRACE = 10.0  # seconds for a worker to end after its last message
 
 
 @dataclass
 class _Worker:
     process: Any
     channel: Connection
-    gpu: str = ""  # the one that it sees, where there are several
-    word: dict[str, Any] | None = None  # its last
-    since: float = 0.0  # when that was
-    silent: bool = False  # its end of the pipe is closed
+    gpu: str = ""  # the only one that it sees, on a machine with several
+    message: dict[str, Any] | None = None  # its last
+    since: float = 0.0  # when that came
+    is_silent: bool = False  # its end of the pipe is closed
 
 
 class LocalPool:
-    """Forked processes, each with a pipe: up come messages, down goes the order to stop."""
+    """Forked processes, each with a pipe for its messages and for the order to stop."""
 
-    shared = queues = False
+    multi_machine = has_queue = False
 
     def __init__(self, capacity: int, gpus: Sequence[str] = ()) -> None:
-        """gpus: those to spread runs over, by the names that CUDA_VISIBLE_DEVICES takes; none: runs see all."""
-        self.capacity = self.neighbours = capacity
+        """gpus: names for CUDA_VISIBLE_DEVICES to spread the runs over; without any, every run sees all GPUs."""
+        self.capacity = self.per_machine = capacity
         self._gpus = gpus
         self._out_of_memory = memory_kills()
         self._context = multiprocessing.get_context("forkserver")
         self._workers: dict[str, _Worker] = {}
 
     def open(self, modules: Sequence[str], root: Path) -> None:
-        """Start the fork server deaf to what ends us, so that it outlives the workers it has to report on."""
+        """Start the fork server with signals ignored, so that it outlives the workers on which it has to report."""
         self._context.set_forkserver_preload([WORKER, GRADIENT, *modules])
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
         try:
             with short_names(), fixed_hashing():
-                forkserver.ensure_running()  # what is ignored stays ignored in the program that is executed
+                forkserver.ensure_running()  # ignored signals stay ignored in the program that is executed
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
 
     def start(self, job: Job) -> None:
-        here, there = self._context.Pipe()
-        taken = [worker.gpu for worker in self._workers.values()]
-        gpu = min(self._gpus, key=taken.count, default="")
-        process = self._context.Process(target=_in_child, args=(job, there, gpu), name=job.run_id, daemon=False)
+        channel, worker_end = self._context.Pipe()
+        in_use = [worker.gpu for worker in self._workers.values()]
+        gpu = min(self._gpus, key=in_use.count, default="")
+        process = self._context.Process(target=_in_child, args=(job, worker_end, gpu), name=job.run_id, daemon=False)
         process.start()
-        there.close()
-        self._workers[job.run_id] = _Worker(process, here, gpu)
+        worker_end.close()
+        self._workers[job.run_id] = _Worker(process, channel, gpu)
 
     def poll(self, timeout: float) -> Iterator[Event]:
         workers = list(self._workers.items())
-        speaking = [w.channel for _, w in workers if not w.silent]
-        wait([*speaking, *(w.process.sentinel for _, w in workers)], timeout)
+        channels = [w.channel for _, w in workers if not w.is_silent]
+        wait([*channels, *(w.process.sentinel for _, w in workers)], timeout)
         for run_id, worker in workers:
-            yield from _heard(run_id, worker)
-            if worker.word is not None and time.monotonic() - worker.since > GRACE:
-                worker.process.kill()  # a thread of a plugin's holds it, and has nothing more to say
+            yield from _read_messages(run_id, worker)
+            if worker.message is not None and time.monotonic() - worker.since > GRACE:
+                worker.process.kill()  # a plugin's thread keeps it from ending
             if not worker.process.is_alive():
-                yield from _heard(run_id, worker)  # what it said between the last look and its end
+                yield from _read_messages(run_id, worker)  # those sent just before its end
                 worker.process.join()
                 worker.channel.close()
-                how = self._how(worker.process.exitcode)
+                cause = self._cause(worker.process.exitcode)
                 worker.process.close()
                 del self._workers[run_id]
-                yield Ended(run_id, worker.word, how)
+                yield RunEnd(run_id, worker.message, cause)
 
-    def _how(self, code: int | None) -> str:
-        """How a process ended, in words; and whether the kernel did it, which had no memory left."""
+    def _cause(self, code: int | None) -> str:
+        """Describe how a process ended; a kill by the kernel for lack of memory is named as such."""
         if code == -signal.SIGKILL and (kills := memory_kills()) > self._out_of_memory:
             self._out_of_memory = kills
             return f"{OUT_OF_MEMORY}: the kernel killed it"
-        return _how(code)
+        return describe_exit(code)
 
     def ask_to_stop(self, run_id: str) -> None:
         with contextlib.suppress(OSError):
@@ -107,51 +106,43 @@ class LocalPool:
             worker.process.join()
 
 
-def make(demand: Demand) -> LocalPool:
-    """As many runs at a time as asked for, or as the cores bear; no more than its memory and its GPUs do. Raises
-    `UserError` where a GPU is asked for and there is none."""
-    check_device_here(demand.device)
-    room = [demand.jobs or usable_cores() // demand.threads]
-    if demand.memory is not None:
-        room.append(max(1, memory() // demand.memory))
+def make(request: ResourceRequest) -> LocalPool:
+    """Make the runner: as many runs at a time as requested, or one per core; no more than fit into memory and GPUs.
+
+    Raises `UserError` if a GPU is requested and there is none.
+    """
+    check_device_here(request.device)
+    room = [request.jobs or usable_cores() // request.threads]
+    if request.memory is not None:
+        room.append(max(1, memory() // request.memory))
         if room[1] < room[0]:
-            sizes = f"{demand.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
+            sizes = f"{request.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
             LOGGER.warning("%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes)
-    gpus = usable_gpus() if demand.runs_per_gpu is not None and demand.device == "cuda" else []
-    if demand.runs_per_gpu is not None:
-        room.append(demand.runs_per_gpu * max(1, len(gpus)))
+    gpus = usable_gpus() if request.runs_per_gpu is not None and request.device == "cuda" else []
+    if request.runs_per_gpu is not None:
+        room.append(request.runs_per_gpu * max(1, len(gpus)))
     return LocalPool(max(1, min(room)), gpus)
 
 
-def _heard(run_id: str, worker: _Worker) -> Iterator[Progress]:
-    """What is in a worker's pipe; its last word is kept until it has ended."""
+def _read_messages(run_id: str, worker: _Worker) -> Iterator[RunProgress]:
+    """Yield the messages in a worker's pipe; the last one is stored until the worker has ended."""
     try:
-        while not worker.silent and worker.channel.poll():
+        while not worker.is_silent and worker.channel.poll():
             message = worker.channel.recv()
             if "event" in message:
-                worker.word, worker.since = message, time.monotonic()
+                worker.message, worker.since = message, time.monotonic()
             else:
-                yield Progress(run_id, message)
+                yield RunProgress(run_id, message)
     except (EOFError, OSError):
-        worker.silent = True
-
-
-def _how(code: int | None) -> str:
-    """How a process ended, in words."""
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+        worker.is_silent = True
 
 
 def _in_child(job: Job, channel: Connection, gpu: str) -> None:
-    """The forked process. It ends itself at the next phase boundary when the sweep that started it is gone."""
-    from .. import worker  # here, so that the sweeping process itself never loads torch
+    """Main function of the forked process. It ends at the next phase boundary if the sweep that started it is gone."""
+    from .. import worker  # here, so that the sweep's own process never loads torch
 
     if gpu:
-        os.environ[GPUS] = gpu  # before CUDA wakes up
+        os.environ[GPUS] = gpu  # before CUDA is initialised
     parent = multiprocessing.parent_process()
     orders: list[str] = []
 

@@ -1,119 +1,170 @@
-"""The machines of a Ray cluster: `$RAY_ADDRESS`, or else one that is started on this machine for the sweep.
+"""Runner for a Ray cluster: `$RAY_ADDRESS`, or else a cluster started on this machine for the sweep.
 
-A place is an actor, somewhere, with a local pool of one process: a run is carried out there by the code that carries it
-out here, in a process of its own, under the sweep's environment. Ray finds machines, counts cores, GPUs and memory, and
-tells of losses. It retries nothing: that is for the sweep, which asks the results folder.
+Each run is executed by an actor with a local pool of one process: by the same code as on one machine, in a process of
+its own, with the sweep's environment. Ray finds machines, counts cores, GPUs and memory, and reports losses. It retries
+nothing: the sweep does, after a look into the results folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...base.logger import LOGGER
 from ...base.machine import package_version
+from ...base.processes import nothing_of_main
 from ...errors import UserError, missing_extra
-from ..job import Job
-from ..place import Place, Seen, environment, probe_file, see
-from ..ray_cluster import Resources, address_from_environment, code_path, connect, resources
-from ..runner import OUT_OF_MEMORY, Began, Demand, Ended, Event, Queued
+from ..ray_cluster import (
+    MachineCheck,
+    Resources,
+    address_from_environment,
+    check_machine,
+    code_path,
+    connect,
+    is_visible,
+    probe_file,
+    resources,
+    run_environment,
+)
+from ..runner import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
+from .local import LocalPool
 
-RECOUNT = 5.0  # seconds between two looks at what the cluster has
+RECOUNT = 5.0  # seconds between two counts of the cluster's resources
 ANSWER = 60.0  # seconds for a machine to answer
-GRACE = 5.0  # seconds for a place to end its run by itself; then Ray ends the place
+GRACE = 5.0  # seconds for an actor to end its run by itself; then Ray kills the actor
+POLL_SECONDS = 0.5  # for which an actor waits for events of its worker
+
+
+class RemoteWorker:
+    """Ray actor that runs one job at a time in a local pool of one process; its answers are plain data."""
+
+    def __init__(self, probe: str, modules: Sequence[str], variables: Mapping[str, str]) -> None:
+        if not is_visible(Path(probe)):
+            raise UserError(f"the machine does not see {Path(probe).parent}")
+        for name in run_environment():
+            del os.environ[name]  # Ray, for one, sets thread counts of its own
+        os.environ.update(variables)
+        self._pool = LocalPool(1)
+        self._pool.open(modules, Path(probe).parent)
+
+    def ready(self) -> list[Event]:
+        """Return once the actor exists."""
+        return []
+
+    def start(self, job: Job) -> list[Event]:
+        with nothing_of_main():
+            self._pool.start(job)
+        return []
+
+    def poll(self) -> list[Event]:
+        """Return the events since the last call; wait a little for one."""
+        return list(self._pool.poll(POLL_SECONDS))
+
+    def ask_to_stop(self, run_id: str) -> None:
+        with contextlib.suppress(KeyError):  # it has ended
+            self._pool.ask_to_stop(run_id)
+
+    def kill(self, run_id: str) -> None:
+        with contextlib.suppress(KeyError):
+            self._pool.kill(run_id)
+
+    def close(self) -> None:
+        self._pool.close()
 
 
 @dataclass
-class _Held:
-    """A place, the run that is carried out there, and the call by which it is heard."""
+class _Actor:
+    """A `RemoteWorker` with its job and the pending call to it."""
 
-    actor: Any
+    handle: Any
     share: int
     job: Job | None = None
-    hearing: Any = None
-    there: bool = False  # Ray has found a machine for it; only then is it told of a run
-    queued: bool = False  # and it was said that none is found yet
-    killed: float | None = None  # since when it is to end
+    call: Any = None
+    is_placed: bool = False  # Ray has found a machine for it; only then does it get the job
+    is_queued: bool = False  # and the sweep knows that none is found yet
+    kill_time: float | None = None  # since when it has to end
 
 
-class RayPlaces:
-    """Places for as many runs as there is room for, made when they are needed and kept for the runs that follow."""
+class RayRunner:
+    """Keeps actors for as many runs as there is room for, created when needed and reused for later runs."""
 
-    shared, queues = True, False
+    multi_machine, has_queue = True, False
 
-    def __init__(self, demand: Demand) -> None:
-        self.demand = demand
-        self.capacity = self.neighbours = 0
-        self._held: list[_Held] = []
+    def __init__(self, request: ResourceRequest) -> None:
+        self.request = request
+        self.capacity = self.per_machine = 0
+        self._actors: list[_Actor] = []
         self._counted = 0.0
-        self._ours = False  # the connection to the cluster
+        self._is_connected = False  # by this sweep
         self._closing = contextlib.ExitStack()
 
     def open(self, modules: Sequence[str], root: Path) -> None:
-        """Connect, and make sure that every machine has this program and sees the results."""
-        self._ours = connect(self.demand)
+        """Connect, and check that every machine has this program and sees the results."""
+        self._is_connected = connect(self.request)
         import ray
 
         self._ray = ray
         self._count()
-        if not self.neighbours:
+        if not self.per_machine:
             raise UserError(
                 f"RUNNER=ray: no machine of the cluster has room for a run, which takes {self._each} (MEMORY=)"
             )
         self._probe = self._closing.enter_context(probe_file(root))
-        self._look(root)
-        self._modules, self._environment = list(modules), environment()
+        self._check_machines(root)
+        self._modules, self._environment = list(modules), run_environment()
 
     @property
     def _each(self) -> Resources:
-        return resources(self.demand)
+        return resources(self.request)
 
     def _count(self) -> None:
-        """How many runs there is room for, now."""
+        """Count the runs that there is room for now."""
         room = [self._each.fit(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
-        self.capacity = min(self.demand.jobs or sum(room), max(1, sum(room)))
-        self.neighbours = min(self.capacity, max(room, default=0))
+        self.capacity = min(self.request.jobs or sum(room), max(1, sum(room)))
+        self.per_machine = min(self.capacity, max(room, default=0))
         self._counted = time.monotonic()
 
-    def _look(self, root: Path) -> None:
+    def _check_machines(self, root: Path) -> None:
         """Raise `UserError` for a machine that cannot take part."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        function = self._ray.remote(see)
+        function = self._ray.remote(check_machine)
         for node in self._ray.nodes():
             if node["Alive"] and self._each.fit(node["Resources"]):
                 name = f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                asked = function.options(num_cpus=0, max_retries=0, scheduling_strategy=there, runtime_env=code_path())
+                node_only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": node_only}
+                call = function.options(**options, runtime_env=code_path()).remote(str(self._probe))
                 try:
-                    seen: Seen = self._ray.get(asked.remote(str(self._probe)), timeout=ANSWER)
+                    result: MachineCheck = self._ray.get(call, timeout=ANSWER)
                 except self._ray.exceptions.RayError as error:
                     raise UserError(f"RUNNER=ray: {name} cannot run staleharness: {_last_line(error)}") from None
-                if wrong := seen.wrong(root):
-                    raise UserError(f"RUNNER=ray: {name} {wrong}")
+                if problem := result.problem(root):
+                    raise UserError(f"RUNNER=ray: {name} {problem}")
 
     def start(self, job: Job) -> None:
-        idle = [held for held in self._held if held.job is None]
-        held = next((held for held in idle if held.share == job.share), None)
-        if held is None:
-            for other in idle:  # in the way of a wider one
+        idle = [actor for actor in self._actors if actor.job is None]
+        actor = next((actor for actor in idle if actor.share == job.share), None)
+        if actor is None:
+            for other in idle:  # it may occupy the place of a larger one
                 self._drop(other)
-            held = self._new(job.share)
-        self._give(held, job)
+            actor = self._new(job.share)
+        self._give(actor, job)
 
-    def _give(self, held: _Held, job: Job) -> None:
-        held.job, held.killed = job, None
-        held.hearing = held.actor.start.remote(job) if held.there else held.actor.ready.remote()
+    def _give(self, actor: _Actor, job: Job) -> None:
+        actor.job, actor.kill_time = job, None
+        actor.call = actor.handle.start.remote(job) if actor.is_placed else actor.handle.ready.remote()
 
     def _fill(self) -> None:
-        """Give idle places to runs that wait for another to be found: what they keep may be what those wait for."""
-        waiting = [held for held in self._held if held.job and not held.there and held.killed is None]
-        for idle in [held for held in self._held if held.job is None]:
-            same = next((held for held in waiting if held.share == idle.share), None)
+        """Give idle actors to runs whose own actor is not placed yet: it may wait for the resources of the idle one."""
+        waiting = [actor for actor in self._actors if actor.job and not actor.is_placed and actor.kill_time is None]
+        for idle in [actor for actor in self._actors if actor.job is None]:
+            same = next((actor for actor in waiting if actor.share == idle.share), None)
             if same is not None and same.job is not None:
                 waiting.remove(same)
                 self._drop(same)
@@ -121,109 +172,111 @@ class RayPlaces:
             elif waiting:
                 self._drop(idle)
 
-    def _new(self, share: int) -> _Held:
-        options = self._each.of(share, self._ray.nodes())
-        cls = self._ray.remote(Place).options(max_restarts=0, max_task_retries=0, runtime_env=code_path(), **options)
-        held = _Held(cls.remote(str(self._probe), self._modules, self._environment), share)
-        self._held.append(held)
-        return held
+    def _new(self, share: int) -> _Actor:
+        options = self._each.actor_options(share, self._ray.nodes())
+        options |= {"max_restarts": 0, "max_task_retries": 0}
+        cls = self._ray.remote(RemoteWorker).options(runtime_env=code_path(), **options)
+        actor = _Actor(cls.remote(str(self._probe), self._modules, self._environment), share)
+        self._actors.append(actor)
+        return actor
 
     def poll(self, timeout: float) -> Iterator[Event]:
         if time.monotonic() - self._counted > RECOUNT:
             self._count()
         self._fill()
-        busy = {held.hearing: held for held in self._held if held.job is not None}
+        busy = {actor.call: actor for actor in self._actors if actor.job is not None}
         if not busy:
             return
-        yield from self._queued()
+        yield from self._report_queued()
         self._ray.wait(list(busy), num_returns=1, timeout=timeout)
         ready, _ = self._ray.wait(list(busy), num_returns=len(busy), timeout=0)
         for call in ready:
-            yield from self._heard(busy[call])
-        for held in busy.values():
-            if held.killed is not None and time.monotonic() - held.killed > GRACE:
-                self._ray.kill(held.actor)
+            yield from self._answer(busy[call])
+        for actor in busy.values():
+            if actor.kill_time is not None and time.monotonic() - actor.kill_time > GRACE:
+                self._ray.kill(actor.handle)
 
-    def _queued(self) -> Iterator[Event]:
-        """The runs that wait for a place: other users of the cluster may have it for hours."""
-        for held in self._held:
-            if held.job is not None and not held.there and not held.queued:
-                held.queued = True
-                yield Queued(held.job.run_id)
+    def _report_queued(self) -> Iterator[Event]:
+        """Report runs whose actor is not placed: other users may occupy the cluster for hours."""
+        for actor in self._actors:
+            if actor.job is not None and not actor.is_placed and not actor.is_queued:
+                actor.is_queued = True
+                yield RunWait(actor.job.run_id)
 
-    def _heard(self, held: _Held) -> list[Event]:
+    def _answer(self, actor: _Actor) -> list[Event]:
         try:
-            events: list[Event] = self._ray.get(held.hearing)
+            events: list[Event] = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as error:
-            return [self._gone(held, error)]
-        if not held.there:
-            held.there = True
-            assert held.job is not None
-            self._give(held, held.job)
-            return [Began(held.job.run_id)] if held.queued else []
-        if any(isinstance(event, Ended) for event in events):
-            held.job = held.hearing = None
+            return [self._loss(actor, error)]
+        if not actor.is_placed:
+            actor.is_placed = True
+            assert actor.job is not None
+            self._give(actor, actor.job)
+            return [RunStart(actor.job.run_id)] if actor.is_queued else []
+        if any(isinstance(event, RunEnd) for event in events):
+            actor.job = actor.call = None
         else:
-            held.hearing = held.actor.hear.remote()
+            actor.call = actor.handle.poll.remote()
         return events
 
-    def _gone(self, held: _Held, error: Exception) -> Ended:
-        """The end of a run whose place is gone, or cannot be reached."""
-        known = self._ray.exceptions
-        assert held.job is not None
-        run_id = held.job.run_id
-        self._drop(held)
-        if held.killed is not None:
-            return Ended(run_id, None, "signal SIGKILL" if held.there else "lack of room", lost=not held.there)
-        if isinstance(error, known.OutOfMemoryError):
-            return Ended(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
-        if isinstance(error, known.RayTaskError) or getattr(error, "_actor_init_failed", False):
-            return Ended(run_id, None, f"an error where it was to run: {_last_line(error)}")
+    def _loss(self, actor: _Actor, error: Exception) -> RunEnd:
+        """Return the end of a run whose actor is gone, or cannot be reached."""
+        errors = self._ray.exceptions
+        assert actor.job is not None
+        run_id = actor.job.run_id
+        self._drop(actor)
+        if actor.kill_time is not None:
+            cause = "signal SIGKILL" if actor.is_placed else "lack of room"
+            return RunEnd(run_id, None, cause, lost=not actor.is_placed)
+        if isinstance(error, errors.OutOfMemoryError):
+            return RunEnd(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
+        if isinstance(error, errors.RayTaskError) or getattr(error, "_actor_init_failed", False):
+            return RunEnd(run_id, None, f"an error where it was to run: {_last_line(error)}")
         LOGGER.info("Ray says of run %s: %s", run_id, " ".join(str(error).split()))
-        return Ended(run_id, None, "loss of its machine", lost=True)
+        return RunEnd(run_id, None, "loss of its machine", lost=True)
 
-    def _drop(self, held: _Held) -> None:
-        self._held.remove(held)
+    def _drop(self, actor: _Actor) -> None:
+        self._actors.remove(actor)
         with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.kill(held.actor)
+            self._ray.kill(actor.handle)
 
     def ask_to_stop(self, run_id: str) -> None:
-        for held in self._of(run_id):
-            if held.there:
-                held.actor.ask_to_stop.remote(run_id)
+        for actor in self._of(run_id):
+            if actor.is_placed:
+                actor.handle.ask_to_stop.remote(run_id)
             else:
                 self.kill(run_id)
 
     def kill(self, run_id: str) -> None:
-        for held in self._of(run_id):
-            if held.killed is None:
-                held.killed = time.monotonic()
-                if held.there:
-                    held.actor.kill.remote(run_id)
+        for actor in self._of(run_id):
+            if actor.kill_time is None:
+                actor.kill_time = time.monotonic()
+                if actor.is_placed:
+                    actor.handle.kill.remote(run_id)
                 else:
-                    self._ray.kill(held.actor)
+                    self._ray.kill(actor.handle)
 
-    def _of(self, run_id: str) -> list[_Held]:
-        return [held for held in self._held if held.job is not None and held.job.run_id == run_id]
+    def _of(self, run_id: str) -> list[_Actor]:
+        return [actor for actor in self._actors if actor.job is not None and actor.job.run_id == run_id]
 
     def close(self) -> None:
         self._closing.close()
-        if self._held:
-            calls = [held.actor.close.remote() for held in self._held if held.job and held.there]
+        if self._actors:
+            calls = [actor.handle.close.remote() for actor in self._actors if actor.job and actor.is_placed]
             if calls:
                 self._ray.wait(calls, num_returns=len(calls), timeout=GRACE)
-            for held in list(self._held):
-                self._drop(held)
-        if self._ours:
+            for actor in list(self._actors):
+                self._drop(actor)
+        if self._is_connected:
             self._ray.shutdown()
 
 
-def make(demand: Demand) -> RayPlaces:
-    """Raises `UserError` where Ray is not installed, or its address is none."""
-    if package_version("ray") is None:  # a folder called `ray` where the user stands can be imported, too
+def make(request: ResourceRequest) -> RayRunner:
+    """Make the runner. Raises `UserError` if Ray is not installed, or its address is invalid."""
+    if package_version("ray") is None:  # a folder called `ray` in the working directory can be imported too
         raise missing_extra("RUNNER=ray", "ray")
     address_from_environment()
-    return RayPlaces(demand)
+    return RayRunner(request)
 
 
 def _last_line(error: Exception) -> str:

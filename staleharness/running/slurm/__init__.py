@@ -1,1 +1,1 @@
-"""What the runner `slurm` is made of: options, commands, arrays on disk, and what a node runs."""
+"""Parts of the Slurm runner: commands, job arrays on disk, task states, and the program that a node runs."""

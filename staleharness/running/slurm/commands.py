@@ -1,4 +1,4 @@
-"""Slurm's own commands, and what they say, as plain data. A task of an array is called as Slurm calls it: `17_3`."""
+"""Slurm's commands and their output as plain data. Tasks of an array have Slurm's names: `17_3`."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.processes import HASHING
+from ...errors import UserError, shorten
 
 PATIENCE = 60.0  # seconds for an answer
-KEPT = ("SLURM_CONF", "SLURM_CLUSTERS")  # the others are those of a job that we may be inside of
+PASSED_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")  # others may be those of a job that we run in
 FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt", "exit_code", "Reason", "NodeList")
 LATER = re.compile(r"timed out|contact|connect|communication|temporarily|no answer", re.IGNORECASE)
 TOO_MANY = re.compile(r"submit limit|MaxSubmit|too many|job limit", re.IGNORECASE)
 
 
 class SlurmError(Exception):
-    """What Slurm said in place of doing as it was told."""
+    """Error message of a Slurm command."""
 
     @property
     def passes(self) -> bool:
-        """Whether the same may go well a little later: the controller was not reached."""
+        """True if a later attempt may succeed: the controller was not reached."""
         return bool(LATER.search(str(self)))
 
     @property
     def too_many(self) -> bool:
-        """Whether fewer tasks might have been taken."""
+        """True if fewer tasks might be accepted."""
         return bool(TOO_MANY.search(str(self)))
 
 
 @dataclass(frozen=True)
 class State:
-    """What Slurm says of a task."""
+    """State of a task in Slurm."""
 
     word: str  # PENDING, RUNNING, COMPLETED, TIMEOUT, ...
-    restarts: int = 0  # how often it was put back in the queue
+    restarts: int = 0  # number of requeues
     status: int | None = None  # as `wait` gives it: exit code and signal
     reason: str = ""  # why it waits
     node: str = ""
 
 
 def call(*words: str, stdin: str = "") -> str:
-    """Standard output of a command. Raises `SlurmError` where it fails or gives no answer."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in KEPT}
+    """Return the standard output of a command. Raises `SlurmError` if it fails or gives no answer."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in PASSED_VARIABLES}
     try:
         done = subprocess.run(
             words,
@@ -70,68 +71,70 @@ def call(*words: str, stdin: str = "") -> str:
 
 
 def most_tasks() -> int:
-    """How many tasks an array may have: indices stay below MaxArraySize."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", call("scontrol", "show", "config"), re.MULTILINE)
-    return max(1, int(found[1])) if found else 1001
+    """Return how many tasks an array may have: indices stay below MaxArraySize."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", call("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(match[1])) if match else 1001
 
 
 def submit(command: Sequence[str], count: int, at_a_time: int, name: str, output: Path, options: Sequence[str]) -> str:
     """Submit an array of `count` tasks, each to execute `command`; returns its id."""
-    # Deaf to the warning until it is understood: a program that is still starting would die of it.
+    # Ignore the warning until there is a handler: a program that is still starting would die of it.
     script = f"#!/bin/sh\ntrap '' USR1\nexport {'='.join(HASHING)}\nexec {shlex.join(command)}\n"
     array = f"--array=0-{count - 1}%{at_a_time}"
     words = ("--parsable", "--requeue", "--nodes=1", "--ntasks=1", "--export=ALL", "--open-mode=append")
-    said = call("sbatch", *words, array, f"--job-name={name}", f"--output={output}", *options, stdin=script)
-    return said.strip().partition(";")[0]
+    answer = call("sbatch", *words, array, f"--job-name={name}", f"--output={output}", *options, stdin=script)
+    return answer.strip().partition(";")[0]
 
 
 def find(name: str) -> str | None:
-    """The id of the array of that name, if there is one: its submission may have gone well unheard."""
-    said = call("squeue", "--noheader", "--states=all", f"--name={name}", "--Format=ArrayJobID:|")
-    ids = {line.strip("| ") for line in said.splitlines() if line.strip("| ")}
+    """Return the id of the array of that name, or None: a submission whose answer was lost may have succeeded."""
+    answer = call("squeue", "--noheader", "--states=all", f"--name={name}", "--Format=ArrayJobID:|")
+    ids = {line.strip("| ") for line in answer.splitlines() if line.strip("| ")}
     return min(ids, key=int) if ids else None
 
 
 def look(arrays: Iterable[str]) -> dict[str, State]:
-    """Every task of these arrays that Slurm still knows; ended ones are forgotten after some minutes."""
-    wanted, fields = ",".join(arrays), ",".join(f"{field}:|" for field in FIELDS)
-    if not wanted:
+    """Return the states of all tasks of these arrays that Slurm still knows; it forgets ended ones after minutes."""
+    names, fields = ",".join(arrays), ",".join(f"{field}:|" for field in FIELDS)
+    if not names:
         return {}
     try:
-        said = call("squeue", "--array", "--noheader", "--states=all", f"--jobs={wanted}", f"--Format={fields}")
+        answer = call("squeue", "--array", "--noheader", "--states=all", f"--jobs={names}", f"--Format={fields}")
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return {}
         raise
-    found = {}
-    for line in said.splitlines():
+    states = {}
+    for line in answer.splitlines():
         array, task, word, restarts, status, reason, node = (*line.split("|"), "", "")[: len(FIELDS)]
-        found[f"{array}_{task}"] = State(word, _number(restarts) or 0, _number(status), reason, node)
-    return found
+        states[f"{array}_{task}"] = State(word, _number(restarts) or 0, _number(status), reason, node)
+    return states
 
 
-def remembered(task: str) -> State | None:
-    """What accounting says of a task that `look` no longer finds, or `scontrol` where there is no accounting; None
-    where neither knows it."""
+def look_up(task: str) -> State | None:
+    """Ask accounting, or `scontrol` if there is none, for a task that `look` no longer finds; None if neither knows
+    it."""
     try:
-        said = call("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={task}", "--format=State,ExitCode")
-        for line in said.splitlines():
+        answer = call(
+            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={task}", "--format=State,ExitCode"
+        )
+        for line in answer.splitlines():
             word, code = line.split("|")[:2]
             return State(word.split(" ")[0].rstrip("+"), status=_status(code))
     except SlurmError:
         pass
     try:
-        said = call("scontrol", "--oneliner", "show", "job", task)
+        answer = call("scontrol", "--oneliner", "show", "job", task)
     except SlurmError:
         return None
-    facts = dict(re.findall(r"(\w+)=(\S*)", said))
+    facts = dict(re.findall(r"(\w+)=(\S*)", answer))
     if "JobState" not in facts:
         return None
     return State(facts["JobState"], _number(facts.get("Restarts", "")) or 0, _status(facts.get("ExitCode", "")))
 
 
 def _status(code: str) -> int | None:
-    """`75:0`, exit code and signal, as `wait` would give them."""
+    """Convert `75:0`, exit code and signal, to the status of `wait`."""
     match = re.fullmatch(r"(\d+):(\d+)", code)
     return int(match[1]) << 8 | int(match[2]) if match else None
 
@@ -146,23 +149,23 @@ def requeue(task: str) -> None:
 
 
 def release(task: str) -> None:
-    """Let a task that Slurm holds back wait for its turn again."""
+    """Release a task that Slurm holds back."""
     _if_it_lives("scontrol", "release", task)
 
 
 def set_at_a_time(array: str, number: int) -> None:
-    """How many tasks of the array may run at a time."""
+    """Set how many tasks of the array may run at a time."""
     _if_it_lives("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={number}")
 
 
 def cancel(tasks: Iterable[str], *options: str) -> None:
-    """End these tasks, or with `--signal=...` send them one."""
-    if names := compressed(tasks):
+    """Cancel these tasks, or with `--signal=...` send them a signal."""
+    if names := compress(tasks):
         _if_it_lives("scancel", "--quiet", *options, *names)
 
 
 def _if_it_lives(*words: str) -> None:
-    """For Slurm, what has ended cannot be told anything; for us it need not."""
+    """Call a command; an error that the task has ended is ignored."""
     try:
         call(*words)
     except SlurmError as error:
@@ -170,8 +173,8 @@ def _if_it_lives(*words: str) -> None:
             raise
 
 
-def compressed(tasks: Iterable[str]) -> list[str]:
-    """`17_1 17_2 17_3 17_7` as Slurm writes them together: `17_[1-3,7]`."""
+def compress(tasks: Iterable[str]) -> list[str]:
+    """Abbreviate `17_1 17_2 17_3 17_7` as Slurm does: `17_[1-3,7]`."""
     pairs = sorted((int(a), int(t)) for a, _, t in (name.partition("_") for name in tasks))
     names = []
     for array, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
@@ -180,3 +183,28 @@ def compressed(tasks: Iterable[str]) -> list[str]:
         text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
         names.append(f"{array}_[{text}]")
     return names
+
+
+OPTION = re.compile(r"--(?P<name>[a-z][a-z0-9-]*)(=[\w.,:=+/@%*\[\]&|()-]+)?", re.ASCII)
+RUNNER_OPTIONS = (
+    "array chdir error export export-file input job-name nodes no-requeue ntasks open-mode output parsable requeue "
+    "test-only wait wrap"
+).split()  # options that the runner itself sets, or that would make it lose the array
+WARNING = re.compile(r"--signal=B:USR1@\d{1,5}")
+
+
+def parse_options(text: str) -> list[str]:
+    """Parse `SLURM=`, as in '--partition=gpu --time=4:00:00', into options for `sbatch`. Raises `UserError`."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"SLURM={shorten(text)!r} cannot be read: {error}") from None
+    for word in words:
+        match = OPTION.fullmatch(word)
+        if match is None:
+            raise UserError(f"SLURM: {shorten(word)!r} is not of the form --name=value, as in --time=4:00:00")
+        if match["name"] in RUNNER_OPTIONS:
+            raise UserError(f"SLURM: --{match['name']} is set by the runner; leave it out")
+        if match["name"] == "signal" and not WARNING.fullmatch(word):
+            raise UserError(f"SLURM: {shorten(word)!r} must be of the form --signal=B:USR1@SECONDS")
+    return words

@@ -1,0 +1,158 @@
+"""Forecast of a sweep before it starts: time, memory and disk, from similar runs or a short probe, and its lag."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..base.files import stamp
+from ..base.text import duration, megabytes, number
+from ..lag import read_lag
+from ..simulator.checkpoint import MOST
+from ..simulator.expected_lag import WIDEST, expected_lag
+from ..spec import RunSpec
+from ..statistics.table_notes import SHORT_LAG
+from ..store.store import Store
+from ..store.stored_run import StoredRun
+from ..store.study_runs import published_bundles
+from .plan import Plan, PlannedRun
+
+BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
+BYTES_PER_RUN = 40_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float | None  # None: unknown
+    bytes: int
+    source: str  # of the speed
+    checkpoints: int = 0  # bytes of them at a time, at most; 0: unknown
+
+    @property
+    def text(self) -> str:
+        if self.seconds is None:
+            return f"{self.room}; no estimate of the time: {self.source}"
+        if not self.seconds:
+            return "nothing to do: every run is stored"
+        return f"about {duration(self.seconds)} ({self.source}) and {self.room}"
+
+    @property
+    def room(self) -> str:
+        meanwhile = f", plus up to {megabytes(self.checkpoints)} of checkpoints until then"
+        return f"{megabytes(self.bytes)} of disk" + meanwhile * (self.checkpoints > self.bytes)
+
+
+def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool = False) -> Estimate:
+    """Estimate the wall time of the missing runs, `jobs` at a time, and their disk space. Speeds are those of similar
+    runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here."""
+    seconds, sources = 0.0, Counter[str]()
+    space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
+    speeds: dict[str, float | None] = {}
+    for run in missing:
+        env = run.spec.env
+        if env not in speeds:
+            similar = similar_runs(run.spec, store)
+            speeds[env] = similar.speed if similar else None
+            if similar:
+                sources[f"as {{}} {similar.where} runs like these took"] += similar.count
+                checkpoint = max(checkpoint, similar.checkpoint)
+        if (speed := speeds[env]) is None:
+            if not probe:
+                return Estimate(None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures")
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # the run's log repeats them
+                    speed = speeds[env] = _probe(run.spec)
+                sources["from a probe of a few seconds"] += 1
+            except Exception as error:  # the plan is shown without an estimate
+                line = " ".join(str(error).split())
+                return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
+        seconds += run.spec.phases * run.spec.steps_per_phase / speed
+    words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
+    at_once = min(jobs, max(1, len(missing)))
+    return Estimate(seconds / at_once, space, words, at_once * MOST * checkpoint)
+
+
+def disk_bytes(phases: int) -> int:
+    """Return the bytes on disk of a run with that many phases."""
+    return phases * BYTES_PER_PHASE + BYTES_PER_RUN
+
+
+def _probe(spec: RunSpec) -> float:
+    """Measure steps per second in a few phases here."""
+    import torch
+
+    from ..simulator.loop import simulation_of
+
+    torch.set_num_threads(spec.threads)
+    simulation = simulation_of(spec.probe())
+    try:
+        simulation.advance()  # the first phase pays for what is loaded once
+        begin = time.perf_counter()
+        simulation.advance()
+        return simulation.spec.steps_per_phase / (time.perf_counter() - begin)
+    finally:
+        simulation.close()
+
+
+@dataclass(frozen=True)
+class SimilarRuns:
+    """Cost of earlier runs with the settings that matter for it."""
+
+    where: str  # `stored` or `published`
+    count: int
+    speed: float  # steps per second, evaluation included
+    memory: int  # bytes, maximum over the runs
+    checkpoint: int = 0  # bytes of the largest checkpoint; 0: not recorded
+
+
+def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
+    """Sum up the similar runs in `store`, or if there are none those in published bundles; None without any."""
+    settings = tuple((key, getattr(spec, key)) for key in spec.alike)
+    state = tuple(stamp(path) for path in (store.root / "runs", store.root / "runs.parquet") if path.exists())
+    return _read_similar(store.root, state, settings) or _sum_up("published", _published_runs(), settings)
+
+
+@functools.lru_cache(64)
+def _read_similar(root: Path, state: object, settings: tuple[tuple[str, Any], ...]) -> SimilarRuns | None:
+    """`state` differs after a run was added or removed."""
+    return _sum_up("stored", Store(root).read_all(), settings)
+
+
+def _sum_up(where: str, runs: Iterable[StoredRun], settings: tuple[tuple[str, Any], ...]) -> SimilarRuns | None:
+    records = [run.record for run in runs if all(run.spec.get(key) == value for key, value in settings)]
+    seconds, steps = sum(r["seconds"]["total"] for r in records), sum(r["steps"] for r in records)
+    if steps < 1 or not 0 < seconds < math.inf:
+        return None
+    memory, checkpoint = (max(r.get(key, 0) for r in records) for key in ("peak_memory", "checkpoint_bytes"))
+    return SimilarRuns(where, len(records), steps / seconds, memory, checkpoint)
+
+
+@functools.cache
+def _published_runs() -> list[StoredRun]:
+    return [run for folder in published_bundles() for run in Store(folder).read_all()]
+
+
+def lag_notes(plan: Plan) -> list[str]:
+    """Warn of each lag model and capacity whose mean lag the runs are too short to reach, one line each."""
+    lines: dict[str, None] = {}
+    specs = {(run.spec.capacity, run.spec.lag, run.spec.phases): run.spec for run in plan.runs}
+    for (k, lag, phases), spec in sorted(specs.items()):
+        forecast = expected_lag(spec, read_lag(lag))
+        if forecast is None or forecast.mean is None or forecast.expected is None:
+            continue
+        if forecast.expected < SHORT_LAG * forecast.mean:
+            least = "over " if k > WIDEST else ""
+            line = (
+                f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {least}{number(forecast.mean)} phases "
+                f"once the buffer is full, and of {number(forecast.expected)} over the {phases} phases of a run"
+            )
+            lines[line] = None
+    return list(lines)

@@ -1,0 +1,246 @@
+"""Axes of a sweep's grid: a question parsed, resolved against plugins and presets, and checked, in that order."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from ..algorithm import ALGORITHMS, Algorithm
+from ..base.files import safe_name
+from ..base.options import values_before
+from ..base.parsing import PluginChoice, build, parse_choice
+from ..base.plugins import is_builtin
+from ..base.streams import global_generators_restored
+from ..errors import UserError, nearest
+from ..lag import read_lag
+from ..simulator.methods import OTHER, entry_of
+from ..store.record_schema import MOST_VERSIONS
+from ..store.study import USUAL_LAG, Question
+from ..task import Task, find_env
+from .hardware import check_device
+
+MOST_RUNS = 100_000  # of one grid
+
+
+@dataclass(frozen=True)
+class RequestedMethod:
+    """A method as requested, with its own hyper-parameters and settings for its runs kept separate.
+
+    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`, and `ppo_clip[lag=fixed:0]` is a
+    synchronous run beside stale ones. An option that is both belongs to the method.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    explicit: bool = True  # False: one of a group, left out for tasks that cannot serve it
+
+    @property
+    def label(self) -> str:
+        return method_label(self.algorithm(), self.settings)
+
+    def algorithm(self, preset: Mapping[str, Any] = MappingProxyType({})) -> Algorithm:
+        """Build the algorithm; hyper-parameters not requested have the preset's value or their default."""
+        return build(ALGORITHMS[self.name], {**preset, **self.options}, f"ALGO={self.name}")
+
+
+@dataclass(frozen=True)
+class RequestedEnvironment:
+    """An environment with the settings that preset and question imply for its family."""
+
+    id: str
+    family: type[Task]
+    settings: Mapping[str, Any]
+    hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
+    lag: str  # lag model, unless question or method names another
+
+    @property
+    def short(self) -> str:
+        """Name without the version if that means this version, otherwise the id."""
+        plain = re.sub(r"-v\d+$", "", self.id)
+        return plain if self.family.find(plain) == self.id else self.id
+
+
+@dataclass(frozen=True)
+class GridAxes:
+    """Axes of the grid, with the title of its report."""
+
+    environments: Sequence[RequestedEnvironment]
+    methods: Sequence[RequestedMethod]
+    capacities: Sequence[int]
+    forward: Sequence[int | None]
+    seeds: Sequence[int]
+    lag: str  # lag model for all runs; empty: the environment's
+    title: str
+    preset: str
+    settings: Mapping[str, Any]  # of all runs, as in the question
+
+    @property
+    def name(self) -> str:
+        """Name of the report's folder."""
+        usual = self.environments[0].lag
+        rest: dict[str, Any] = {"settings": self.settings, "lag": self.lag or usual}
+        rest |= {"forward": list(self.forward)} if self.forward != (None,) else {}
+        return report_name({env.id: env.short for env in self.environments}, self.capacities, self.preset, rest, usual)
+
+
+def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
+    """Resolve a question, for the seeds 0 ... `question.seeds` - 1 unless others are given.
+
+    Raises `UserError` for anything that cannot be run.
+    """
+    if not question.env:
+        raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
+    lag = read_lag(question.lag).text if question.lag else ""
+    capacities, forward = question.capacity or (1,), question.forward or (None,)
+    cells = len(capacities) * len(forward) * (question.seeds if seeds is None else len(seeds))
+    _check_count(len(question.env) * cells * max(1, len(question.algorithm)))  # before anything is built for each
+    _check_capacities(capacities)
+    if question.seeds < 1:
+        raise UserError(f"SEEDS={question.seeds} must be at least 1")
+    check_device(str(question.settings.get("device", "cpu")))
+    environments = resolve_environments(question)
+    settings = {key for env in environments for key in env.family.settings.settings()} | {"lag"}
+    methods = resolve_methods(question.algorithm, settings)
+    check_unique([str(n) for n in forward], "N")
+    _check_count(len(environments) * cells * len(methods))
+    title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
+    return GridAxes(
+        environments,
+        methods,
+        capacities,
+        forward,
+        range(question.seeds) if seeds is None else seeds,
+        lag,
+        question.question or title,
+        question.preset,
+        dict(question.settings),
+    )
+
+
+def report_name(
+    envs: Mapping[str, str], capacities: Sequence[int], preset: str, rest: Mapping[str, Any], usual_lag: str
+) -> str:
+    """Name the report's folder: readable, and different for different questions (seeds and algorithms may be added).
+
+    envs: id -> short name. rest: settings, lag model and forward lags. usual_lag: the lag model of the preset.
+    """
+    text = f"{'+'.join(envs.values())}-K{'+'.join(map(str, capacities))}-{preset}"
+    return safe_name(text, [list(envs), list(capacities), rest], rest == {"settings": {}, "lag": usual_lag})
+
+
+def _check_count(runs: int) -> None:
+    """Raise `UserError` if a grid has more runs than one sweep takes."""
+    if runs > MOST_RUNS:
+        raise UserError(f"the grid has {runs:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO")
+
+
+def _check_capacities(capacities: Sequence[int]) -> None:
+    for capacity in capacities:
+        if capacity < 1:
+            raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
+        if capacity > MOST_VERSIONS:
+            raise UserError(f"K={capacity} is more versions than any run has phases; give at most {MOST_VERSIONS:,}")
+    check_unique([str(capacity) for capacity in capacities], "K")
+
+
+def check_unique(values: Sequence[str], axis: str) -> None:
+    """Raise `UserError` if an axis of the grid names something twice."""
+    repeats = sorted(value for value, count in Counter(values).items() if count > 1)
+    if repeats:
+        raise UserError(f"{axis} names {', '.join(repeats)} more than once")
+
+
+def resolve_methods(names: Sequence[str], settings: Iterable[str]) -> list[RequestedMethod]:
+    """Return the core methods if none is named, otherwise those named; "all" adds all others. `settings`: names of
+    the runs' settings."""
+    settings = set(settings)
+    methods = [_parse_method(text, settings) for text in names if text != "all"]
+    check_unique([method.label for method in methods], "ALGO")
+    if names and "all" not in names:
+        return methods
+    group = [name for name in ALGORITHMS if names or is_core(ALGORITHMS[name])]
+    labels = {method.label for method in methods}
+    return [m for m in (RequestedMethod(name, explicit=False) for name in group) if m.label not in labels] + methods
+
+
+def is_core(cls: type[Algorithm]) -> bool:
+    """Return whether a sweep that names no method runs it; plugins are never core."""
+    return cls.core and is_builtin(cls, "algorithms") and entry_of(cls).family != OTHER
+
+
+def _parse_method(text: str, settings: Collection[str]) -> RequestedMethod:
+    choice = parse_choice(text)
+    name, options = choice.name, choice.options
+    parameters = {f.name for f in fields(ALGORITHMS[name])}
+    for key in options:
+        if key not in parameters and key not in settings:
+            raise UserError(f"ALGO={name}: unknown option {key!r}; {nearest(key, parameters, settings)}")
+    of_runs = {k: v for k, v in options.items() if k in settings and k not in parameters}
+    if isinstance(of_runs.get("lag"), str):
+        of_runs["lag"] = read_lag(of_runs["lag"]).text
+    return RequestedMethod(name, {k: v for k, v in options.items() if k not in of_runs}, of_runs)
+
+
+def method_label(algorithm: Algorithm, settings: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the label in tables: the name, options that differ from the defaults, and settings of its runs. Each
+    method has one label, however it was typed; an option added `later` is left out at `before`."""
+    default = {**hyper_parameters(type(algorithm)()), **values_before(algorithm)}
+    changes = {key: value for key, value in hyper_parameters(algorithm).items() if value != default[key]}
+    return PluginChoice(algorithm.name, {**changes, **settings}).label
+
+
+def hyper_parameters(algorithm: Algorithm) -> dict[str, Any]:
+    return {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+
+
+def resolve_environments(question: Question) -> list[RequestedEnvironment]:
+    """Return the environments with their settings. Raises `UserError` for one that cannot be used here, and for
+    families of different kinds."""
+    families = [find_env(env) for env in question.env]
+    check_unique([env for env, _ in families], "ENV")
+    environments = [RequestedEnvironment(env, family, *_family_settings(question, family)) for env, family in families]
+    for env, family in families:
+        if env not in family.ids or not is_builtin(family, "envs"):
+            _try_out(env, family)  # no built-in family lists the id: find out now whether it can be used
+    kinds = {env.family.kind: env.id for env in reversed(environments)}
+    if len(kinds) > 1:
+        names = " and ".join(f"{env} ({kind})" for kind, env in reversed(kinds.items()))
+        raise UserError(f"ENV names tasks of different kinds, {names}; run a sweep for each kind")
+    return environments
+
+
+def _family_settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
+    """Return (settings of runs, hyper-parameters by algorithm, lag model) from preset and question for a family."""
+    presets = family.all_presets()
+    if question.preset not in presets:
+        raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
+    names = family.settings.settings()
+    for key in question.settings:
+        if key not in names:
+            raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, names)}")
+    if question.forward and "N" not in family.axes:
+        raise UserError(
+            "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
+        )
+    settings = dict(family.completed({**presets[question.preset], **question.settings}))
+    hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
+    return settings, hyper, lag
+
+
+def _try_out(env: str, family: type[Task]) -> None:
+    """Raise `UserError` if the family cannot serve the id."""
+    try:
+        with warnings.catch_warnings(), global_generators_restored():
+            warnings.simplefilter("ignore")  # the log of each run repeats them
+            family.try_out(env)
+    except UserError:
+        raise
+    except Exception as error:
+        line = " ".join(str(error).split())
+        raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error

@@ -1,0 +1,166 @@
+"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from ..base.parsing import whole_number
+from ..base.processes import nothing_of_main
+from ..errors import UserError, shorten
+from ..simulator import checkpoint
+from ..spec import RunSpec
+from ..store.store import Store, StoredRun
+from ..task import find_env
+from .attempt import fingerprint_changes
+from .forecast import similar_runs
+from .hardware import fingerprint
+from .plan import Plan, PlannedRun
+from .runner import ResourceRequest, Runner
+from .runners import make_runner
+from .supervision import limits_from_environment
+from .sweep_loop import Outcome, SweepListener, sweep
+
+SPARE = 1.25  # times the memory of similar runs, if another machine has to grant it
+
+
+def runner_for(
+    plan: Plan,
+    store: Store,
+    jobs: str | None = None,
+    runner: str = "local",
+    runs_per_gpu: str | None = None,
+    memory: str | None = None,
+    slurm: str = "",
+) -> Runner:
+    """Make the runner from JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed; start nothing. Raises `UserError`."""
+    if runner == "local":
+        _check_here(plan, store)
+    spec = max((run.spec for run in plan.runs), key=lambda spec: spec.threads)
+    if slurm and runner != "slurm":
+        raise UserError(f"SLURM={shorten(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
+    request = replace(resource_request(spec, jobs, runs_per_gpu, memory), slurm=slurm)
+    if memory is None and (runner != "local" or jobs is None) and (similar := similar_runs(spec, store)):
+        if runner == "local":
+            request = replace(request, memory=similar.memory or None)
+        elif similar.where == "stored":
+            request = replace(request, memory=int(SPARE * similar.memory) or None)
+    return make_runner(runner, request)
+
+
+def _check_here(plan: Plan, store: Store) -> None:
+    """Raise `UserError` if this machine cannot execute a run that is not stored yet."""
+    for run in plan.runs:
+        try:
+            find_env(run.spec.env)[1].check_here(run.spec)
+        except UserError:
+            if not store.is_done(run.run_id):
+                raise
+
+
+def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
+    """Raise `UserError` if checkpoints of the runs do not fit this machine, as far as small files tell (a worker reads
+    the checkpoints themselves). Writes nothing."""
+    misfits = []
+    for run in runs:
+        attempt = store.latest_attempt(run.run_id)
+        if newest := checkpoint.newest_first(attempt):
+            misfits += [
+                (checkpoint.phase_of(newest[0]), describe_run(run), "; ".join(changes), attempt)
+                for changes in [fingerprint_changes(attempt, fingerprint(run.spec))]
+                if changes
+            ]
+    if misfits:
+        phase, name, changes, attempt = max(misfits)
+        count = "1 run has" if len(misfits) == 1 else f"{len(misfits)} runs have"
+        raise UserError(
+            f"{count} checkpoints that cannot be used here: {name} is at phase {phase}, made with something else "
+            f"({changes}); run it there, or start over beside it with --restart (make: RESTART=1), which keeps it in "
+            f"{attempt}"
+        )
+
+
+def execute_plan(
+    plan: Plan,
+    store: Store,
+    runner: Runner | int,
+    watch: Callable[[int], AbstractContextManager[SweepListener]],
+    restart: bool = False,
+) -> tuple[Outcome, list[StoredRun]]:
+    """Run what is missing; return how each run ended, and all stored runs of the plan.
+
+    runner: or the number of processes at a time on this machine. watch: called with the number of stored runs if
+    something has to run; gives the listener. restart: start over, beside them, if no checkpoint of a run fits;
+    otherwise that raises `UserError`.
+    """
+    limits = limits_from_environment()
+    runs = stored_runs_of(plan, store)
+    ids = {run.id for run in runs}
+    if not restart and (isinstance(runner, int) or not runner.multi_machine):
+        check_checkpoints([run for run in plan.runs if run.run_id not in ids], store)
+    store.open_for_writing()
+    if len(runs) == len(plan.runs):
+        return Outcome(skipped=[run.run_id for run in plan.runs]), runs
+    with watch(len(runs)) as listener, nothing_of_main():
+        outcome = sweep(plan.runs, store, runner, listener, limits, ids, restart)
+    runs += stored_runs_of(plan, store, outcome.done)
+    return outcome, sorted(runs, key=lambda run: run.id)
+
+
+def stored_runs_of(plan: Plan, store: Store, only: Collection[str] | None = None) -> list[StoredRun]:
+    """Read the stored runs of a plan, or those with ids in `only`, with the plan's labels (an earlier sweep may have
+    used others)."""
+    labels = {run.run_id: run.label for run in plan.runs if only is None or run.run_id in only}
+    return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
+
+
+def describe_run(run: PlannedRun) -> str:
+    """Name the run for users."""
+    return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
+
+
+MOST_JOBS = 1024
+MOST_PER_GPU = 64
+UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
+LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
+
+
+def resource_request(
+    spec: RunSpec, jobs: str | None = None, runs_per_gpu: str | None = None, memory: str | None = None
+) -> ResourceRequest:
+    """Parse JOBS, RUNS_PER_GPU and MEMORY as typed, for runs like `spec`. Raises `UserError`."""
+    per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MOST_PER_GPU)
+    if per_gpu is not None and spec.device == "cpu":
+        raise UserError(f"RUNS_PER_GPU={per_gpu} is for runs on a GPU; give DEVICE=cuda with it")
+    return ResourceRequest(
+        jobs=None if jobs is None else _count("JOBS", jobs, MOST_JOBS),
+        threads=spec.threads,
+        device=spec.device,
+        runs_per_gpu=per_gpu,
+        memory=None if memory is None else _bytes(memory),
+    )
+
+
+def _count(name: str, text: str, most: int) -> int:
+    number = whole_number(text, name)
+    if number < 1:
+        raise UserError(f"{name}={number} must be at least 1")
+    if number > most:
+        raise UserError(f"{name}={number} is too many; give at most {most}")
+    return number
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})\s*", text)
+    if match is None or match[2].upper() not in UNITS:
+        raise UserError(
+            f"MEMORY={shorten(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
+        )
+    size = int(float(match[1]) * UNITS[match[2].upper()])
+    if size < LEAST_MEMORY:
+        raise UserError(
+            f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
+        )
+    return size

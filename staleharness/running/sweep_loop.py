@@ -1,0 +1,245 @@
+"""Loop of a sweep: starts missing runs, follows their events, and records how each ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..base.files import write_json
+from ..base.logger import LOGGER
+from ..base.plugins import user_paths
+from ..errors import UserError
+from ..store.locks import Lease
+from ..store.store import Store
+from ..store.unfinished_runs import log_tail
+from ..task import find_env
+from .plan import PlannedRun
+from .runner import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait
+from .runners import make_runner
+from .supervision import STALL, Interrupts, Limits, RetryPolicy, Watchdog, count_interrupts
+
+PATIENCE = 0.2  # seconds until the next check of interrupts
+VISIBLE = 10.0  # seconds within which a finished run must be readable
+
+
+class SweepListener(Protocol):
+    """Receives a sweep's progress (a live display, plain lines, or nothing)."""
+
+    def on_start(self, run: PlannedRun) -> None: ...
+    def on_preparing(self, run: PlannedRun, step: str) -> None: ...
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
+    def on_stop(self) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """Result of a sweep, run by run."""
+
+    done: list[str] = field(default_factory=list)
+    """Ids of runs that this sweep finished."""
+
+    skipped: list[str] = field(default_factory=list)
+    """Ids of runs that were stored before."""
+
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Failures by id: {class, message, log_tail}."""
+
+    interrupted: bool = False
+
+
+def sweep(
+    runs: Sequence[PlannedRun],
+    store: Store,
+    runner: Runner | int,
+    listener: SweepListener,
+    limits: Limits = Limits(),  # noqa: B008 (it is frozen)
+    done: Collection[str] | None = None,
+    restart: bool = False,
+) -> Outcome:
+    """Run every run that is not stored yet. A run that dies affects no other.
+
+    done: ids of stored runs; looked up if not given.
+    restart: start over, beside them, if no checkpoint of a run fits; otherwise such a run is refused.
+    A number instead of a `runner`: that many processes at a time on this machine.
+    Ctrl-C once: every run finishes its phase, writes a checkpoint and ends. Twice: all are killed at once.
+    """
+    runner = make_runner("local", runner) if isinstance(runner, int) else runner
+    families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
+    modules = list(dict.fromkeys(module for family in families for module in family.preload))
+    with store.hold(runner.multi_machine) as lease, count_interrupts() as interrupts, contextlib.closing(runner):
+        runner.open(modules, store.root.resolve())
+        loop = _SweepLoop(store, runner, listener, limits, restart, lease, interrupts)
+        loop.find_pending(runs, done)
+        return loop.run()
+
+
+class _SweepLoop:
+    """Moves runs from `pending` to `active` to `outcome`."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner: Runner,
+        listener: SweepListener,
+        limits: Limits,
+        restart: bool,
+        lease: Lease | None,
+        interrupts: Interrupts,
+    ) -> None:
+        self.store, self.runner, self.listener = store, runner, listener
+        self.limits, self.restart, self.lease, self.interrupts = limits, restart, lease, interrupts
+        self.watchdog, self.retries = Watchdog(limits.stall), RetryPolicy(runner)
+        self.outcome = Outcome()
+        self.pending: list[PlannedRun] = []
+        self.active: dict[str, PlannedRun] = {}
+        self.waiting: set[str] = set()  # active runs in the runner's queue
+        self.announced: set[str] = set()  # runs that the listener knows
+
+    def find_pending(self, runs: Sequence[PlannedRun], done: Collection[str] | None) -> None:
+        """Sort out stored runs; a damaged run is put aside and runs again."""
+        if done is None:
+            done = {run.id for run in self.store.read_all(run.run_id for run in runs)}
+        self.store.clear_attempts(done)
+        for run in runs:
+            if run.run_id in done:
+                self.outcome.skipped.append(run.run_id)
+            else:
+                self.store.put_damaged_aside(run.run_id)
+                self.pending.append(run)
+
+    def run(self) -> Outcome:
+        while self.pending or self.active:
+            if self.lease is not None and self.lease.lost:
+                out = self.store.root
+                raise UserError(f"another sweep has taken over OUT={out}; `staleharness status` shows what it does")
+            self._handle_interrupts()
+            self._start_pending()
+            running = {run_id: run for run_id, run in self.active.items() if run_id not in self.waiting}
+            for run_id in self.watchdog.find_stalls(running):
+                self.runner.kill(run_id)
+            for event in self.runner.poll(PATIENCE):
+                self._handle(event)
+        return self.outcome
+
+    def _handle_interrupts(self) -> None:
+        if self.interrupts.count and not self.outcome.interrupted:
+            self.outcome.interrupted = True
+            self.pending.clear()
+            self.listener.on_stop()
+            for run_id in self.active:
+                self.runner.ask_to_stop(run_id)
+        if self.interrupts.count > 1:
+            for run_id in self.active:
+                self.runner.kill(run_id)
+
+    def _start_pending(self) -> None:
+        while self.pending and not self.interrupts.count:
+            if not self.runner.has_queue and not self.retries.has_room(self.active):
+                return
+            run = self.pending.pop(0)
+            self.active[run.run_id] = run
+            if self.runner.has_queue:  # the job may be requeued, each time with another holder
+                self.waiting.add(run.run_id)
+                self.runner.start(self._job(run))
+            else:
+                self._announce(run)  # first: a runner may have to load what its workers share
+                share = self.retries.note_start(self.active, run.run_id)
+                holder = self.store.next_holder(run.run_id) if self.runner.multi_machine else ""
+                self.runner.start(self._job(run, holder, share))
+            self.watchdog.note_progress(run.run_id)
+
+    def _job(self, run: PlannedRun, holder: str = "", share: int = 1) -> Job:
+        return Job(
+            run.run_id,
+            run.label,
+            run.spec.to_dict(),
+            root=str(self.store.root.resolve()),
+            folder=os.getcwd(),
+            plugins=os.pathsep.join(str(path.resolve()) for path in user_paths()),  # a worker's directory is another
+            checkpoint_seconds=self.limits.checkpoint,
+            holder=holder,
+            share=share,
+            restart=self.restart,
+        )
+
+    def _announce(self, run: PlannedRun) -> None:
+        if run.run_id not in self.announced:
+            self.announced.add(run.run_id)
+            self.listener.on_start(run)
+
+    def _handle(self, event: Event) -> None:
+        self.watchdog.note_progress(event.run_id)
+        run = self.active[event.run_id]
+        if isinstance(event, RunWait):
+            self.waiting.add(run.run_id)
+            return
+        self.waiting.discard(run.run_id)
+        if isinstance(event, RunEnd):
+            del self.active[run.run_id]
+            self._finish(run, self.watchdog.explain(event))
+            return
+        self._announce(run)
+        if not isinstance(event, RunProgress):
+            return
+        if PREPARING in event.content:
+            self.listener.on_preparing(run, event.content[PREPARING])
+        elif NOTE in event.content:
+            LOGGER.warning("run %s (%s): %s", run.run_id, run.label, event.content[NOTE])
+        else:
+            self.listener.on_phase(run, event.content)
+
+    def _finish(self, run: PlannedRun, end: RunEnd) -> None:
+        """Retry the run, or record how it ended and tell the listener."""
+        reports_done = end.message is not None and end.message["event"] == "done"
+        may_retry = not self.outcome.interrupted and not self.runner.has_queue
+        if may_retry and not reports_done and not self.store.is_done(run.run_id) and self.retries.should_retry(end):
+            self.pending.insert(0, run)
+            return
+        if self.runner.multi_machine and reports_done:
+            self._await_visible(run)
+        stopped_silently = self.outcome.interrupted and end.message is None
+        event = self._record(run, end, stopped_silently or self.interrupts.count > 1)
+        if event["event"] != "interrupted" or run.run_id in self.announced:  # otherwise it never left the queue
+            self._announce(run)
+            self.listener.on_end(run, event)
+
+    def _await_visible(self, run: PlannedRun) -> None:
+        """Wait for a published run: a network file system may show it some seconds later."""
+        deadline = time.monotonic() + VISIBLE
+        while not self.store.is_done(run.run_id) and time.monotonic() <= deadline:
+            time.sleep(PATIENCE)
+
+    def _record(self, run: PlannedRun, end: RunEnd, is_stopped: bool) -> dict[str, Any]:
+        """Record how a run ended; return {"event": "done" | "failed" | "interrupted", ...}."""
+        message = end.message
+        if self.store.is_done(run.run_id):  # the results folder decides, even if the last message was lost
+            if message is not None and message["event"] == "failed":
+                LOGGER.warning("run %s is stored, and yet: %s: %s", run.run_id, message["class"], message["message"])
+            self.store.clear_attempts([run.run_id])
+            self.outcome.done.append(run.run_id)
+            return {"event": "done"}
+        if is_stopped or (message is not None and message["event"] == "interrupted"):
+            return message or {"event": "interrupted"}
+        if message is None or message["event"] != "failed":
+            message = self._silent_failure(run, end)
+        self.outcome.failed[run.run_id] = message
+        return message
+
+    def _silent_failure(self, run: PlannedRun, end: RunEnd) -> dict[str, Any]:
+        """Write the failure of a worker that ended without a message (killed, out of memory, a crash in C)."""
+        attempt = self.store.latest_attempt(run.run_id)
+        classes = {STALL: "Stalled", OUT_OF_MEMORY: "OOM"}
+        name = next((name for cause, name in classes.items() if end.cause.startswith(cause)), end.failure_class)
+        failure = {"class": name, "message": f"the worker ended by {end.cause}", "log_tail": log_tail(attempt)}
+        with contextlib.suppress(OSError):
+            self.store.open_attempt(run.run_id, attempt)
+            if not (attempt / "job.json").is_file():  # `status` reads label and spec from it
+                job = {"label": run.label, "phases": run.spec.phases, "spec": run.spec.to_dict()}
+                write_json(attempt / "job.json", job)
+            write_json(attempt / "failure.json", failure)
+        return {"event": "failed", **failure}
