@@ -133,7 +133,8 @@ class Schedule:
         rows = np.flatnonzero(self.generation_phase == phase)
         rows = rows[np.lexsort((self.group[rows], self.actor[rows]))]
         cuts = np.flatnonzero(np.diff(self.group[rows])) + 1
-        return PhaseRows(self, np.split(rows, cuts) if len(rows) else [], self.trained_in(phase))
+        generated = np.split(rows, cuts) if len(rows) else []
+        return PhaseRows(self, generated, self.trained_in(phase), self.apart or None)
 
     def trained_in(self, phase: int) -> Ints:
         """Return the rows that a phase trains on, in the order of their places."""
@@ -228,6 +229,9 @@ class PhaseRows(NamedTuple):
     trained: Ints
     """Rows that the phase trains on, in the order of their places."""
 
+    every: int | None = None
+    """Decisions after which all rows may change their version; None: their stretches tell."""
+
 
 def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 1, first: int = 0) -> PhaseRows:
     """Return the rows of a phase whose versions were drawn, and that trains on all of them.
@@ -253,4 +257,4 @@ def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 
         ledger={},
     )
     everything = np.arange(n)
-    return PhaseRows(schedule, [everything], everything)
+    return PhaseRows(schedule, [everything], everything, min(every, length))

@@ -42,7 +42,8 @@ class ChainSimulation(Simulation[Completions]):
         actor, episode of that actor, position), whatever the batch."""
         spec, device = self.spec, self.policy.device
         size = spec.minibatches * spec.batch
-        schedule, _, rows = self.lags.rows(phase, size)
+        plan = self.lags.rows(phase, size)
+        schedule, rows = plan.schedule, plan.trained
         version, kept = schedule.along(rows, spec.horizon)
         numbers, position = np.unique(version, return_inverse=True)
         versions = [self.buffer[number] for number in numbers.tolist()]

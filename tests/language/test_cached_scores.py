@@ -69,7 +69,7 @@ def test_it_changes_no_bit_and_saves_a_pass_where_it_can(
 def test_a_score_is_taken_once_and_only_of_the_same_completions_under_the_same_weights(spec: Specs) -> None:
     simulation: Any = simulation_of(spec())
     simulation.buffer.push(simulation.policy.snapshot(0, 0))
-    made = simulation.generator.round(simulation.buffer, 0).completions
+    made = simulation.generator.collect(simulation.buffer, 0).completions
     policy, given = simulation.policy, (made.prompt, made.prompt_mask, made.token, made.mask)
 
     def again(*asked: torch.Tensor) -> bool:

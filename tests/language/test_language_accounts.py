@@ -32,13 +32,13 @@ def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
 def watched(simulation: Any) -> list[Any]:
     """Every part of a round as it is drawn, before anything is turned away."""
     made: list[Any] = []
-    draw = simulation.generator._draw
+    draw = simulation.generator._complete
 
     def drawn(*arguments: Any) -> Any:
         made.append(draw(*arguments))
         return made[-1]
 
-    simulation.generator._draw = drawn
+    simulation.generator._complete = drawn
     return made
 
 
@@ -74,13 +74,13 @@ def test_completions_that_are_cut_are_masked_where_they_teach_nothing(spec: Spec
 
 def test_a_round_of_which_everything_is_cut_trains_on_nothing(spec: Specs) -> None:
     simulation: Any = simulation_of(spec(mask_truncated=True, steps=2, capacity=2))
-    draw = simulation.generator._draw
+    draw = simulation.generator._complete
 
     def cut(*arguments: Any) -> Any:
         made = draw(*arguments)
         return replace(made, truncated=torch.ones_like(made.truncated))
 
-    simulation.generator._draw = cut
+    simulation.generator._complete = cut
     for record in simulation:
         m = record.metrics
         assert m["decisions/trained"] == 0 and m["decisions/masked"] == m["decisions/generated"] > 0

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from staleharness.language import processes
-from staleharness.language.processes import LanguageActor
+from staleharness.language import rollouts
+from staleharness.language.rollouts import LanguageActor
 from staleharness.language.spec import LanguageSpec
 
 
@@ -36,7 +36,7 @@ def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group(
     def prepare(spec: LanguageSpec, task: Any) -> Any:
         return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))
 
-    monkeypatch.setattr(processes, "prepare", prepare)
+    monkeypatch.setattr(rollouts, "prepare", prepare)
     before = random.getstate()
     first, again = _draws(spec(), 0, 0), _draws(spec(), 0, 0)
     other, later = _draws(spec(), 1, 0), _draws(spec(), 0, 1)

@@ -108,7 +108,7 @@ def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: S
 def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
     generator = simulation_of(spec()).generator
     count = len(generator.sampler.prompts.problems)
-    drawn = [generator.next_problem() for _ in range(2 * count)]
+    drawn = [generator.sampler.problem(number) for number in range(2 * count)]
     assert sorted(drawn[:count]) == sorted(drawn[count:]) == list(range(count))
     assert drawn[:count] != drawn[count:]
 
@@ -117,7 +117,7 @@ def test_dynamic_sampling_keeps_groups_that_are_neither_all_right_nor_all_wrong(
     asked = spec(dynamic_sampling=True, prompts=6, completions=3, steps=6)
     simulation = simulation_of(asked)
     simulation.buffer.push(simulation.policy.snapshot(0, 0))
-    made = simulation.generator.round(simulation.buffer, 0)
+    made = simulation.generator.collect(simulation.buffer, 0)
     right = made.completions.outcome.view(6, 3).sum(1)
     assert ((right > 0) & (right < 3)).all()
     assert len(made.completions.group.unique()) == 6

@@ -1,0 +1,287 @@
+"""Sources of completions: groups that follow the lag model's rows, and actors that are processes of their own."""
+
+from __future__ import annotations
+
+import functools
+import io
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+
+from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
+from ..base.streams import seed_global_generators
+from ..batch import Completions
+from ..errors import UserError
+from ..lag import held
+from ..pipeline_lag import PipelineLag
+from ..schedule import NEVER, Ints, PhaseRows, Schedule
+from ..simulator.lag_stats import add_histograms
+from ..simulator.policy_buffer import PolicyBuffer, Version
+from ..simulator.row_ledger import Count, Flow, dropped_groups, flow_of
+from ..simulator.run_lags import Lags
+from ..task import find_env
+from .decoder import Request
+from .sampler import Sampler, Seconds, concatenate
+from .setup import prepare
+from .spec import LanguageSpec
+from .task import LanguageTask
+
+if TYPE_CHECKING:
+    from ..asynchronous.actor import WeightFeed
+
+MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
+UNCOUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
+
+
+@dataclass
+class GenerationRound:
+    """Completions that a phase trains on."""
+
+    completions: Completions
+    dropped_groups: int  # turned away by dynamic sampling, or never to be trained on
+    flow: Flow
+    seconds: Seconds = field(default_factory=Seconds)
+
+
+class ScheduledCompletions:
+    """Groups as the lag model plans them, drawn in each phase or scheduled for the whole run.
+
+    Groups of a phase are sampled when it trains on them: a prompt has no past, and the versions are still in the
+    buffer. The number of a group is that of its problem.
+
+    Of groups that a schedule drops, or leaves in the queue at its end, the completions are sampled as soon as their
+    newest version exists, and only their lengths are stored; with ledger=every_phase, so are those of groups that wait
+    for their training. Where rows take as long as they are (pace=length), the pipeline is simulated anew in each phase,
+    up to its batch: equal lengths give an equal schedule. A group is then sampled when it begins, to know its lengths,
+    and again with the batch that trains on it; its noise is that of its number.
+
+    cursor: problems taken so far, where versions are drawn.
+    lengths: [n] tokens of each row that was sampled only to be counted, where a schedule plans the run.
+    paced_lengths: tokens of each row of a group, by its number, where rows take as long as they are.
+    """
+
+    def __init__(self, sampler: Sampler, lags: Lags) -> None:
+        self.sampler, self.spec, self.lags = sampler, sampler.spec, lags
+        self.cursor = 0
+        self.lengths = np.zeros(0 if lags.schedule is None else len(lags.schedule), np.int64)
+        self.paced_lengths: list[list[int]] = []
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warning of the run where its ledger leaves tokens out."""
+        schedule = self.lags.schedule
+        if schedule is None or schedule.apart or schedule.finished is None or self.spec.ledger != "trained":
+            return []
+        left_out = int(((schedule.finished != NEVER) & (schedule.phase == NEVER)).sum())
+        return [UNCOUNTED.format(left_out)] if left_out else []
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> GenerationRound:
+        """Return the N × `prompts` groups that `phase` trains on."""
+        spec, seconds = self.spec, Seconds()
+        if self.lags.model.online:
+            self._extend_schedule(buffer, phase, seconds)
+        wanted, each = spec.minibatches * spec.prompts, spec.completions
+        batches: list[Completions] = []
+        taken, rejected = 0, 0
+        generated, dropped, lags = Count(), Count(), list[int]()
+        while (missing := wanted - sum(len(batch.group.unique()) for batch in batches)) > 0:
+            if taken >= MOST_DRAWS * wanted:
+                raise UserError(
+                    f"dynamic sampling found {wanted - missing} of {wanted} groups that are neither all right nor all "
+                    f"wrong among {taken}; the model may be too weak or too strong for these problems"
+                )
+            plan = self.lags.rows(phase, missing, each, spec.completion_tokens, first=taken)
+            batch = self._complete(plan, buffer, seconds)
+            taken += missing
+            generated += count(batch)
+            if spec.dynamic_sampling:
+                right = batch.outcome.view(-1, each).sum(1)
+                mixed = ((right > 0) & (right < each)).repeat_interleave(each)
+                rejected += missing - int(mixed.sum()) // each
+                left_out = batch.rows((~mixed).nonzero()[:, 0])
+                dropped += count(left_out)
+                lags = add_histograms(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
+                batch = batch.rows(mixed.nonzero()[:, 0])
+            batches.append(batch)
+        self.cursor += taken if self.lags.drawn else 0
+        completions = concatenate(batches, self.sampler.decoder.policy.pad)
+        lengths = self._sampled_lengths(plan.schedule, buffer, phase, seconds)
+        flow = flow_of(plan.schedule, phase, count(completions), lengths)
+        flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
+        return GenerationRound(completions, rejected + dropped_groups(plan.schedule, phase), flow, seconds)
+
+    def _complete(self, plan: PhaseRows, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
+        """Return the completions of the rows to train on, sampled in one batch, or group by group where a recorded run
+        did so."""
+        schedule, each, batches = plan.schedule, self.spec.completions, []
+        size = each if schedule.apart else len(plan.trained)
+        for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
+            versions, kept = schedule.along(rows, self.spec.completion_tokens)
+            request, problems = self._request(plan._replace(trained=rows), versions)
+            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds)
+            if not schedule.kept.all():
+                batch = replace(batch, kept=torch.from_numpy(kept[:, : batch.mask.shape[1]]).to(batch.mask))
+            batches.append(batch)
+        return concatenate(batches, self.sampler.decoder.policy.pad)
+
+    def _request(self, plan: PhaseRows, versions: Ints) -> tuple[Request, list[int]]:
+        """Return the request for the rows to train on, by `versions` [R, length], and their problems."""
+        schedule, length = plan.schedule, self.spec.completion_tokens
+        first = plan.trained[:: self.spec.completions]
+        problems = [self.sampler.problem(self.cursor + number) for number in schedule.group[first].tolist()]
+        keys = list(zip(schedule.nth[first].tolist(), schedule.actor[first].tolist(), strict=True))
+        if schedule.apart:  # a row that has ended does not show what came after; the others of its group do
+            versions[:] = versions.max(0)
+        if plan.every:
+            return self.sampler.request(problems, keys, versions[:, :: plan.every], plan.every), problems
+        starts = [0, *(np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1).tolist()]
+        ends = (*starts[1:], length)
+        return self.sampler.request(problems, keys, versions[:, starts], length, ends), problems
+
+    def _sampled_lengths(self, schedule: Schedule, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> Ints | None:
+        """Return the tokens [n] of each row; None: they are the schedule's own.
+
+        Rows that are due in this phase to be counted are sampled, as many at once as a phase trains on. One that was
+        stopped under way is as long as it had become. The buffer is not enlarged for rows that nobody trains on: where
+        one spans more versions than that holds, the oldest in it stands for those before.
+        """
+        if self.lags.drawn or self.lags.model.online or schedule.apart:
+            return None
+        rows = np.flatnonzero(self._due == phase)
+        size = self.spec.minibatches * self.spec.sequences
+        for part in np.split(rows, range(size, len(rows), size)) if len(rows) else []:
+            versions, _ = schedule.along(part, self.spec.completion_tokens)
+            versions = versions.clip(held(phase, self.spec.capacity)[0], phase)
+            request, _ = self._request(PhaseRows(schedule, [], part), versions)
+            tokens: Ints = self.sampler.decode(request, buffer, seconds).mask.sum(1).long().cpu().numpy()
+            self.lengths[part] = np.minimum(tokens, schedule.lengths[part])
+        return self.lengths
+
+    @cached_property
+    def _due(self) -> Ints:
+        """Phase [n] in which a row is sampled to be counted: the first that has its group's newest version. NEVER for
+        rows that are not finished, or whose tokens are known anyway."""
+        schedule = self.lags.schedule
+        assert schedule is not None
+        due = np.full(len(schedule), NEVER)
+        if schedule.finished is None or schedule.left is None or self.spec.ledger == "trained":
+            return due
+        begins = np.flatnonzero(np.diff(schedule.group, prepend=NEVER))
+        size = np.diff(begins, append=len(schedule))
+        newest = np.repeat(np.maximum.reduceat(schedule.newest, begins), size)
+        wanted = schedule.phase == NEVER
+        if self.spec.ledger == "every_phase":
+            wanted = schedule.phase != schedule.finished
+        due[wanted] = np.minimum(newest, schedule.finished)[wanted]
+        return due
+
+    def _extend_schedule(self, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> None:
+        """Simulate the pipeline up to the batch of `phase`, with the lengths of the run's own rows."""
+        spec, model = self.spec, cast(PipelineLag, self.lags.model)
+
+        def lengths(group: int, version: int) -> list[int]:
+            if version > phase:  # it begins once this phase has trained, and its lengths do not matter any more
+                return [spec.completion_tokens] * spec.completions
+            if group == len(self.paced_lengths):
+                versions = np.full((spec.completions, 1), version)
+                problems = [self.sampler.problem(group)]
+                request = self.sampler.request(problems, [(group, 0)], versions, spec.completion_tokens)
+                tokens = self.sampler.decode(request, buffer, seconds).mask.sum(1).long()
+                self.paced_lengths.append(tokens.tolist())
+            return self.paced_lengths[group]
+
+        demand = replace(spec.demand, phases=phase + 1)
+        schedule = model.schedule_by_length(demand, lengths)
+        schedule = replace(schedule, actor=np.zeros_like(schedule.group), nth=schedule.group)
+        schedule.check(demand, spec.capacity, f"LAG={model.text}", model.longest)
+        self.lags.schedule = schedule
+
+    def artifacts(self) -> dict[str, bytes]:
+        return {}
+
+    def close(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.lags.drawn:
+            return {"cursor": self.cursor}
+        if self.lags.model.online:
+            return {"known": [list(each) for each in self.paced_lengths]}
+        return {"lengths": torch.from_numpy(self.lengths)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.cursor = state.get("cursor", 0)
+        self.paced_lengths = [list(each) for each in state.get("known", [])]
+        if "lengths" in state:
+            self.lengths = state["lengths"].numpy().copy()
+
+
+def count(batch: Completions) -> Count:
+    """Return the number of completions that have a token, and of tokens."""
+    return Count(int((batch.mask.sum(1) > 0).sum()), int(batch.mask.sum()))
+
+
+class NewestVersions(PolicyBuffer):
+    """Buffer for a decoder in which "version" s is whatever version is the newest when stretch s begins."""
+
+    def __init__(self, feed: WeightFeed, length: int) -> None:
+        """Stretches have `length` tokens."""
+        super().__init__(1)
+        self.feed, self.length = feed, length
+        self.by_stretch: list[Version] = []
+
+    def __getitem__(self, stretch: int) -> Version:
+        while len(self.by_stretch) <= stretch:
+            self.feed.step(len(self.by_stretch) * self.length)
+            self.by_stretch.append(self.feed.buffer.newest)
+        return self.by_stretch[stretch]
+
+    def __contains__(self, stretch: int) -> bool:
+        return True
+
+
+class LanguageActor:
+    """An actor in a process of its own, which completes prompts with whatever version is the newest."""
+
+    def __init__(self, spec: LanguageSpec, number: int) -> None:
+        task = find_env(spec.env)[1]()
+        assert isinstance(task, LanguageTask)
+        self.spec, self.number = spec, number
+        seed_global_generators(spec.seed, "construct actor", number)
+        self.sampler = prepare(spec, task).sampler
+
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
+        spec, sampler = self.spec, self.sampler
+        seed_global_generators(spec.seed, "act", self.number, nth)
+        length = spec.completion_tokens
+        stretch = min(feed.load.fetch or length, length)
+        buffer = NewestVersions(feed, stretch)
+        stretches = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
+        problems = [sampler.problem(group)]
+        request = sampler.request(problems, [(nth, self.number)], stretches, stretch)
+        decoded = sampler.decoder.complete(request, buffer)
+        versions = torch.from_numpy(np.array([version.phase for version in buffer.by_stretch]))
+        decoded = replace(decoded, version=versions[decoded.version])
+        batch = sampler.grade(request, decoded, feed.buffer, problems, np.zeros(1, np.int64), Seconds())
+        content = io.BytesIO()
+        torch.save({f.name: getattr(batch, f.name) for f in fields(batch)}, content)
+        return content.getvalue(), batch.mask.sum(1).long().tolist()
+
+
+class LanguageProcessRollouts(ProcessRollouts):
+    """Completions of actors that are processes."""
+
+    def __init__(self, spec: LanguageSpec, task: LanguageTask, lags: Lags, pad: int) -> None:
+        actor = functools.partial(LanguageActor, spec)
+        super().__init__(actor, spec, cast(ActorSettings, lags.model), task.preload)
+        self.pad = pad
+
+    def collect(self, buffer: PolicyBuffer, phase: int) -> GenerationRound:
+        contents, flow = self.take(buffer, phase)
+        batches = []
+        for place, content in enumerate(contents):
+            batch = Completions(**torch.load(io.BytesIO(content), weights_only=True))
+            batches.append(replace(batch, group=batch.group + place))
+        return GenerationRound(concatenate(batches, self.pad), flow.dropped.sequences // self.order.rows, flow)
