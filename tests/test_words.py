@@ -23,7 +23,6 @@ PENDING = {
     "staleharness/exporters",
     "staleharness/figures",
     "staleharness/language",
-    "staleharness/logs",
     "staleharness/pages",
     "staleharness/running",
     "staleharness/simulator",

@@ -1,5 +1,5 @@
-"""Lag as real systems log it: one file, and which of its columns is the lag.
+"""Lag as real systems log it: one file, and the column with the lag.
 
-`systems` knows names of columns; `files` reads CSV, JSON (`json_text`) and TensorBoard's event files (`event_file`) as
-rows of numbers, piece by piece; `tally` counts them in bounded memory; `lag_log` puts them together, and takes traces.
+`lag_columns` lists the names of columns; `log_files` reads CSV, JSON and TensorBoard's event files (`event_file`) as
+rows of numbers, piece by piece; `lag_log` counts them in bounded memory, and reads traces.
 """

@@ -1,4 +1,6 @@
-"""TensorBoard's event files, scalars only, without the package tensorboard.
+"""Reader of the scalars in TensorBoard's event files, without the package tensorboard.
+
+tensorboard 2.21 takes ten times as long, and 9 GB for a record that announces 3 GB.
 
 A file is a sequence of records (TFRecord): length as 8 bytes, a checksum of 4, the data, a checksum of 4. The data are
 protocol buffers: Event.summary = 5, Summary.value = 1, Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype
@@ -19,9 +21,9 @@ Fields = Iterator[tuple[int, memoryview | int]]  # number -> content, or the num
 
 
 def scalars(stream: BinaryIO) -> Iterator[tuple[str, float]]:
-    """(tag, value), in the order in which they were written. Raises `ValueError` for what is no event file.
+    """Iterate over (tag, value) in file order. Raises `ValueError` if the file is no event file.
 
-    A last record that is cut off, as in the file of a run that is still going, is left out.
+    A truncated last record, as of a run in progress, is left out.
     """
     for event in _records(stream):
         for number, summary in _fields(event):
@@ -49,7 +51,7 @@ def _records(stream: BinaryIO) -> Iterator[memoryview]:
 
 
 def _value(value: memoryview) -> tuple[str, float] | None:
-    """(tag, number), or None where it is no scalar."""
+    """Decode (tag, number), or None where it is no scalar."""
     tag, number = "", None
     for field, content in _fields(value):
         if field == 1 and isinstance(content, memoryview):
@@ -63,15 +65,15 @@ def _value(value: memoryview) -> tuple[str, float] | None:
 
 def _tensor(tensor: memoryview) -> float | None:
     fields = dict(_fields(tensor))
-    form, own = FORMS.get(int(fields.get(1, 0)) if isinstance(fields.get(1, 0), int) else 0, ("", 0))
-    content = fields.get(4) or fields.get(own)
+    form, typed_field = FORMS.get(int(fields.get(1, 0)) if isinstance(fields.get(1, 0), int) else 0, ("", 0))
+    content = fields.get(4) or fields.get(typed_field)
     if not form or not isinstance(content, memoryview) or len(content) != struct.calcsize(form):
         return None
     return float(struct.unpack(form, content)[0])
 
 
 def _fields(message: memoryview) -> Fields:
-    """The fields of a protocol buffer: lengths, fixed numbers as bytes, variable ones as numbers."""
+    """Iterate over the fields of a protocol buffer: lengths, fixed numbers as bytes, variable ones as numbers."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

@@ -1,7 +1,7 @@
-"""What real systems call their lag, and what they count.
+"""Columns in which real systems log their lag, and the units.
 
 `versions` are trainer steps after which new weights reach the actors; `gradient_steps` are optimiser steps, of which a
-version may hold many. A name that was not seen in a system's own code is not `certain`, and the reader says so.
+version may have many. A name that is not from a system's own code is not `certain`, and the log's note tells.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..base.text import listing
 from ..errors import UserError, shorten
 
 UNITS = ("versions", "gradient_steps")
@@ -17,10 +18,12 @@ UNITS = ("versions", "gradient_steps")
 
 @dataclass(frozen=True)
 class System:
+    """Name of the lag column of a real system."""
+
     name: str
     pattern: str  # of the whole name of its column
     unit: str
-    what: str  # of which its rows are means
+    what: str  # a row is a mean over these
     certain: bool = True
 
 
@@ -45,30 +48,28 @@ NO_LAG = {
 
 
 def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
-    """The column that a known system writes its mean lag to. W&B's tables put `<run> - ` before a name. Raises
-    `UserError` where there is none, or more than one."""
+    """Find the column of the mean lag. W&B's tables put `<run> - ` before a name. Raises `UserError` where there is
+    none, or more than one."""
     names = list(names)
-    found = [(n, system) for n in names for system in SYSTEMS if re.fullmatch(system.pattern, _plain(n))]
-    if len(found) > 1:
+    matches = [(n, system) for n in names for system in SYSTEMS if re.fullmatch(system.pattern, _column_name(n))]
+    if len(matches) > 1:
         raise UserError(
-            f"{where}: {len(found)} columns may be the lag: {_listed(n for n, _ in found)}; "
+            f"{where}: {len(matches)} columns may be the lag: {_names(n for n, _ in matches)}; "
             "say which one: COLUMNS=lag=NAME"
         )
-    if not found:
-        hints = [hint for p, hint in NO_LAG.items() if any(re.fullmatch(p, _plain(n)) for n in names)]
-        why = f" ({'; '.join(hints)})" if hints else ""
+    if not matches:
+        hints = [hint for p, hint in NO_LAG.items() if any(re.fullmatch(p, _column_name(n)) for n in names)]
+        reason = f" ({'; '.join(hints)})" if hints else ""
         raise UserError(
-            f"{where}: no column has a name that is known to be a lag{why}; "
-            f"say which one: COLUMNS=lag=NAME; there are: {_listed(names)}"
+            f"{where}: no column has a name that is known to be a lag{reason}; "
+            f"say which one: COLUMNS=lag=NAME; there are: {_names(names)}"
         )
-    return found[0]
+    return matches[0]
 
 
-def _plain(name: str) -> str:
+def _column_name(name: str) -> str:
     return name.rpartition(" - ")[2].strip()
 
 
-def _listed(names: Iterable[str]) -> str:
-    names = sorted(names)
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(shorten(n) for n in names[:8]) + more
+def _names(names: Iterable[str]) -> str:
+    return listing([shorten(name) for name in sorted(names)], 8)

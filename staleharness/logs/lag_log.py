@@ -1,4 +1,4 @@
-"""The lags that a real system logged: read, checked, and what they are."""
+"""Lags from the log of a real system, as a weighted histogram in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ..errors import UserError, nearest, shorten
 from .lag_columns import UNITS, lag_column
 from .log_files import find_log, log_columns, log_rows
 
-KEYS = ("lag", "count")  # that COLUMNS may name
+KEYS = ("lag", "count")  # of COLUMNS
 
 
 @dataclass(frozen=True)
 class LagLog:
-    """Distinct lags [n] in ascending order, and how often each counts [n], over so many rows."""
+    """Distinct lags [n] in ascending order, and their weights [n], of a log of `rows` rows."""
 
     file: str
     column: str
-    unit: str  # of `systems.UNITS`
+    unit: str  # of `lag_columns.UNITS`
     lags: NDArray[np.float64]
     weights: NDArray[np.float64]
-    note: str  # where the column's meaning comes from
+    note: str  # source of the column's meaning
     rows: int
 
     @property
@@ -34,7 +34,7 @@ class LagLog:
         return float(np.average(self.lags, weights=self.weights))
 
     def quantile(self, share: float) -> float:
-        """The least lag that `share` of the weight does not exceed."""
+        """Least lag that `share` of the weight does not exceed."""
         heavy = np.cumsum(self.weights)
         return float(self.lags[np.searchsorted(heavy, share * heavy[-1] * (1 - 1e-12))])
 
@@ -52,46 +52,48 @@ class LagLog:
         }
 
 
-def read_log(text: str, asked: str | None = None, unit: str | None = None) -> LagLog:
-    """The lags in a file. `asked`: which columns hold what, `lag=NAME` or `lag=NAME,count=NAME`; without it they are
-    known by the names that systems give them. `unit` of what is asked for, versions where it is not said. Raises
-    `UserError`."""
+def read_log(text: str, columns: str | None = None, unit: str | None = None) -> LagLog:
+    """Read the lags in a file. Raises `UserError`.
+
+    `columns`: `lag=NAME` or `lag=NAME,count=NAME`; without it, the column names of known systems. `unit` of the lags;
+    by default the system's, or versions with `columns`.
+    """
     path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
     if path.suffix == ".parquet":
-        if asked is not None or unit not in (None, "versions"):
+        if columns is not None or unit not in (None, "versions"):
             raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
         return _trace(str(path), path.name)
     names = log_columns(path)
-    if asked is None:
+    if columns is None:
         name, system = lag_column(names, f"LOG={path.name}")
         counts = "count" if name == "lag" and "count" in names else None
         note = f"read as that of {system.name}" + ("" if system.certain else ", a name that is not certain")
         note += f": means over {system.what}, in {system.unit.replace('_', ' ')}"
-        found = system.unit if unit is None else unit
+        log_unit = system.unit if unit is None else unit
     else:
-        mapping = _mapping(asked, names, path.name)
-        name, counts, found = mapping["lag"], mapping.get("count"), unit or UNITS[0]
-        note = f"taken as the lag because COLUMNS says so, in {found.replace('_', ' ')}"
-    tally = LagHistogram()
+        mapping = _read_columns(columns, names, path.name)
+        name, counts, log_unit = mapping["lag"], mapping.get("count"), unit or UNITS[0]
+        note = f"taken as the lag because COLUMNS says so, in {log_unit.replace('_', ' ')}"
+    histogram = LagHistogram()
     for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
-        tally.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
-    if not len(tally.lags):
+        histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
+    if not len(histogram.lags):
         raise UserError(f"LOG={path.name}: column {shorten(name)!r} holds no lag")
-    return _lag_log(path.name, name, found, tally, note)
+    return _lag_log(path.name, name, log_unit, histogram, note)
 
 
-def _lag_log(file: str, column: str, unit: str, tally: LagHistogram, note: str) -> LagLog:
-    if tally.error:
-        note += f"; of its many distinct lags, quantiles are within {100 * tally.error:.2g}% of their value"
-    return LagLog(file, column, unit, tally.lags, tally.weights, note, tally.rows)
+def _lag_log(file: str, column: str, unit: str, histogram: LagHistogram, note: str) -> LagLog:
+    if histogram.error:
+        note += f"; of its many distinct lags, quantiles are within {100 * histogram.error:.2g}% of their value"
+    return LagLog(file, column, unit, histogram.lags, histogram.weights, note, histogram.rows)
 
 
-def _mapping(asked: str, names: Sequence[str], file: str) -> dict[str, str]:
-    """COLUMNS as {key: name}; a name may have blanks in it."""
+def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
+    """Parse COLUMNS to {key: name}; a name may have blanks."""
     mapping: dict[str, str] = {}
-    for part in asked.split(","):
+    for part in text.split(","):
         key, equals, name = (word.strip() for word in part.partition("="))
         if not equals or not name:
             raise UserError(f"COLUMNS: {shorten(part)!r} is not lag=NAME")
@@ -108,23 +110,23 @@ def _mapping(asked: str, names: Sequence[str], file: str) -> dict[str, str]:
 
 
 def _trace(path: str, file: str) -> LagLog:
-    """Lags of the decisions of a trace's trained rows, stretch by stretch."""
+    """Read the lags of the decisions in a trace's trained rows."""
     from ..trace import stream_trace
 
     header, pieces = stream_trace(path)
-    tally, count = LagHistogram(), 0
+    histogram, count = LagHistogram(), 0
     for rows in pieces:
         trained = rows[rows["phase"] >= 0]
         if len(trained):
             lags = [phase - v for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
             decisions = [np.diff(ends, prepend=0) for ends in trained["ends"]]
-            tally.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
+            histogram.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
             count += len(trained)
     if not count:
         raise UserError(f"LOG={file}: no row of this trace was trained on")
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
     note += "lags of their decisions, in versions"
-    return _lag_log(file, "versions", UNITS[0], tally, note)
+    return _lag_log(file, "versions", UNITS[0], histogram, note)
 
 
 Numbers = NDArray[np.float64]
@@ -151,11 +153,11 @@ class LagHistogram:
 
     def add(self, lags: Numbers, weights: Numbers) -> None:
         """Count rows: lags [m] from 0 upwards and their weights [m]; NaN: missing, and its row does not count."""
-        there = ~np.isnan(lags) & ~np.isnan(weights)
-        self.rows += int(there.sum())
-        there &= weights > 0
+        valid = ~np.isnan(lags) & ~np.isnan(weights)
+        self.rows += int(valid.sum())
+        valid &= weights > 0
         # adding zero makes 0 of -0, whose bits are another number's
-        lags, weights = np.append(self.lags, lags[there] + 0.0), np.append(self.weights, weights[there])
+        lags, weights = np.append(self.lags, lags[valid] + 0.0), np.append(self.weights, weights[valid])
         if not len(lags):
             return
         order = np.argsort(lags, kind="stable")

@@ -1,4 +1,4 @@
-"""A log as columns of numbers, piece by piece: CSV, JSON lines, an event file of TensorBoard."""
+"""Log files as rows of numbers, piece by piece: CSV, JSON (lines, lists, or indented), an event file of TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ from .event_file import scalars
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
-PIECE = 2**17  # rows that are handed on at once
+PIECE = 2**17  # rows of a piece
+CHARACTERS = 2**20  # of JSON that are read at once
+LONGEST = 2**22  # characters of one object or line
+BLANK = re.compile(r"\s*")
 MOST_COLUMNS = 100_000
 LARGEST = 1e15  # lag or count, so that sums of them are numbers
 
 
 def find_log(text: str) -> Path:
-    """The file, or the one event file of a folder. Raises `UserError`."""
+    """Find the file, or the one event file of a folder. Raises `UserError`."""
     if not text.strip():
         raise UserError("LOG is empty; give a file")
     path = user_path(text)
     if path.is_dir():
         events = sorted(path.rglob(f"*{EVENTS}*"))
         if len(events) != 1:
-            there = "no event file" if not events else f"{len(events)} event files, e.g. {events[0]}"
-            raise UserError(f"LOG={shorten(text)} has {there}: give one file")
+            problem = "no event file" if not events else f"{len(events)} event files, e.g. {events[0]}"
+            raise UserError(f"LOG={shorten(text)} has {problem}: give one file")
         path = events[0]
     if not path.is_file():
         raise UserError(f"LOG={shorten(text)} is not a file")
@@ -43,7 +46,7 @@ def find_log(text: str) -> Path:
 
 
 def log_columns(path: Path) -> list[str]:
-    """The names of a file's columns, in the order of their first appearance. Raises `UserError`."""
+    """Read the names of a file's columns, in the order of their first appearance. Raises `UserError`."""
     try:
         if EVENTS in path.name:
             with path.open("rb") as stream:
@@ -59,20 +62,20 @@ def log_columns(path: Path) -> list[str]:
     raise UserError(f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)")
 
 
-def log_rows(path: Path, wanted: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-    """Rows of the columns `wanted` of a file that has them: pieces [at most `PIECE`, columns], NaN where a cell is
-    missing. Raises `UserError` for what cannot be read, and for a cell that is no lag."""
+def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    """Iterate over the rows of some columns of a file: pieces [at most `PIECE`, columns], NaN where a cell is missing.
+    Raises `UserError` for a file that cannot be read, and for a cell that is no lag."""
     try:
         if EVENTS in path.name:
             with path.open("rb") as stream:
-                yield from _pieces(_events(stream, wanted), wanted, path.name)
+                yield from _pieces(_events(stream, names), names, path.name)
         elif path.suffix == ".csv":
             with _text(path) as text:
-                yield from _pieces(_csv(text, wanted), wanted, path.name)
+                yield from _pieces(_csv(text, names), names, path.name)
         else:
             with _text(path) as text:
                 rows = (dict(_flat(row, "")) for row in json_objects(text))
-                yield from _pieces(([row.get(n) for n in wanted] for row in rows), wanted, path.name)
+                yield from _pieces(([row.get(n) for n in names] for row in rows), names, path.name)
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
 
@@ -110,14 +113,14 @@ def _number(cell: Any, where: str, row: int, name: str) -> float:
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Each name once. Raises `ValueError` where they are more than a log has."""
-    found: dict[str, None] = {}
+    """Remove repeated names. Raises `ValueError` for more than `MOST_COLUMNS`."""
+    distinct: dict[str, None] = {}
     for name in names:
-        if name not in found:
-            found[name] = None
-            if len(found) > MOST_COLUMNS:
+        if name not in distinct:
+            distinct[name] = None
+            if len(distinct) > MOST_COLUMNS:
                 raise ValueError(f"it has more than {MOST_COLUMNS:,} columns")
-    return list(found)
+    return list(distinct)
 
 
 def _lines(stream: TextIO) -> Iterator[str]:
@@ -136,36 +139,36 @@ def _header(rows: Iterator[list[str]]) -> list[str]:
     return names
 
 
-def _csv(stream: TextIO, wanted: Sequence[str]) -> Iterator[list[str | None]]:
+def _csv(stream: TextIO, names: Sequence[str]) -> Iterator[list[str | None]]:
     rows = csv.reader(_lines(stream))
-    names = _header(rows)
-    places = [names.index(name) for name in wanted]
+    header = _header(rows)
+    places = [header.index(name) for name in names]
     empty = True
     for row in rows:
         if row:
-            if len(row) != len(names):
-                raise ValueError(f"line {rows.line_num} has {len(row)} cells and the header {len(names)}")
+            if len(row) != len(header):
+                raise ValueError(f"line {rows.line_num} has {len(row)} cells and the header {len(header)}")
             yield [row[place].strip() or None for place in places]
             empty = False
     if empty:
         raise ValueError("it has no row below its header")
 
 
-def _events(stream: Any, wanted: Sequence[str]) -> Iterator[list[float]]:
-    """The n-th values of some tags as a row."""
-    waiting: dict[str, deque[float]] = {name: deque() for name in wanted}
+def _events(stream: Any, names: Sequence[str]) -> Iterator[list[float]]:
+    """Join the n-th values of some tags to rows."""
+    waiting: dict[str, deque[float]] = {name: deque() for name in names}
     for tag, number in scalars(stream):
         if tag in waiting:
             waiting[tag].append(number)
             if all(waiting.values()):
-                yield [waiting[name].popleft() for name in wanted]
+                yield [waiting[name].popleft() for name in names]
     for name, more in waiting.items():
         if more:
             raise ValueError(f"{shorten(name)!r} has {len(more)} values more than the others")
 
 
 def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Cells by name; the names of nested objects are joined by `/`."""
+    """Iterate over cells by name; the names of nested objects are joined by `/`."""
     for name, value in row.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{name}/")
@@ -173,16 +176,12 @@ def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
-CHARACTERS = 2**20  # characters that are read at once
-LONGEST = 2**22  # characters of one object
-BLANK = re.compile(r"\s*")
-
-
 def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
-    """The objects of a stream, and those of its lists. Raises `ValueError` with the line for anything else."""
+    """Iterate over the objects of a stream, and those of its lists. Raises `ValueError` with the line of anything
+    else."""
     decode = json.JSONDecoder().raw_decode
     text, at, line = "", 0, 1  # `line` is where `text` begins
-    listed, wants = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
+    in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
     while True:
         at = _after_blanks(text, at)
         if at == len(text):
@@ -190,21 +189,21 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
             text, at = stream.read(CHARACTERS), 0
             if text:
                 continue
-            if listed:
+            if in_list:
                 raise ValueError(f"line {line}: the list does not end")
             return
         letter = text[at]
-        if letter == "[" and not listed:
-            listed, wants, at = True, "value or ]", at + 1
-        elif letter == "]" and wants in ("value or ]", ", or ]"):
-            listed, wants, at = False, "value", at + 1
-        elif wants == ", or ]":
+        if letter == "[" and not in_list:
+            in_list, state, at = True, "value or ]", at + 1
+        elif letter == "]" and state in ("value or ]", ", or ]"):
+            in_list, state, at = False, "value", at + 1
+        elif state == ", or ]":
             if letter != ",":
                 raise ValueError(f"line {line + text.count(chr(10), 0, at)}: no comma between two objects")
-            wants, at = "value", at + 1
+            state, at = "value", at + 1
         else:
             try:
-                found, end = decode(text, at)
+                value, end = decode(text, at)
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
             except json.JSONDecodeError as error:
@@ -213,10 +212,10 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
                     text, at = text[at:] + more, 0
                     continue
                 raise ValueError(f"line {line + text.count(chr(10), 0, error.pos)}: {error.msg}") from None
-            if not isinstance(found, Mapping):
+            if not isinstance(value, Mapping):
                 raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
-            yield found
-            at, wants = end, ", or ]" if listed else "value"
+            yield value
+            at, state = end, ", or ]" if in_list else "value"
 
 
 def _after_blanks(text: str, at: int) -> int:
