@@ -175,6 +175,6 @@ class LagHistogram:
 
 
 def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
-    """Where sorted lags differ in their leading bits from the one before: [number of bins]."""
+    """Places at which sorted lags differ in their leading bits from the previous one: [number of bins]."""
     leading = lags.view(np.int64) >> (EXACT - bits)
     return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))

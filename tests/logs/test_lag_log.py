@@ -81,7 +81,7 @@ def test_json_lines_are_read_with_nested_names(tmp_path: Path) -> None:
     assert list(found.lags) == [1.5] and found.unit == "gradient_steps"
 
 
-def test_the_users_own_words_win_and_may_hold_blanks(tmp_path: Path) -> None:
+def test_columns_given_by_the_user_win(tmp_path: Path) -> None:
     file = log(tmp_path, "my lag,n,lag\n3,1,0\n5,3,0\n")
     found = read_log(file, "lag=my lag, count=n", "gradient_steps")
     assert (found.mean, found.unit) == (4.5, "gradient_steps") and "COLUMNS says so" in found.note
@@ -120,7 +120,7 @@ def test_event_files_of_tensorboard_itself(tmp_path: Path) -> None:
         assert read_log(str(tmp_path)).mean == 2.5
 
 
-def test_a_trace_of_the_harness_is_read_decision_by_decision(tmp_path: Path) -> None:
+def test_trace_is_read_by_decisions(tmp_path: Path) -> None:
     made = simulate(preset("in-flight", {"steps": 30}))
     write_bytes(tmp_path / "in-flight.parquet", to_parquet(made))
     found = read_log(str(tmp_path / "in-flight.parquet"))
@@ -168,7 +168,7 @@ def test_a_log_that_cannot_be_read_is_one_line(
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_what_is_no_file_is_said(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     for text, words in ((str(tmp_path / "no.csv"), "is not a file"), (str(tmp_path), "has no event file")):
         with pytest.raises(UserError, match=words):
             read_log(text)
@@ -176,7 +176,7 @@ def test_what_is_no_file_is_said(tmp_path: Path) -> None:
         read_log(log(tmp_path, "lag\n1\n"), None, "hours")
 
 
-def test_json_that_is_laid_out_for_people_is_read_as_json(tmp_path: Path) -> None:
+def test_indented_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lags.json"
     path.write_text(json.dumps([{"lag": 1}, {"lag": 4}], indent=2))
     assert read_log(str(path)).lags.tolist() == [1.0, 4.0]

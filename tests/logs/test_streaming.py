@@ -130,9 +130,7 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
     assert found.quantile(0.5) == lags[1499] and found.mean == pytest.approx(lags.mean(), rel=1e-14)
 
 
-def test_of_too_many_distinct_lags_the_mean_is_exact_and_quantiles_are_near(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_distinct_lags_have_an_exact_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag_log, "MAX_BINS", 100)
     monkeypatch.setattr(log_files, "PIECE", 64)
     lags = np.sort(draw(3000))
@@ -144,7 +142,7 @@ def test_of_too_many_distinct_lags_the_mean_is_exact_and_quantiles_are_near(
         assert abs(found.quantile(quantile) / lags[place] - 1) <= 1 / 8
 
 
-def test_weights_are_added_per_lag_and_what_never_occurred_is_no_largest_lag() -> None:
+def test_weights_are_added_per_lag_without_zeros() -> None:
     found = LagHistogram()
     found.add(np.array([3.0, -0.0, 9.0]), np.array([1.0, 2.0, 0.0]))
     found.add(np.array([0.0, 3.0, np.nan]), np.array([5.0, np.nan, 4.0]))
@@ -164,7 +162,7 @@ def test_weights_are_added_per_lag_and_what_never_occurred_is_no_largest_lag() -
     ],
 )
 @pytest.mark.parametrize("piece", [3, 2**20])
-def test_json_that_is_none_is_named_by_its_line(
+def test_invalid_json_is_named_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str, piece: int
 ) -> None:
     monkeypatch.setattr(log_files, "CHARACTERS", piece)
@@ -186,7 +184,7 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
         read_log(str(path))
 
 
-def test_what_has_no_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "LONGEST", 100)
     monkeypatch.setattr(log_files, "CHARACTERS", 50)
     monkeypatch.setattr(event_file, "LONGEST", 100)

@@ -1,14 +1,17 @@
-"""Advice: what may be taken, what is told apart, what is refused."""
+"""Advice: recommended caps, frontier, logs, refusals, missing seeds."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
+from staleharness.figures.named_figures import sheet
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
@@ -56,7 +59,7 @@ def test_budgets_are_numbers_or_bounds(runs: Results) -> None:
     assert row(found, "spo")["gradient_steps_per_phase"] == pytest.approx(10)
 
 
-def test_the_cap_to_take_is_the_fastest_within_the_budget_and_the_data(runs: Results) -> None:
+def test_recommended_cap_is_the_fastest_within_budget_and_data(runs: Results) -> None:
     found = advise(runs, caps=CAPS)
     taken = {m.curve.algorithm: m.row["recommended"]["cap"] for m in found.methods}
     # vaco keeps everything at all measured lags, and no lag of 40 was measured; spo's budget is 2.5; impala keeps 75 %
@@ -68,7 +71,7 @@ def test_the_cap_to_take_is_the_fastest_within_the_budget_and_the_data(runs: Res
     assert "64" not in found.methods[0].scores
 
 
-def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest_measured(tmp_path: Path) -> None:
+def test_no_cap_is_recommended_below_the_smallest_measured_lag(tmp_path: Path) -> None:
     write(tmp_path, "vaco", (0.9, 0.84, 0.5))
     log = LagLog("run.csv", "lag", "versions", np.array([1.0]), np.ones(1), "", 1)
     (method,) = advise(load(tmp_path), caps=CAPS, log=log).methods
@@ -77,7 +80,7 @@ def test_nothing_is_taken_on_the_word_of_the_line_between_lag_0_and_the_smallest
     assert method.row["log"]["verdict"] == "cannot tell"
 
 
-def test_the_best_at_each_speed_is_named_with_those_that_cannot_be_told_from_it(runs: Results) -> None:
+def test_frontier_names_the_best_method_at_each_speed(runs: Results) -> None:
     found = advise(runs, caps=CAPS)
     assert [(p["cap"], p["algorithm"], p["binds"]) for p in found.frontier] == [
         (4, "vaco", "generation"),
@@ -88,7 +91,7 @@ def test_the_best_at_each_speed_is_named_with_those_that_cannot_be_told_from_it(
     assert found.frontier[0]["score_low"] < 0.9 < found.frontier[0]["score_high"]
 
 
-def test_methods_with_equal_scores_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_methods_with_equal_scores_are_listed_as_indistinguishable(tmp_path: Path) -> None:
     for label in ("vaco", "spo"):
         write(tmp_path, label, (0.9, 0.9, 0.9))
     (first,) = advise(load(tmp_path), caps=CAPS).frontier
@@ -96,7 +99,7 @@ def test_methods_with_equal_scores_cannot_be_told_apart(tmp_path: Path) -> None:
     assert {first["algorithm"], other["algorithm"]} == {"vaco", "spo"} and other["seeds_to_tell"] is None
 
 
-def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
+def test_frontier_gives_the_seeds_that_separate_two_methods(tmp_path: Path) -> None:
     write(tmp_path, "vaco", (0.9, 0.9, 0.9))
     write(tmp_path, "spo", (0.896, 0.896, 0.896))
     (first,) = advise(load(tmp_path), caps=CAPS[:3]).frontier
@@ -117,7 +120,7 @@ def test_the_seeds_that_would_tell_two_methods_apart(tmp_path: Path) -> None:
         (0.0, "versions", None, 0.0, ("kept",) * 3),
     ],
 )
-def test_a_log_is_placed_on_the_curves(
+def test_log_has_a_verdict_from_its_mean_lag(
     runs: Results, lag: float, unit: str, updates: float | None, at: float, verdicts: tuple[str, ...]
 ) -> None:
     log = LagLog("run.csv", "lag", unit, np.array([lag]), np.ones(1), "", 1)
@@ -127,7 +130,7 @@ def test_a_log_is_placed_on_the_curves(
     assert tuple(p["verdict"] for p in placed) == verdicts
 
 
-def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path) -> None:
+def test_gradient_steps_need_runs_that_recorded_them(tmp_path: Path) -> None:
     for k in (1, 4):
         for seed in range(3):
             write_run(tmp_path, "vaco", seed, capacity=k)
@@ -136,7 +139,7 @@ def test_gradient_steps_are_refused_where_runs_did_not_count_them(tmp_path: Path
         advise(load(tmp_path), log=log)
 
 
-def test_a_method_that_learned_nothing_without_lag_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
+def test_method_without_learning_at_k1_is_refused_alone(tmp_path: Path) -> None:
     write(tmp_path, "vaco", (0.9, 0.9, 0.9))
     write(tmp_path, "spo", (0.001, 0.0, 0.0))
     found = advise(load(tmp_path))
@@ -162,6 +165,55 @@ def test_power_is_in_the_rows(runs: Results) -> None:
     [({"keep": 1.0}, "KEEP=1 must be above 0 and below 1"), ({"updates": 0.0}, "UPDATES=0 must be above 0")],
     ids=["keep", "updates"],
 )
-def test_impossible_numbers_are_refused(runs: Results, options: dict[str, float], words: str) -> None:
+def test_options_out_of_range_are_refused(runs: Results, options: dict[str, float], words: str) -> None:
     with pytest.raises(UserError, match=words):
         advise(runs, **options)
+
+
+def results_with(root: Path, stale: int) -> Results:
+    for k, lag, seeds in ((1, 0.0, 5), (16, 8.0, stale)):
+        for seed in range(seeds):
+            said: Any = {"summary": {"lag_mean": lag, "gradient_lag_mean": 10 * lag}}
+            task: Any = {"kind": "language", "env": "word-problems", "capacity": k, "said": said}
+            write_run(root, "vaco", seed, deterministic=0.9 + 0.01 * seed, phases=4, **task)
+    return load(root)
+
+
+def test_advice_notes_settings_with_fewer_seeds(tmp_path: Path) -> None:
+    found = advise(results_with(tmp_path / "three", 3))
+    assert found.methods[0].row["budget"]["kind"] == "at least"
+    assert any(
+        note.startswith("fewer seeds than elsewhere: vaco on word-problems at K=16 (3 of 5); runs that diverged")
+        for note in found.notes
+    )
+    assert not any("fewer seeds" in note for note in advise(results_with(tmp_path / "five", 5)).notes)
+
+
+@pytest.mark.parametrize("zero", [float("nan"), float("inf"), float("-inf")])
+def test_zero_must_be_finite(tmp_path: Path, zero: float) -> None:
+    """Every method kept 100 % of it, at any lag."""
+    with pytest.raises(UserError, match=f"ZERO={zero:g} is not a finite number, worst or auto"):
+        advise(results_with(tmp_path, 5), zero=zero)
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"), [("Diverged", ["1 run diverged and counts nowhere"]), ("Died", []), (None, [])]
+)
+def test_diverged_runs_have_a_note(tmp_path: Path, problem: str | None, said: list[str]) -> None:
+    runs = results_with(tmp_path, 4)
+    lost = {"label": "vaco", "capacity": 16, "env": "word-problems", "seed": 4, "problem": problem}
+    notes = runs.table([lost], reps=50, engine="quick").notes
+    assert [note.partition(":")[0] for note in notes if "diverged and" in note] == said
+
+
+def test_capacity_without_runs_has_no_column(tmp_path: Path) -> None:
+    for k in (1, 4):
+        for minibatches in (1, 2):
+            label = f"vaco[minibatches={minibatches}]"
+            write_run(tmp_path, label, 0, capacity=k, phases=4, settings={"minibatches": minibatches})
+    results = load(tmp_path)
+    lost = {"label": "vaco[minibatches=1]", "capacity": 16, "env": "Hopper-v5", "seed": 0, "problem": "Diverged"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = sheet("backward_forward", results, results.table([lost], reps=50, engine="quick"))
+    assert [column.rpartition(", ")[2] for column in made.blocks[0].columns] == ["K = 1", "K = 4"]

@@ -84,7 +84,7 @@ def test_what_a_limit_allows_and_forbids(limit: Limit, allowed: list[float], for
     assert not any(limit.allows(lag) and limit.forbids(lag) for lag in lags)
 
 
-def test_the_interval_is_the_one_a_slow_reading_gives() -> None:
+def test_interval_equals_a_slow_reading() -> None:
     rng = np.random.default_rng(3)
     held = curve(*(list(level + rng.standard_normal(5)) for level in (10, 9.8, 8)))
     found = retention_curve(held, reps=200)
@@ -110,7 +110,7 @@ def test_the_interval_is_the_one_a_slow_reading_gives() -> None:
     assert {low, high} != {-np.inf, np.inf}
 
 
-def test_whole_seeds_are_drawn_where_all_settings_have_the_same() -> None:
+def test_seeds_of_all_settings_are_resampled_together() -> None:
     scores = [8.0, 9.0, 10.0, 11.0, 30.0]
     half = [s / 2 for s in scores]
     together = retention_curve(curve(scores, half, half))
@@ -119,7 +119,7 @@ def test_whole_seeds_are_drawn_where_all_settings_have_the_same() -> None:
     assert apart.resampling == "independent" and np.ptp(apart.replicates[:, 1]) > 0.1
 
 
-def test_a_share_at_a_lag_is_on_the_line_and_there_is_none_beyond_the_data() -> None:
+def test_share_is_interpolated_and_none_beyond_the_data() -> None:
     found = retention_curve(curve([10.0] * 3, [8.0] * 3, [2.0] * 3))
     assert found.at(0.0) == pytest.approx((1, 1, 1))
     assert found.at(0.75) == pytest.approx((0.9, 0.9, 0.9))
@@ -132,7 +132,7 @@ def test_a_share_at_a_lag_is_on_the_line_and_there_is_none_beyond_the_data() -> 
 @pytest.mark.parametrize(
     ("seeds", "spread", "by_fit", "by_raw"), [(5, 0.25, 0.88, 0.76), (20, 0.25, 0.95, 0.89), (3, 0.1, 0.74, 0.70)]
 )
-def test_intervals_hold_the_budget_as_often_as_the_page_says_and_the_raw_crossing_is_worse(
+def test_coverage_of_budget_intervals_is_as_in_the_docs(
     seeds: int, spread: float, by_fit: float, by_raw: float
 ) -> None:
     """The simulation of docs/advise.md: seven lags; `spread` is the standard deviation as a share of the score."""

@@ -1,4 +1,4 @@
-"""What a text or a part of a claim asks for and the runs do not have is said, never answered."""
+"""Queries and parts of a claim without matching runs: one line each, never a number."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         ("{ess_data vaco K=4 reduce=turn}", "too few phases for reduce='turn' of 'ess_data'"),
     ],
 )
-def test_a_text_that_asks_for_what_is_not_there_is_refused(evidence: Evidence, asked: str, words: str) -> None:
+def test_query_without_matching_runs_is_refused(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
         fill_numbers(asked, lambda _: evidence)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_part_that_names_no_algorithm_of_the_study_is_refused_and_not_left_open(evidence: Evidence) -> None:
+def test_part_with_an_unknown_algorithm_is_refused(evidence: Evidence) -> None:
     for mistaken in ({"of": ("vacoo",), "over": ("ppo_clip",)}, {"of": ("vaco",), "over": ("ppo_klip",)}):
         with pytest.raises(UserError, match=r"no run here is of .*; did you mean"):
             evaluate_part(ClaimPart("x", k=(4,), **mistaken), evidence)
 
 
-def test_a_ratio_of_a_return_below_zero_is_open_and_says_why(evidence: Evidence) -> None:
+def test_ratio_of_a_negative_return_is_open_with_a_reason(evidence: Evidence) -> None:
     (row,) = evaluate_part(
         ClaimPart("x", ("vaco",), over=("ppo_clip",), k=(4,), what="return", ratio=True), evidence
     ).rows
     assert row.outcome == "open" and row.problem == "return of ppo_clip, seed 0, is -22.5: a ratio is of values above 0"
 
 
-def test_a_chance_and_a_slowdown_of_few_seeds_come_without_an_interval(evidence: Evidence, tmp_path: Path) -> None:
-    """As every other number in a text: a bootstrap of three runs that are all above is from 1 to 1."""
+def test_chance_and_slowdown_of_few_seeds_have_no_interval(evidence: Evidence, tmp_path: Path) -> None:
+    """Like every other number in a text: a bootstrap of three runs that are all above is from 1 to 1."""
     five = evidence_in(tmp_path, 5, {"vaco": 900.0, "ppo_clip": -90.0})
     assert fill_numbers("{chance vaco K=4}", lambda _: evidence) == "1.00"
     assert fill_numbers("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"

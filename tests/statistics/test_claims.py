@@ -82,7 +82,7 @@ def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
     assert [row.outcome for row in tested.rows] == ["no", "yes"] and tested.outcome == "no"
 
 
-def test_a_column_is_read_over_the_phases_asked_for(evidence: Evidence) -> None:
+def test_columns_are_reduced_over_phases(evidence: Evidence) -> None:
     run = next(iter(evidence.results))
     for phases, reduce, value in (
         ((), "mean", 0.25),
@@ -107,7 +107,7 @@ def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
     assert held(evidence, **part, than=10.0).rows[0].contrast.value == pytest.approx(expected - math.log(10))
 
 
-def test_what_no_run_can_test_is_open_and_says_why(evidence: Evidence) -> None:
+def test_untested_part_is_open_with_its_reason(evidence: Evidence) -> None:
     tested = held(evidence, untested="no such runs")
     assert tested.outcome == "open" and tested.rows[0].problem == "no such runs"
 
@@ -162,13 +162,13 @@ def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
         ("{tv_data vaco K=4 phases=a:b}", "phases=a:b}: invalid literal"),
     ],
 )
-def test_what_cannot_be_quoted_is_one_line_that_names_it(evidence: Evidence, asked: str, words: str) -> None:
+def test_invalid_query_is_refused_in_one_line(evidence: Evidence, asked: str, words: str) -> None:
     with pytest.raises(UserError) as error:
         fill_numbers(asked, lambda study: evidence)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_reading_asks_each_study_for_its_own_runs(evidence: Evidence) -> None:
+def test_parts_and_text_use_the_runs_of_their_study(evidence: Evidence) -> None:
     asked: list[str] = []
 
     def of(study: str) -> Evidence:
@@ -202,9 +202,7 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_what_is_before_twice_the_largest_lag_warns_of_nothing_and_a_tie_is_no_warning(
-    tmp_path: Path, each: int
-) -> None:
+def test_early_alarms_and_ties_are_no_warnings(tmp_path: Path, each: int) -> None:
     """K = 8: phases of one step or of three, of which the first 14 do not count."""
     calm, falling, early = [0.9] * 40, [0.9] * 20 + [0.1] * 20, [0.9] * 10 + [0.1] * 30
     for seed, (ess, reward) in enumerate([(early, calm), (falling, falling), (early, falling)]):

@@ -36,13 +36,13 @@ def test_a_curve_runs_from_the_synchronous_runs_to_the_most_stale(tmp_path: Path
     assert curve.lags == pytest.approx(found.to_numpy())
 
 
-def test_a_label_without_what_makes_its_data_stale() -> None:
+def test_lag_settings_are_removed_from_a_label() -> None:
     assert method_of("ppo_clip") == "ppo_clip"
     assert method_of("ppo_clip[lag=fixed:0]") == "ppo_clip"
     assert method_of("tis[cap=8.0,lag=fixed:2,level=token] N=4") == "tis[cap=8.0,level=token] N=4"
 
 
-def test_what_is_no_curve_is_refused_with_its_reason(tmp_path: Path) -> None:
+def test_runs_without_a_curve_have_a_reason(tmp_path: Path) -> None:
     write(tmp_path, "a3po", 1)
     write(tmp_path, "spo", 4)
     write(tmp_path, "vaco", 1)
@@ -77,7 +77,7 @@ def test_an_accuracy_begins_at_nothing(tmp_path: Path) -> None:
     assert (curve.zero, curve.zero_note) == (0.0, "a score of 0")
 
 
-def test_runs_that_are_older_than_a_setting_lie_on_one_curve_with_newer_ones(tmp_path: Path) -> None:
+def test_runs_older_than_a_setting_share_a_curve_with_newer_ones(tmp_path: Path) -> None:
     for k in (1, 8):
         for seed in range(4):  # the last two know of the setting
             newer: dict[str, Any] = {"settings": {"warmth": 0}, "said": {"before": {"warmth": 0}}}
@@ -89,7 +89,7 @@ def test_runs_that_are_older_than_a_setting_lie_on_one_curve_with_newer_ones(tmp
     assert refusal.reason == "its runs differ in more than lag: warmth=0 or 5"
 
 
-def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Path) -> None:
+def test_lag_models_share_synchronous_runs(tmp_path: Path) -> None:
     write(tmp_path)
     write(tmp_path, capacity=4)
     write(tmp_path, capacity=4, settings={"lag": "fixed:2"})
@@ -99,7 +99,7 @@ def test_each_lag_model_has_a_curve_from_the_same_synchronous_runs(tmp_path: Pat
     assert np.array_equal(curves[0].scores[0], curves[1].scores[0])
 
 
-def test_each_lag_model_with_synchronous_runs_of_its_own_has_a_curve_from_these(tmp_path: Path) -> None:
+def test_lag_model_uses_its_own_synchronous_runs(tmp_path: Path) -> None:
     for lag, score in (("uniform", 900.0), ("geometric:0.7", 800.0)):
         for k in (1, 8):
             write(tmp_path, capacity=k, score=score - 10 * k, settings={"lag": lag})

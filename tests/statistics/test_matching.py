@@ -17,7 +17,7 @@ def with_setting(run: StoredRun, **more: Any) -> StoredRun:
     return replace(run, record={**run.record, "spec": {**run.record["spec"], **more}})
 
 
-def test_a_setting_that_was_added_is_a_difference_only_where_it_varies(tmp_path: Path) -> None:
+def test_added_setting_differs_only_where_it_varies(tmp_path: Path) -> None:
     older = [write_run(tmp_path, "spo", seed, sampled=1.0, phases=2) for seed in (0, 1)]
     newer = [with_setting(run, warmth=0) for run in older]
     mixed = [newer[0], older[1]]
@@ -33,7 +33,7 @@ def saying_before(run: StoredRun, **before: Any) -> StoredRun:
     return replace(run, record={**run.record, "before": before})
 
 
-def test_where_newer_runs_say_what_older_ones_did_nothing_else_is_taken_for_it(tmp_path: Path) -> None:
+def test_recorded_earlier_behaviour_fills_a_missing_setting(tmp_path: Path) -> None:
     older = [write_run(tmp_path, "spo", seed, sampled=1.0, phases=2) for seed in (0, 1)]
     same, other = ([saying_before(with_setting(run, warmth=w), warmth=0) for run in older] for w in (0, 5))
     assert not match(older, same).notes and not on_mixtures(with_newer_settings([older[0], same[1]]))
@@ -43,7 +43,7 @@ def test_where_newer_runs_say_what_older_ones_did_nothing_else_is_taken_for_it(t
     ]
 
 
-def test_what_one_kind_says_is_not_said_of_another(tmp_path: Path) -> None:
+def test_earlier_behaviour_is_of_one_kind_only(tmp_path: Path) -> None:
     control = write_run(tmp_path, "spo", 0, phases=2)
     language = write_run(tmp_path, "tis", 0, kind="language", env="word-problems", phases=2)
     said = on_mixtures(with_newer_settings([control, saying_before(with_setting(language, warmth=5), warmth=5)]))

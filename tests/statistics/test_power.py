@@ -1,4 +1,4 @@
-"""How many seeds: the formula against statsmodels, and against simulated tests."""
+"""Seeds needed: the formula against statsmodels, and against simulated tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_seeds_needed_are_the_fewest_that_reach_the_power(effect: float) -> 
     assert n == int(np.ceil(exact)) and power(n, effect) >= 0.8 > power(n - 1, effect)
 
 
-def test_a_difference_that_nobody_could_miss_takes_two_seeds_and_none_takes_more_than_there_are() -> None:
+def test_seeds_needed_for_extreme_effects() -> None:
     assert seeds_needed(50.0) == seeds_needed(1e6) == 2
     assert seeds_needed(0.0) is None and seeds_needed(0.05) is None and power(MOST, 0.05) < 0.8
 
@@ -38,7 +38,7 @@ def test_the_spread_is_pooled_within_settings() -> None:
 
 @pytest.mark.parametrize("settings, runs", [(2, 400), (300, 3)], ids=["many seeds", "few seeds"])
 def test_simulated_tests_have_the_power_of_the_formula(settings: int, runs: int) -> None:
-    """Of few seeds, too, whose deviations from their own mean are too small."""
+    """With few seeds, too, whose deviations from their own mean are too small."""
     rng = np.random.default_rng(0)
     columns = [rng.standard_normal(runs) * 3 + 5 * level for level in range(settings)]
     effect = 0.9
@@ -57,10 +57,12 @@ def test_p_is_that_of_welchs_test() -> None:
         assert p_value(a, b) == pytest.approx(ttest_ind(a, b, equal_var=False).pvalue)
 
 
-def test_runs_without_spread_are_equal_or_not() -> None:
-    a = np.array([1.0, 1.0, 1.0])
-    assert p_value(a, a) == 1.0 and p_value(a, a + 1) == 0.1
-    assert 0 < p_value(a, np.array([1.0, 2.0, 3.0])) < 1
+def test_p_of_runs_without_spread_is_the_rank_tests() -> None:
+    a = np.full(3, 0.1)
+    assert p_value(a, a + 1) == 0.1  # 2 of the 20 ways to deal out six runs
+    assert p_value(np.full(5, 0.1), np.full(5, 0.2)) == pytest.approx(2 / 252)
+    assert p_value(a, a) == p_value(np.full(3, 0.7), np.full(5, 0.7)) == 1.0  # rounding made it 0.29
+    assert 0 < p_value(a, np.array([1.0, 2.0, 3.0])) < 1 and spread([a, np.full(5, 0.7)]) == 0.0
 
 
 def test_runs_are_drawn_a_few_at_a_time_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

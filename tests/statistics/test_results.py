@@ -38,7 +38,7 @@ def test_a_folder_and_the_bundle_made_of_it_give_the_same_frames(folder: Path, t
     assert loose.table(**QUICK) == packed.table(**QUICK)
 
 
-def test_every_frame_says_whose_row_it_is_and_holds_what_the_runs_hold(folder: Path) -> None:
+def test_frames_hold_the_values_of_the_runs(folder: Path) -> None:
     results = load(str(folder))
     for frame in (results.runs, results.curves(), results.metrics(), results.scores()):
         assert list(frame)[:5] == ["run", "algorithm", "env", "K", "seed"]
@@ -56,14 +56,14 @@ def test_every_frame_says_whose_row_it_is_and_holds_what_the_runs_hold(folder: P
     assert len(metrics) == 16 * 4
 
 
-def test_a_column_of_some_runs_is_empty_for_the_others_and_keeps_its_kind(tmp_path: Path) -> None:
+def test_column_of_some_runs_is_empty_for_the_others(tmp_path: Path) -> None:
     write_run(tmp_path, "vaco", 0, phases=3, columns={"algorithm/filter_active": [0.5, 0.25, 0.0]})
     write_run(tmp_path, "spo", 0, phases=2)
     metrics = load(str(tmp_path)).metrics().set_index("algorithm")["algorithm/filter_active"]
     assert metrics["vaco"].tolist() == [0.5, 0.25, 0.0] and metrics["spo"].isna().all()
 
 
-def test_forward_lag_stands_beside_the_seed_where_the_kind_of_task_has_it(tmp_path: Path) -> None:
+def test_frames_have_the_forward_lag_after_the_seed(tmp_path: Path) -> None:
     write_run(tmp_path, "vaco", 0, kind="language", env="w", settings={"minibatches": 4})
     assert load(str(tmp_path)).runs["N"].tolist() == [4]
     write_run(tmp_path, "vaco", 0, kind="control", env="A-v1")
@@ -87,15 +87,15 @@ def test_scores_are_the_tables_before_they_are_aggregated(folder: Path) -> None:
 def test_the_grid_and_each_table_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"grid": 0, "table": 0}
 
-    def counted(name: str, function):
+    def count_calls(name: str, function):
         def call(*args, **kwargs):
             made[name] += 1
             return function(*args, **kwargs)
 
         return call
 
-    monkeypatch.setattr(run_grid, "grid", counted("grid", run_grid.grid))
-    monkeypatch.setattr(aggregate, "table", counted("table", aggregate.table))
+    monkeypatch.setattr(run_grid, "grid", count_calls("grid", run_grid.grid))
+    monkeypatch.setattr(aggregate, "table", count_calls("table", aggregate.table))
     results = load(str(folder))
     assert results.grid is results.grid and results.runs is results.runs and results.curves() is results.curves()
     assert results.table(**QUICK) is results.table(**QUICK) is not results.table(reps=60, engine="quick")
@@ -104,7 +104,7 @@ def test_the_grid_and_each_table_are_made_once(folder: Path, monkeypatch: pytest
     assert tuple(results.table(**QUICK).frame()) == COLUMNS
 
 
-def test_parts_are_chosen_as_people_type_them_and_as_programs_give_them(folder: Path) -> None:
+def test_runs_are_selected_by_text_or_by_values(folder: Path) -> None:
     results = load(str(folder))
     for part in (
         results.select(env="a", k="4", algo="vaco"),

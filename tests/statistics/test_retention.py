@@ -21,7 +21,7 @@ def _grid(root: Path, scores: dict[tuple[str, int], list[float]]) -> RunGrid:
     )
 
 
-def test_what_a_random_policy_returns_is_not_kept(tmp_path: Path) -> None:
+def test_retention_is_counted_from_a_random_policy(tmp_path: Path) -> None:
     """(score − random) at K = 8 and K = 1: 250 of 1,000."""
     assert random_returns(["Hopper-v5"], "sampled") == {"Hopper-v5": HOPPER}
     found = _grid(tmp_path, {("vaco", 1): [900.0, 1100.0], ("vaco", 8): [200.0, 300.0]})
@@ -37,14 +37,12 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gain", "learnt"), [(99.0, False), (101.0, True)])
-def test_there_is_nothing_to_keep_where_a_method_gained_less_than_a_tenth_of_the_best(
-    tmp_path: Path, gain: float, learnt: bool
-) -> None:
+def test_method_with_little_gain_has_no_retention(tmp_path: Path, gain: float, learnt: bool) -> None:
     found = _grid(tmp_path, {("spo", 1): [1000.0], ("vaco", 1): [gain], ("vaco", 8): [50.0]})
     assert (retention(found, "vaco", 8, "sampled") is not None) == learnt
 
 
-def test_there_is_nothing_to_keep_where_no_method_learnt(tmp_path: Path) -> None:
+def test_retention_needs_a_method_that_learnt(tmp_path: Path) -> None:
     found = _grid(tmp_path, {("vaco", 1): [-5.0], ("vaco", 8): [-50.0]})
     assert retention(found, "vaco", 8, "sampled") is None
     assert retention(found, "vaco", 4, "sampled") is None

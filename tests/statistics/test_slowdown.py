@@ -52,7 +52,7 @@ def test_half_the_speed_is_a_slowdown_of_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (0, 1, 2, 3)], ids=["paired", "independent"])
-def test_seeds_that_never_score_above_zero_make_nothing_infinitely_fast(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+def test_resamples_without_a_target_are_left_out(tmp_path: Path, seeds: tuple[int, ...]) -> None:
     """One resample in 27 has nothing but the seed that failed, which is more than one end of the interval holds."""
     for k, mine in ((1, (0, 1, 2)), (4, seeds)):
         for seed in mine:
@@ -75,7 +75,7 @@ def test_nothing_is_said_beyond_what_the_runs_can_show(tmp_path: Path) -> None:
     assert found.factor == Factor(pytest.approx(3.75)) and found.high == Factor(4.0, never=True)
 
 
-def test_runs_that_never_arrive_were_watched_for_so_long_and_no_longer(tmp_path: Path) -> None:
+def test_runs_that_never_arrive_give_a_bound(tmp_path: Path) -> None:
     """The mean of the three synchronous seeds is there at the second evaluation of eight, so the stale runs are more
     than 4 times as slow; eight resamples in 27 have only the two slow seeds, there at the fourth: more than twice."""
     for seed in range(3):
@@ -94,7 +94,7 @@ def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     assert found.factor.value == pytest.approx(1.5 / 4)
 
 
-def test_the_interval_is_the_one_a_slow_reading_gives(tmp_path: Path) -> None:
+def test_interval_equals_a_slow_reading(tmp_path: Path) -> None:
     curve = curve_of(tmp_path, {1: RISING, 4: [0.7 * h for h in RISING]}, noise=12.0)
     (found,) = slowdowns(curve, "sampled", reps=200)
     held = [np.stack([r.column("eval_sampled") for r in runs]) for runs in curve.runs]

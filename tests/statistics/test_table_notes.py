@@ -1,4 +1,4 @@
-"""What the table says of lag that is not there, of data that were not trained on, and of scores that are noise."""
+"""Notes below a table: less lag than promised, ledger, scores that are noise, warnings, unequal runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from results_helper import write_run
 
 from staleharness.statistics import aggregate
+from staleharness.statistics.results import load
+from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.run_grid import grid
 from staleharness.store.store import StoredRun
 
@@ -22,7 +24,7 @@ def hist(**lags: int) -> dict[str, int]:
 
 
 def accounts(lags: dict[str, int], realised: dict[str, int] | None = None, **ledger: int) -> dict[str, Any]:
-    """What a record says: the decisions trained on by lag, those made where they differ, and entries of the ledger."""
+    """Entries of a record: trained decisions by lag, generated ones where they differ, and the ledger."""
     count = sum(lags.values())
     entries = {"generated": count, "trained": count, "dropped": 0, "masked": 0, "queued": 0, "reused": 0}
     kinds = {"assigned": lags, "realised": realised or lags, "trained": lags}
@@ -30,64 +32,64 @@ def accounts(lags: dict[str, int], realised: dict[str, int] | None = None, **led
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def make(tmp_path: Path) -> Made:
     return lambda label="vaco", seed=0, **said: write_run(tmp_path, label, seed, **said)
 
 
 def notes(*runs: StoredRun, **options: Any) -> list[str]:
-    """Those of accounts, in their order."""
+    """Notes on lag, ledger and learning, in order."""
     ours = ("less lag", "mean lag in phases", "ledger: ", "rows trained", "not in the ledger", "no method", "K = ")
     table = aggregate.table(runs, reps=10, engine="quick", **options)
     return [note for note in table.notes if note.startswith(ours)]
 
 
-def test_runs_without_accounts_say_nothing(made: Made) -> None:
-    assert notes(made(seed=0), made(seed=1)) == []
+def test_runs_without_accounts_say_nothing(make: Made) -> None:
+    assert notes(make(seed=0), make(seed=1)) == []
 
 
-def test_runs_that_keep_what_was_promised_say_nothing(made: Made) -> None:
+def test_runs_that_keep_what_was_promised_say_nothing(make: Made) -> None:
     full = accounts(hist(at0=10, at7=10))
-    assert notes(made(seed=0, said=full), made(seed=1, said=full)) == []
+    assert notes(make(seed=0, said=full), make(seed=1, said=full)) == []
 
 
-def test_lag_that_is_not_there_is_said_with_the_cap_that_was_never_reached(made: Made) -> None:
+def test_less_lag_than_promised_and_unreached_cap_have_notes(make: Made) -> None:
     short = accounts(hist(at0=10, at1=10, at3=0))
-    assert notes(made(phases=4, said=short), made(seed=1, phases=4, said=short)) == [
+    assert notes(make(phases=4, said=short), make(seed=1, phases=4, said=short)) == [
         "less lag than LAG=uniform has with a full buffer: K = 8 trained at a mean lag of 0.50 phases, not 3.50 "
         "(4 phases)",
         "K = 8: data may be 7 phases old, and the oldest trained on were 1",
     ]
 
 
-def test_capacities_and_lag_models_stand_in_one_line(made: Made) -> None:
+def test_capacities_and_lag_models_stand_in_one_line(make: Made) -> None:
     short, full = accounts(hist(at0=10)), accounts(hist(at7=10))
-    runs = [made(capacity=k, said=said) for k, said in ((2, short), (4, full), (8, short))]
+    runs = [make(capacity=k, said=said) for k, said in ((2, short), (4, full), (8, short))]
     first, second = notes(*runs)
     assert "K = 2 trained" in first and "; K = 8 trained" in first and "K = 4" not in first
     assert second.count("the oldest trained on were") == 2
-    other = made("vaco[lag=oldest]", capacity=16, said=short, settings={"lag": "oldest"})
+    other = make("vaco[lag=oldest]", capacity=16, said=short, settings={"lag": "oldest"})
     first = notes(*runs, other)[0]
     assert "than the lag model has" in first and "K = 16, LAG=oldest trained" in first
 
 
-def test_lag_that_was_made_and_not_trained_on_is_said(made: Made) -> None:
-    found = notes(made(said=accounts(hist(at3=10, at7=10), hist(at3=10, at7=30), generated=40, dropped=20)))
+def test_lag_that_was_made_and_not_trained_on_is_said(make: Made) -> None:
+    found = notes(make(said=accounts(hist(at3=10, at7=10), hist(at3=10, at7=30), generated=40, dropped=20)))
     assert found == [
         "mean lag in phases: K = 8: 6.00 as made, 5.00 as trained on",
         "ledger: 40 decisions generated = 20 trained + 20 dropped",
     ]
 
 
-def test_the_ledger_of_a_replay_says_what_returned(made: Made) -> None:
+def test_the_ledger_of_a_replay_says_what_returned(make: Made) -> None:
     said = accounts(hist(at0=1, at7=5000), generated=6000, trained=5001, queued=999, reused=1234)
-    assert notes(made(said=said), made(seed=1, said=accounts(hist(at7=10)))) == [
+    assert notes(make(said=said), make(seed=1, said=accounts(hist(at7=10)))) == [
         "ledger: 6,010 decisions generated = 5,011 trained + 999 queued; trained on again: 1,234"
     ]
 
 
-def test_the_ledger_of_real_actors_says_what_was_lost(made: Made) -> None:
+def test_the_ledger_of_real_actors_says_what_was_lost(make: Made) -> None:
     said = accounts(hist(at0=10, at7=5000), generated=6000, queued=500, lost=490)
-    assert notes(made(said=said)) == ["ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"]
+    assert notes(make(said=said)) == ["ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"]
 
 
 def of_pipeline(rows: dict[str, int], decisions: dict[str, int], groups: float, **settings: Any) -> dict[str, Any]:
@@ -103,30 +105,30 @@ def of_pipeline(rows: dict[str, int], decisions: dict[str, int], groups: float, 
     }
 
 
-def test_rows_trained_on_that_are_shorter_than_all_are_said(made: Made) -> None:
+def test_rows_trained_on_that_are_shorter_than_all_are_said(make: Made) -> None:
     rows = {"generated": 100, "trained": 80, "dropped": 20}
     run = of_pipeline(rows, {"generated": 1200, "trained": 800, "dropped": 400}, 5.0)
-    assert notes(made(**run)) == [
+    assert notes(make(**run)) == [
         "ledger: 1,200 decisions generated = 800 trained + 400 dropped",
         "rows trained on have 10.00 decisions in the mean, all that were made 12.00: -17%",
     ]
     alike = of_pipeline(rows, {"generated": 1005, "trained": 800, "dropped": 205}, 5.0)
-    assert len(notes(made("spo", **alike))) == 1
+    assert len(notes(make("spo", **alike))) == 1
 
 
-def test_decisions_that_the_ledger_lacks_are_said(made: Made) -> None:
-    """Where the run was told not to make them, and of runs from before they were made."""
+def test_decisions_that_the_ledger_lacks_are_said(make: Made) -> None:
+    """With ledger=trained, and in records from before such rows were generated."""
     rows = {"generated": 100, "trained": 80, "dropped": 12, "queued": 8}
     told = of_pipeline(rows, {"generated": 800, "trained": 800}, 0.3, ledger="trained")
     words = "not in the ledger: decisions of {} rows that were dropped or left in the queue of a simulated pipeline"
-    assert notes(made(**told)) == [words.format(20)]
+    assert notes(make(**told)) == [words.format(20)]
     earlier = of_pipeline({"generated": 80, "trained": 80}, {"generated": 800, "trained": 800}, 0.75)
-    assert notes(made("spo", phases=4, **earlier)) == [words.format(12)]
+    assert notes(make("spo", phases=4, **earlier)) == [words.format(12)]
     nothing = {"generated": 8, "trained": 8}
-    assert notes(made("impala", **of_pipeline(nothing, nothing, 0.0))) == []
+    assert notes(make("impala", **of_pipeline(nothing, nothing, 0.0))) == []
 
 
-def untrained(score: float, error: float = 1.0) -> dict[str, Any]:
+def before_training(score: float, error: float = 1.0) -> dict[str, Any]:
     names = ("untrained/sampled", "untrained/sampled_error", "untrained/deterministic")
     return {"summary": dict(zip(names, (score, error, 0.0), strict=True))}
 
@@ -143,19 +145,38 @@ def untrained(score: float, error: float = 1.0) -> dict[str, Any]:
     ],
 )
 def test_a_table_in_which_nothing_was_learnt_says_so(
-    made: Made, start: float, ends: tuple[float, ...], noise: bool
+    make: Made, start: float, ends: tuple[float, ...], noise: bool
 ) -> None:
-    runs = [made(seed=seed, sampled=end, said=untrained(start)) for seed, end in enumerate(ends)]
+    runs = [make(seed=seed, sampled=end, said=before_training(start)) for seed, end in enumerate(ends)]
     line = "no method can be told from the untrained policy (100.00 on Hopper-v5): what differs here may be noise"
     assert (line in notes(*runs)) == noise
 
 
-def test_one_method_that_learns_on_one_environment_is_enough(made: Made) -> None:
-    still = [made(env=env, sampled=50.0, said=untrained(50.0)) for env in ("Hopper-v5", "Ant-v5")]
+def test_one_method_that_learns_on_one_environment_is_enough(make: Made) -> None:
+    still = [make(env=env, sampled=50.0, said=before_training(50.0)) for env in ("Hopper-v5", "Ant-v5")]
     assert any("no method can be told" in note for note in notes(*still))
     assert not any(
-        "no method can be told" in note for note in notes(*still, made("spo", sampled=90.0, said=untrained(50.0)))
+        "no method can be told" in note for note in notes(*still, make("spo", sampled=90.0, said=before_training(50.0)))
     )
-    unknown = made(env="Walker2d-v5", sampled=1.0)  # of which nobody knows what it began with
+    unknown = make(env="Walker2d-v5", sampled=1.0)  # of which nobody knows what it began with
     assert not any("no method can be told" in note for note in notes(*still, unknown))
     assert grid(still)
+
+
+def test_warning_names_methods_and_some_capacities(tmp_path: Path) -> None:
+    everywhere, once = "vaco: never filters", "memory grew steadily"
+    runs = [
+        write_run(tmp_path, "vaco", seed, capacity=k, said={"warnings": [everywhere, *([once] if k == 8 else [])]})
+        for k in (1, 8)
+        for seed in (0, 1)
+    ]
+    runs.append(write_run(tmp_path, "spo", 0, capacity=8, said={"warnings": [once]}))
+    assert on_warnings(runs) == ["spo, vaco (K = 8): memory grew steadily", "vaco: never filters"]
+
+
+def test_unequal_numbers_of_runs_have_a_note(tmp_path: Path) -> None:
+    for env, n in (("A-v1", 4), ("B-v1", 2)):
+        for seed in range(n):
+            write_run(tmp_path, "vaco", seed, env=env, sampled=float(seed), phases=4)
+    notes = load(tmp_path).table(reps=50, engine="quick").notes
+    assert any("n is the smallest; in IQM and AUC an environment counts by its runs" in note for note in notes)

@@ -1,0 +1,72 @@
+"""Normalised scores: the constants of each scale, and its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics import normalise
+
+
+def test_minmax_uses_extremes_over_algorithms_and_capacities(tmp_path: Path):
+    made = [
+        write_run(tmp_path, "ppo_clip", 0, capacity=1, sampled=300.0),
+        write_run(tmp_path, "ppo_clip", 0, capacity=8, sampled=100.0),
+        write_run(tmp_path, "vaco", 0, capacity=8, sampled=200.0),
+    ]
+    table = stats.table(made)
+    assert table.settings["constants"] == {"Hopper-v5": [100.0, 300.0]}
+    assert [(r["algorithm"], r["capacity"], r["iqm"]) for r in table.rows] == [
+        ("ppo_clip", 1, 1.0),
+        ("ppo_clip", 8, 0.0),
+        ("vaco", 8, 0.5),
+    ]
+
+
+def test_ppo_normalisation_scales_by_ppo_clip_at_k1(tmp_path: Path):
+    made = [
+        write_run(tmp_path, "ppo_clip", 0, capacity=1, sampled=100.0),
+        write_run(tmp_path, "ppo_clip", 1, capacity=1, sampled=200.0),
+        write_run(tmp_path, "ppo_clip", 0, capacity=8, sampled=-500.0),
+        write_run(tmp_path, "vaco", 0, capacity=8, sampled=400.0),
+    ]
+    rows = stats.table(made, normalise="ppo", reps=50).rows
+    assert [r["iqm"] for r in rows] == [0.5, -6.0, 3.0]
+
+
+def test_ppo_normalisation_says_which_runs_it_lacks(tmp_path: Path):
+    with pytest.raises(UserError, match=r"needs runs of ppo_clip at K=1 on Hopper-v5"):
+        stats.table([write_run(tmp_path, "vaco", 0)], normalise="ppo")
+    alone = [write_run(tmp_path, "ppo_clip", 0, capacity=1)]
+    with pytest.raises(UserError, match="at least two different"):
+        stats.table(alone, normalise="ppo")
+
+
+def test_frozen_constants_map_random_to_0_and_reference_to_1(tmp_path: Path):
+    hopper = normalise.constants()["envs"]["Hopper-v5"]
+    low, high = hopper["random"]["sampled"]["return"], hopper["reference"]["return"]
+    made = [write_run(tmp_path, "vaco", 0, sampled=low), write_run(tmp_path, "spo", 0, sampled=high)]
+    assert {r["algorithm"]: r["iqm"] for r in stats.table(made, normalise="frozen").rows} == {"vaco": 0.0, "spo": 1.0}
+
+
+def test_frozen_constants_refuse_an_unknown_environment(tmp_path: Path):
+    with pytest.raises(UserError, match=r"no constants for Nowhere-v0 .* Hopper-v5"):
+        stats.table([write_run(tmp_path, env="Nowhere-v0")], normalise="frozen")
+
+
+def test_every_frozen_constant_names_its_source():
+    held = normalise.constants()
+    assert held["version"] >= 1
+    for entry in held["envs"].values():
+        assert set(entry["random"]) == {"sampled", "deterministic"}
+        assert entry["reference"] is None or entry["reference"]["source"]
+
+
+def test_equal_scores_are_normalised_to_one_half_with_a_note(tmp_path: Path):
+    table = stats.table([write_run(tmp_path, "vaco", s, sampled=5.0) for s in (0, 1)], reps=50)
+    assert table.rows[0]["iqm"] == 0.5
+    assert any("same score" in note for note in table.notes)
