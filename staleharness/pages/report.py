@@ -45,8 +45,8 @@ from .report_contents import (
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
 ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
-# a report is made anew when one of these rooms changes
-MAKERS = [PACKAGE / room for room in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
+# A report is made anew when one of these packages changes.
+MAKERS = [PACKAGE / name for name in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
 
 def write(
