@@ -1,5 +1,5 @@
-"""Exporters by name, one per file of this folder, and what each of them writes of a run: scalars over training,
-the lag histogram, final scores and settings."""
+"""Exporters by name, one per file of this folder, and the data that they share: scalars over training, the lag
+histogram, final scores and settings of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Write = Callable[[Iterable[StoredRun], Path], list[Path]]  # runs into a folder;
 class Exporter:
     name: str
     write: Write
-    then: str  # what to do with the result, `{folder}` standing for where it is
-    extra: str | None  # what has to be installed for it: also the name of the package to import
+    then: str  # next step for the user; `{folder}` stands for the folder of the export
+    extra: str | None  # extra that it needs, which is also the name of the package to import
 
     def check(self) -> None:
-        """Raise `UserError` where its extra is not installed."""
+        """Raise `UserError` if its extra is not installed."""
         if self.extra is not None and importlib.util.find_spec(self.extra) is None:
             raise UserError(
                 f"export {self.name} needs the extra {self.extra}: make setup EXTRAS={self.extra}, "
@@ -42,11 +42,11 @@ class Exporters(PackageRegistry[Exporter]):
     def register(self, name: str, then: str, extra: str | None = None) -> Callable[[Write], Write]:
         """Decorator of a function that writes runs into a folder."""
 
-        def keep(write: Write) -> Write:
+        def add(write: Write) -> Write:
             self.put(name, Exporter(name, write, then, extra))
             return write
 
-        return keep
+        return add
 
 
 EXPORTERS = Exporters("staleharness.exporters", "export")
@@ -71,21 +71,22 @@ def phases(run: StoredRun) -> Phases:
     metrics, timing = run.metrics(), run.timing()
     names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
     scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
-    spent = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
+    seconds = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
     scalars |= {
-        name if name == MEMORY else SECONDS + name: spent[name].to_numpy(np.float64) for name in sorted(spent.columns)
+        name if name == MEMORY else SECONDS + name: seconds[name].to_numpy(np.float64)
+        for name in sorted(seconds.columns)
     }
     return Phases(
         metrics["phase"].to_numpy(np.int64),
         metrics["steps"].to_numpy(np.int64),
-        np.cumsum(spent[[*PARTS]].fillna(0.0).sum(axis=1).to_numpy(np.float64)),
+        np.cumsum(seconds[[*PARTS]].fillna(0.0).sum(axis=1).to_numpy(np.float64)),
         scalars,
         [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
     )
 
 
 def panel(name: str) -> str:
-    """The name under which dashboards show a scalar: they group by what stands before the slash."""
+    """Name of a scalar in dashboards, which group by the part before the slash."""
     return name if "/" in name else f"phase/{name}"
 
 
@@ -102,6 +103,6 @@ def title(run: StoredRun) -> str:
 
 
 def settings(run: StoredRun) -> dict[str, Any]:
-    """The spec as flat plain data, with the label that tables use; lists as text."""
+    """Return the spec as flat plain data, with the label of tables; lists as text."""
     values = {"label": run.record["label"], **flat_settings(run.spec)}
     return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in sorted(values.items())}

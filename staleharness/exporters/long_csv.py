@@ -20,8 +20,8 @@ COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "me
 
 @EXPORTERS.register("csv", "{folder}/metrics.csv, {folder}/runs.csv")
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
-    """Write both files. Lines are sorted by run id, metric and phase; what a phase does not have has no line. Raises
-    `UserError` where other files have their names."""
+    """Write both files. Lines are sorted by run id, metric and phase; a value that a phase lacks has no line. Raises
+    `UserError` if other files have their names."""
     runs = list(runs)
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
     check_replaceable(metrics, ",".join(COLUMNS), "an export")
@@ -36,24 +36,24 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
 
 
 def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
-    cell, held = cell_of(run), phases(run)
+    cell, data = cell_of(run), phases(run)
     place = {"run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": run.seed}
-    columns = dict(held.scalars)
-    for lag in range(max(map(len, held.lags), default=0)):
-        columns[f"{HISTOGRAM}/{lag}"] = np.array([h[lag] if lag < len(h) else 0 for h in held.lags], np.float64)
+    columns = dict(data.scalars)
+    for lag in range(max(map(len, data.lags), default=0)):
+        columns[f"{HISTOGRAM}/{lag}"] = np.array([h[lag] if lag < len(h) else 0 for h in data.lags], np.float64)
     for name, values in columns.items():
-        for phase, steps, value in zip(held.phase.tolist(), held.steps.tolist(), values.tolist(), strict=True):
+        for phase, steps, value in zip(data.phase.tolist(), data.steps.tolist(), values.tolist(), strict=True):
             if value == value:  # not NaN
                 yield {**place, "phase": phase, "steps": steps, "metric": name, "value": value}
 
 
 def _record(run: StoredRun) -> dict[str, Any]:
-    """What the report lists of a run, then `set.<setting>`, `made.<entry of the fingerprint>`, `mean.<metric>`."""
-    (shown,) = run_records([run], [])
+    """Columns of the report's list of runs, `set.<setting>`, `made.<entry of the fingerprint>`, `mean.<metric>`."""
+    (record,) = run_records([run], [])
     r = run.record
     return {
         "run": run.id,
-        **{name: value for name, value in shown.items() if name not in ("run", "status", "accuracy")},
+        **{name: value for name, value in record.items() if name not in ("run", "status", "accuracy")},
         "date": r["date"],
         **{f"set.{name}": value for name, value in settings(run).items()},
         **{f"made.{name}": value for name, value in sorted(r["fingerprint"].items())},

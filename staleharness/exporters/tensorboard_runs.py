@@ -48,7 +48,7 @@ def _content(run: StoredRun) -> bytes:
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    stream, held = io.BytesIO(), phases(run)
+    stream, data = io.BytesIO(), phases(run)
     writer = RecordWriter(stream)
     day = datetime.date.fromisoformat(run.record["date"])
     start = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp()
@@ -58,17 +58,17 @@ def _content(run: StoredRun) -> bytes:
         writer.write(Event(wall_time=time, step=step, **content).SerializeToString(deterministic=True))
 
     event(start, file_version="brain.Event:2")
-    told = {"id": run.id, **{k: run.record[k] for k in ("label", "spec", "fingerprint")}}
-    event(start, summary=Summary(value=[_text("run", told), _session(settings(run), start, None)]))
-    for i, step in enumerate(held.steps.tolist()):
+    content_of_run = {"id": run.id, **{k: run.record[k] for k in ("label", "spec", "fingerprint")}}
+    event(start, summary=Summary(value=[_text("run", content_of_run), _session(settings(run), start, None)]))
+    for i, step in enumerate(data.steps.tolist()):
         values = [
             Summary.Value(tag=panel(name), simple_value=column[i])
-            for name, column in held.scalars.items()
+            for name, column in data.scalars.items()
             if not math.isnan(column[i])
         ]
-        values += [_histogram(HISTOGRAM, held.lags[i])] if held.lags else []
-        event(start + held.seconds[i], step, summary=Summary(value=values))
-    last = int(held.steps[-1]) if len(held.steps) else 0
+        values += [_histogram(HISTOGRAM, data.lags[i])] if data.lags else []
+        event(start + data.seconds[i], step, summary=Summary(value=values))
+    last = int(data.steps[-1]) if len(data.steps) else 0
     values = [Summary.Value(tag=name, simple_value=value) for name, value in final_scores(run).items()]
     event(end, last, summary=Summary(value=[*values, _session({}, start, end)]))
     return stream.getvalue()
@@ -94,10 +94,10 @@ def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
     from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
 
     lags = np.arange(len(counts))
-    there = lags[counts > 0]
+    present = lags[counts > 0]
     proto = HistogramProto(
-        min=float(there.min(initial=0)),
-        max=float(there.max(initial=0)),
+        min=float(present.min(initial=0)),
+        max=float(present.max(initial=0)),
         num=float(counts.sum()),
         sum=float(counts @ lags),
         sum_squares=float(counts @ lags**2),

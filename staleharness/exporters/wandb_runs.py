@@ -25,21 +25,21 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """
     place = folder / "wandb"
     place.mkdir(exist_ok=True)
-    written = []
+    folders = []
     for run in runs:
-        if there := sorted(place.glob(f"offline-run-*-{run.id}")):
-            written.append(there[0])
+        if earlier := sorted(place.glob(f"offline-run-*-{run.id}")):
+            folders.append(earlier[0])
             continue
         with tempfile.TemporaryDirectory(dir=folder, prefix=".wandb-", ignore_cleanup_errors=True) as scratch:
-            made = _write(run, Path(scratch))
-            written.append(made.rename(place / made.name))
-    return written
+            folder_of_run = _write(run, Path(scratch))
+            folders.append(folder_of_run.rename(place / folder_of_run.name))
+    return folders
 
 
 def _write(run: StoredRun, scratch: Path) -> Path:
     import wandb
 
-    cell, held = cell_of(run), phases(run)
+    cell, data = cell_of(run), phases(run)
     # What W&B would record by itself is about this process, not about the run.
     quiet = wandb.Settings(
         console="off",
@@ -63,16 +63,16 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         config={**run.spec, "label": run.record["label"], "fingerprint": run.record["fingerprint"]},
         reinit="finish_previous",
     )
-    for i, step in enumerate(held.steps.tolist()):
+    for i, step in enumerate(data.steps.tolist()):
         row: dict[str, Any] = {
-            panel(name): column[i] for name, column in held.scalars.items() if not math.isnan(column[i])
+            panel(name): column[i] for name, column in data.scalars.items() if not math.isnan(column[i])
         }
-        if held.lags:
-            edges = np.arange(len(held.lags[i]) + 1) - 0.5
-            row[HISTOGRAM] = wandb.Histogram(np_histogram=(held.lags[i], edges))
-        session.log({**row, "phase": int(held.phase[i])}, step=step)
+        if data.lags:
+            edges = np.arange(len(data.lags[i]) + 1) - 0.5
+            row[HISTOGRAM] = wandb.Histogram(np_histogram=(data.lags[i], edges))
+        session.log({**row, "phase": int(data.phase[i])}, step=step)
     for name, value in final_scores(run).items():
         session.summary[name] = value
     session.finish()
-    (made,) = scratch.glob(f"wandb/offline-run-*-{run.id}")
-    return made
+    (folder_of_run,) = scratch.glob(f"wandb/offline-run-*-{run.id}")
+    return folder_of_run

@@ -113,9 +113,9 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
 def _queue(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     """Draw the number of rows of finished groups that wait, of those that will be trained on."""
     trained = ~np.isnan(record.queue_time) & (record.step >= 0)
-    arrived, left = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
-    at = np.unique(np.concatenate([arrived, left, [begin, end]]))
-    waiting = np.searchsorted(arrived, at, side="right") - np.searchsorted(left, at, side="right")
+    entry_times, left = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
+    at = np.unique(np.concatenate([entry_times, left, [begin, end]]))
+    waiting = np.searchsorted(entry_times, at, side="right") - np.searchsorted(left, at, side="right")
     ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)
     ax.set_ylabel("rows in queue")
     ax.set_ylim(bottom=0)

@@ -29,7 +29,7 @@ from .papers import Paper, PaperFigure, experiments, read_paper, select_figures
 from .report import PAGE
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
-ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
+TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
 __all__ = ["GalleryFigure", "index", "load_figures", "make", "publish"]
 
@@ -54,7 +54,7 @@ def make(
     page, folder = out / f"{name}.md", out / name
     check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
     for place in filter(Path.is_dir, (out, folder)):
-        remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=ABANDONED)
+        remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=TEMPORARY_AGE)
     files_written, inline, sheets = [], {}, {}
     for s in entries:
         e = s.figure.entry
@@ -83,8 +83,8 @@ def make(
     out.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)
     sections = {s.figure.heading: section(paper, s, sheets) for s in entries}
-    without = {s.figure.heading for s in entries if s.state == "no bundle"}
-    keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - without)
+    lacking = {s.figure.heading for s in entries if s.state == "no bundle"}
+    keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - lacking)
     sections |= {heading: earlier[heading] for heading in keep}
     pages = {page: markdown(paper, name, [sections[f.heading] for f in figures if f.heading in sections])}
     if not keep and all(s.state == "no bundle" or s.figure.name in redraw for s in entries):
@@ -95,19 +95,19 @@ def make(
     return files_written
 
 
-def publish(name: str, wanted: str | None, scale: str, bundles: str, out: str) -> tuple[list[GalleryFigure], Path]:
+def publish(name: str, selector: str | None, scale: str, bundles: str, out: str) -> tuple[list[GalleryFigure], Path]:
     """Draw the wanted figures of a paper that have results, and write its page and the list of papers. Returns the
     wanted figures, and the paper's page. Raises `UserError`, before anything is written; also if no wanted figure has
     results."""
     paper, figures = read_paper(name)
-    names = [f.name for f in select_figures(figures, wanted)]
+    names = [f.name for f in select_figures(figures, selector)]
     folder = user_path(out)
     check_creatable(folder)
     check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
     entries = load_figures(figures, user_path(bundles), scale)
     wanted_figures = [s for s in entries if s.figure.name in names]
     if all(s.state == "no bundle" for s in wanted_figures):
-        which = "none of its figures has" if wanted in (None, "all") else f"FIG={wanted} does not have"
+        which = "none of its figures has" if selector in (None, "all") else f"FIG={selector} does not have"
         remedy = invocation("reproduce", paper=name, **at_scale(scale))
         raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}")
     make(paper, figures, entries, names, folder)

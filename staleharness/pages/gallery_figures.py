@@ -39,7 +39,7 @@ class GalleryFigure:
     results: Results  # its runs
     table: Table | None
     evidence_of: Callable[[str], Evidence]  # the runs of a study by name; of its own, all of them, by ""
-    beside: Mapping[str, Results] = field(default_factory=dict)  # of the other studies that its drawing shows
+    companions: Mapping[str, Results] = field(default_factory=dict)  # of the other studies that its drawing shows
     scale: str = "small"  # of the runs
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class GalleryFigure:
     def options(self) -> dict[str, Any]:
         """Options of its drawing function."""
         options = dict(self.figure.entry.options)
-        return options | {"beside": self.beside} if self.figure.entry.beside else options
+        return options | {"beside": self.companions} if self.figure.entry.beside else options
 
     @property
     def _names(self) -> dict[str, str]:
@@ -101,7 +101,7 @@ class GalleryFigure:
         entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
         entry = {key: value for key, value in entry.items() if key not in LATER or value}
         runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)
-        runs += sorted(run.seal for results in self.beside.values() for run in results)
+        runs += sorted(run.seal for results in self.companions.values() for run in results)
         content = json.dumps([self.figure.heading, entry, runs], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -127,7 +127,7 @@ class GalleryFigure:
         )
         if question.seeds < MIN_RUNS:
             text += f" {COVERAGE}"
-        for name, results in self.beside.items():
+        for name, results in self.companions.items():
             size = run_facts(Table([], [], extent(results)))
             text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {size}."
         text += _sharing_note(self.bundle)
@@ -232,6 +232,6 @@ def load_figures(
             table = replace(table, rows=rows, settings=table.settings | {"series": series})
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
         present = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
-        beside = {name: other(name, e.score, e.normalise).results for name in present}
-        out.append(GalleryFigure(f, bundle, results, table, evidence, beside, scale))
+        companions = {name: other(name, e.score, e.normalise).results for name in present}
+        out.append(GalleryFigure(f, bundle, results, table, evidence, companions, scale))
     return out

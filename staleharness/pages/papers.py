@@ -105,13 +105,13 @@ def build_from(kind: type[Any], file: Path) -> Any:
     try:
         return build(kind, content, f"spec file {file}")
     except TypeError:
-        absent = [f.name for f in fields(kind) if f.name not in content and _required(f)]
+        absent = [f.name for f in fields(kind) if f.name not in content and _is_required(f)]
         raise UserError(f"spec file {file} lacks {', '.join(absent)}") from None
     except UserError as error:
         raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
 
 
-def _required(option: Any) -> bool:
+def _is_required(option: Any) -> bool:
     return option.default is MISSING and option.default_factory is MISSING
 
 
@@ -122,12 +122,12 @@ def _study(root: Path, name: str, asked_by: Path) -> Question:
     return read_study(root / f"{name}.toml")
 
 
-def select_figures(figures: Sequence[PaperFigure], wanted: str | None) -> list[PaperFigure]:
+def select_figures(figures: Sequence[PaperFigure], selector: str | None) -> list[PaperFigure]:
     """Return the figure called `3`, `fig3` or `components`; all figures for None or `all`. Raises `UserError`."""
-    if wanted in (None, "all"):
+    if selector in (None, "all"):
         return list(figures)
-    selection = [f for f in figures if wanted in (f.name, f.number)]
-    if not selection:
+    matches = [f for f in figures if selector in (f.name, f.number)]
+    if not matches:
         names = [f.number or f.name for f in figures]
-        raise UserError(f"FIG={wanted!r} is unknown; " + nearest(wanted, names) if names else "FIG: there is none")
-    return selection
+        raise UserError(f"FIG={selector!r} is unknown; " + nearest(selector, names) if names else "FIG: there is none")
+    return matches

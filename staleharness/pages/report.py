@@ -1,4 +1,4 @@
-"""One self-contained HTML file, with the figures as PNG and PDF and the tables as CSV beside it.
+"""Report of results: one self-contained HTML file, with the figures as PNG and PDF and the tables as CSV beside it.
 
 Whatever a user or a log wrote is escaped by Jinja2; the page's policy forbids every other source and every
 script but its own. Identical results give identical bytes.
@@ -44,7 +44,7 @@ from .report_contents import (
 
 PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
-ABANDONED = 3600.0  # seconds without a write, after which nobody is writing a temporary file
+TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 # A report is made anew when one of these packages changes.
 MAKERS = [PACKAGE / name for name in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
@@ -89,20 +89,20 @@ def write(
     for drawing in sections(results):
         assert drawing.section is not None
         name, heading = drawing.name, drawing.section.title
-        shown = {"name": name, "title": heading, "caption": drawing.section.caption}
-        figures.append(shown)
+        content = {"name": name, "title": heading, "caption": drawing.section.caption}
+        figures.append(content)
         if isinstance(drawing, Tabulation):
             sheet = drawing.write(results, table)
-            shown["sheet"] = sheet.html()
+            content["sheet"] = sheet.html()
             lists[f"{name}.csv"] = [sheet.to_csv()]
             continue
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = drawing.draw(results, table, width)
-            shown[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
+            content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
         gc.collect()  # a figure is a circle of many objects, and several would pile up
-    remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=ABANDONED)
+    remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=TEMPORARY_AGE)
     for name, pieces in lists.items():
         with atomic_write(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)
@@ -112,11 +112,11 @@ def write(
         write_bytes(out_dir / name, data)
     with atomic_write(index) as stream:
         stream.writelines(_page(runs, results, table, failures, command, title, figures, against))
-    written = {*lists, *contents, "data.zip", "index.html"}
-    for name in before["files"].keys() - written:
+    outputs = {*lists, *contents, "data.zip", "index.html"}
+    for name in before["files"].keys() - outputs:
         if _intact(out_dir / name, before["files"][name]):  # as this report wrote it, and nobody since
             (out_dir / name).unlink()
-    write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in written}})
+    write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in outputs}})
     return index
 
 
@@ -130,7 +130,7 @@ def _page(
     figures: list[dict[str, str]],
     against: Sequence[Mapping[str, Any]],
 ) -> Iterator[bytes]:
-    """The HTML, in pieces: the list of runs can be long."""
+    """Yield the HTML in pieces: the list of runs can be long."""
     import jinja2
     from markupsafe import Markup
 
@@ -140,7 +140,7 @@ def _page(
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
-    trusted = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
+    markup = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(PAGE),
         autoescape=True,
@@ -162,7 +162,7 @@ def _page(
         columns=[{"name": name, "help": text} for _, name, text in COLUMNS],
         rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
         squares=squares(against, looks),
-        figures=[{k: trusted.get(k, str)(v) for k, v in f.items()} for f in figures],
+        figures=[{k: markup.get(k, str)(v) for k, v in f.items()} for f in figures],
         cards=cards(results, looks),
         failures=[failure(f) for f in failures],
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
@@ -198,8 +198,7 @@ def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) 
 
 
 def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:
-    """A line per evaluation of a run: the learning curves, sampled and deterministic. A piece per curve, for together
-    they are many."""
+    """Yield CSV with a line per evaluation of a run: learning curves, sampled and deterministic, a piece per curve."""
     columns = ("algorithm", "environment", "K", "seed", "run", "score", "steps", "return")
     yield rows_to_csv([], columns)
     for run in runs:
@@ -212,7 +211,7 @@ def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:
 
 
 def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Of all that is shown but the command: asking again in other words is no other report."""
+    """Digest of the content of the report except the command, which may be spelt differently."""
     content = {
         "code": [__version__, tree_digest(*MAKERS)],
         "runs": [[r.id, r.seal] for r in runs],
@@ -224,7 +223,7 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
 
 
 def _manifest(out_dir: Path) -> dict[str, Any]:
-    """{key, files: name -> sha256} as the folder says, which may be somebody else's: of plain names, or nothing."""
+    """Read {key, files: name -> sha256} of a report in the folder; empty unless all names are plain file names."""
     try:
         held = read_json(out_dir / "report.json")
         key, files = str(held["key"]), dict(held["files"])

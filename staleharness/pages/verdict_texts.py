@@ -43,56 +43,56 @@ def verdict_lines(s: GalleryFigure) -> list[str]:
 
 def test_rows(reading: ClaimResult) -> list[list[str]]:
     """A row for each comparison, headings first; empty without tests. Columns that no row fills are left out."""
-    rows = [row for tested in reading.parts for row in _part(tested)]
+    rows = [row for result in reading.parts for row in _part(result)]
     if not rows:
         return []
-    used = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
-    return [[row[i] for i in used] for row in (list(HEADS), *rows)]
+    filled_columns = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
+    return [[row[i] for i in filled_columns] for row in (list(HEADS), *rows)]
 
 
-def _part(tested: PartResult) -> list[list[str]]:
+def _part(result: PartResult) -> list[list[str]]:
     rows = []
-    for i, row in enumerate(tested.rows):
-        several = len(tested.rows) > 1
-        part = [tested.part.says, OUTCOMES[tested.outcome]] if i == 0 else ["", ""]
-        rows.append([*part, *_cells(tested, row), OUTCOMES[row.outcome] if several else ""])
+    for i, row in enumerate(result.rows):
+        several = len(result.rows) > 1
+        part = [result.part.says, OUTCOMES[result.outcome]] if i == 0 else ["", ""]
+        rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several else ""])
     return rows
 
 
-def _cells(tested: PartResult, row: PartComparison) -> list[str]:
+def _cells(result: PartResult, row: PartComparison) -> list[str]:
     """Cells of a comparison: its text, the difference with its interval, p, n, and the differences by environment."""
     contrast = row.contrast
     if contrast is None:
         return [row.text, row.problem or "–", "", "", ""]
-    part = tested.part
-    margin = f" (margin {_number(tested, part.margin)})" if part.margin else ""
-    envs = [f"{env.rpartition('-v')[0] or env} {_number(tested, v)}" for env, v in contrast.envs.items()]
+    part = result.part
+    margin = f" (margin {_number(result, part.margin)})" if part.margin else ""
+    envs = [f"{env.rpartition('-v')[0] or env} {_number(result, v)}" for env, v in contrast.envs.items()]
     return [
         row.text,
-        _interval(tested, contrast) + margin,
+        _interval(result, contrast) + margin,
         _p(contrast.p),
         str(contrast.n),
         ", ".join(envs) if len(envs) > 1 else "",
     ]
 
 
-def _interval(tested: PartResult, contrast: Contrast) -> str:
-    value = _number(tested, contrast.value)
+def _interval(result: PartResult, contrast: Contrast) -> str:
+    value = _number(result, contrast.value)
     if contrast.low is None or contrast.high is None:
         return f"{value} [{'one seed' if contrast.p is None else 'the same in every seed'}]"
-    return f"{value} [{_number(tested, contrast.low)}, {_number(tested, contrast.high)}]"
+    return f"{value} [{_number(result, contrast.low)}, {_number(result, contrast.high)}]"
 
 
-def _number(tested: PartResult, value: float) -> str:
+def _number(result: PartResult, value: float) -> str:
     """Format with two significant digits, shares in per cent; a ratio near one with two decimals."""
-    if tested.part.ratio:
+    if result.part.ratio:
         return f"× {math.exp(value):.2f}" if abs(value) < math.log(2) else f"× {math.exp(value):.2g}"
-    if tested.part.what in PERCENT:
+    if result.part.what in PERCENT:
         text = f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.1f} %"
-    elif tested.part.what == "return" or abs(value) >= 100:
+    elif result.part.what == "return" or abs(value) >= 100:
         text = f"{value:.0f}"
     else:
-        text = f"{value:.2f}" if abs(value) >= 0.1 or tested.part.what == "score" else f"{value:.2g}"
+        text = f"{value:.2f}" if abs(value) >= 0.1 or result.part.what == "score" else f"{value:.2g}"
     if not any(c in "123456789" for c in text):
         text = text.replace("-", "")  # no minus before a zero
     return text.replace("-", "−")
