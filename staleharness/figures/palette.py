@@ -17,7 +17,7 @@ ALGORITHM_COLOURS = {
     "a3po": ("#CC79A7", "X"),
 }
 # For everyone else, in order of name: searched for so that all fourteen stay apart in simulations of red- and of
-# green-blind eyes (tests/figures/test_palette.py), with markers that OWN does not use.
+# green-blind eyes (tests/figures/test_palette.py), with markers that ALGORITHM_COLOURS does not use.
 SPARE_COLOURS = (
     ("#23008B", "<"),
     ("#B3BE68", ">"),

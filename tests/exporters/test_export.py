@@ -41,8 +41,8 @@ def files(folder: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def measured(run: StoredRun) -> dict[tuple[str, int], float]:
-    """(metric, steps) -> value of everything that the run's tables hold, read on its own way."""
+def recorded_runs(run: StoredRun) -> dict[tuple[str, int], float]:
+    """(metric, steps) -> value of everything in the run's tables, read independently."""
     frame, timing = run.metrics(), pd.read_parquet(run.path / "timing.parquet")
     found = {}
     for i, row in enumerate(frame.to_dict("records")):
@@ -58,22 +58,22 @@ def measured(run: StoredRun) -> dict[tuple[str, int], float]:
 # --- CSV
 
 
-def test_the_long_csv_holds_every_number_of_every_run_and_nothing_else(results: Path, tmp_path: Path):
+def test_the_long_csv_holds_every_number_of_every_run(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
     metrics, _ = long_csv.write(runs, tmp_path)
     lines = list(csv.DictReader(metrics.read_text().splitlines()))
     for run in runs:
         mine = {(r["metric"], int(r["steps"])): float(r["value"]) for r in lines if r["run"] == run.id}
-        assert mine == measured(run)
+        assert mine == recorded_runs(run)
     assert {(r["algorithm"], r["environment"], r["K"], r["seed"]) for r in lines} == {
         ("vaco", "Hopper-v5", "2", "0"),
         ("spo", "Hopper-v5", "2", "1"),
     }
-    assert len(lines) == sum(len(measured(run)) for run in runs)
+    assert len(lines) == sum(len(recorded_runs(run)) for run in runs)
     assert all(int(r["steps"]) == (int(r["phase"]) + 1) * 2048 for r in lines)
 
 
-def test_runs_csv_has_a_line_per_run_with_scores_settings_and_fingerprint(results: Path, tmp_path: Path):
+def test_runs_csv_has_a_line_per_run_with_its_facts(results: Path, tmp_path: Path):
     frame = pd.read_csv(long_csv.write(Store(results).read_all(), tmp_path)[1]).set_index("algorithm")
     vaco = frame.loc["vaco"]
     assert vaco["sampled"] == 120.0 and vaco["deterministic"] == pytest.approx(132.0) and vaco["seed"] == 0
@@ -148,7 +148,7 @@ def read_back(folder: Path) -> Any:
 
 
 @needs_extra("tensorboard")
-def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(results: Path, tmp_path: Path):
+def test_tensorboard_reads_every_scalar_at_its_step_and_time(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
     for run, path in zip(runs, tensorboard_runs.write(runs, tmp_path), strict=True):
         found = read_back(path.parent)
@@ -158,7 +158,7 @@ def test_tensorboards_own_reader_finds_every_scalar_at_its_steps_and_time(result
             for event in found.Scalars(tag)
             if not tag.startswith("final/")
         }
-        expected = {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+        expected = {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
         assert held == {k: pytest.approx(v, rel=1e-6) for k, v in expected.items()}
         (final,) = found.Scalars("final/sampled")
         assert final.value == pytest.approx(run.record["scores"]["sampled"]["mean"])
@@ -193,7 +193,7 @@ def test_the_lag_histogram_the_spec_and_the_settings_are_there_too(results: Path
 
 
 @needs_extra("tensorboard")
-def test_event_files_are_the_same_in_every_process_and_left_alone_when_they_are(results: Path, tmp_path: Path):
+def test_event_files_are_deterministic_and_left_alone(results: Path, tmp_path: Path):
     runs = Store(results).read_all()
     tensorboard_runs.write(runs, tmp_path / "x")
     before = files(tmp_path / "x")
@@ -224,7 +224,7 @@ def test_a_name_cannot_climb_out_of_the_folder(tmp_path: Path):
 
 
 class StandIn(types.ModuleType):
-    """What the exporter calls of wandb, recorded; an offline run is a folder of the name that wandb gives it."""
+    """Stand-in for wandb that records calls; an offline run is a folder named as wandb names it."""
 
     def __init__(self) -> None:
         super().__init__("wandb")
@@ -277,7 +277,7 @@ def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
         for name, value in row.items()
         if name not in ("lag_histogram", "phase")
     }
-    assert held == {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+    assert held == {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
     counts, edges = stand_in.rows[1][1]["lag_histogram"]
     assert list(counts) == list(run.metrics()["lag_histogram"][1]) and list(edges) == [-0.5, 0.5, 1.5]
     assert stand_in.summary == {"final/sampled": 120.0, "final/deterministic": pytest.approx(132.0)}
@@ -346,7 +346,7 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
             for name, value in row.items()
             if not name.startswith(("lag_histogram", "_")) and name != "phase"
         }
-        assert held == {k: v for k, v in measured(run).items() if not k[0].startswith("lag_histogram/")}
+        assert held == {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
         assert kept["summary"]["final/sampled"] == run.record["scores"]["sampled"]["mean"]
 
 

@@ -1,4 +1,4 @@
-"""Where texts of a figure stand: a title that fits, lines that break in the right place, notes beside the data."""
+"""Texts of a figure: titles that fit, lines that break at words, notes in free corners."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_note_stands_in_the_corner_that_lines_leave_free(corner: tuple[int, in
     assert (note.get_ha() == "right", note.get_va() == "bottom") == (bool(right), bool(low))
 
 
-def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
+def test_reduced_colours_keep_the_picture_and_its_metadata() -> None:
     figure = Figure(figsize=(2, 1))
     ax = figure.add_subplot()
     ax.plot([0, 1], color="#D55E00")
@@ -65,7 +65,7 @@ def test_few_colours_keep_the_picture_and_what_it_says_of_itself() -> None:
     assert apart.mean() < 1 and apart.max() < 40
 
 
-def test_few_colours_keep_those_of_methods_in_a_crowded_picture() -> None:
+def test_reduced_colours_keep_those_of_methods() -> None:
     """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
     wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()
     before, after = (

@@ -41,8 +41,8 @@ def test_any_two_colours_are_told_apart(eye: str) -> None:
     assert min(apart.values()) > LEAST, min(apart, key=lambda pair: apart[pair])
 
 
-def test_the_simulation_finds_two_colours_that_green_blind_eyes_cannot_tell() -> None:
-    """Those that token MIS and token TIS once had."""
+def test_the_simulation_finds_a_pair_that_is_too_similar() -> None:
+    """Colours of token MIS and token TIS in earlier figures."""
     assert np.linalg.norm(lab("#44AA99", "green-blind") - lab("#7F7F7F", "green-blind")) < LEAST
 
 

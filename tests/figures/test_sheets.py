@@ -1,4 +1,4 @@
-"""The tables of pages: each number by hand, and what becomes of them as HTML, Markdown and CSV."""
+"""Tables of pages: each number by hand, and their HTML, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from drawn import quick
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from results_helper import write_run
 
@@ -16,10 +17,8 @@ from staleharness.errors import UserError
 from staleharness.figures import lag_tables, option_scores, time_spent
 from staleharness.figures.named_figures import draw, sheet
 from staleharness.figures.sheet import Block, Sheet, SheetCell, colour
-from staleharness.statistics import aggregate as stats
 from staleharness.statistics import retention
 from staleharness.statistics.results import Results
-from staleharness.statistics.table import Table
 from staleharness.store.run_grid import grid
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
@@ -28,10 +27,6 @@ from staleharness.store.stored_run import StoredRun
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "REPS", 200)
-
-
-def quick(runs: list[StoredRun]) -> Table:
-    return stats.table(runs, reps=50, engine="quick")
 
 
 def read(root: Path) -> list[StoredRun]:
@@ -55,7 +50,7 @@ TABLE = Sheet(
 )
 
 
-def test_markdown_has_a_line_per_row_and_no_name_breaks_out_of_its_cell() -> None:
+def test_no_name_breaks_out_of_its_cell_in_markdown() -> None:
     lines = TABLE.markdown().splitlines()
     assert lines[:5] == [
         "| <i>\\| # x | K = 1 |",
@@ -97,7 +92,7 @@ def test_shades_are_those_between_the_three_colours() -> None:
         assert all(abs(int(ours[i : i + 2], 16) - int(theirs[i : i + 2], 16)) <= 1 for i in (1, 3, 5))
 
 
-def test_a_table_asked_for_as_a_figure_is_told_where_to_ask(tmp_path: Path) -> None:
+def test_a_table_requested_as_a_figure_names_the_function(tmp_path: Path) -> None:
     results = Results.of([write_run(tmp_path, "spo", seed, sampled=1.0 + seed) for seed in (0, 1)])
     with pytest.raises(UserError, match=r"risk_table is a table, not a figure: sheet\('risk_table', results\)"):
         draw("risk_table", results)
@@ -112,11 +107,11 @@ def test_a_table_asked_for_as_a_figure_is_told_where_to_ask(tmp_path: Path) -> N
 
 
 def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
-    def made(label: str, seed: int, k: int, score: float) -> StoredRun:
+    def write(label: str, seed: int, k: int, score: float) -> StoredRun:
         own = {"sampled": score, "deterministic": score, "kind": "language", "phases": 2}
         return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
 
-    runs = [made("a3po", 0, 1, 0.5), made("a3po", 1, 1, 0.7), made("spo", 0, 4, 0.25)]
+    runs = [write("a3po", 0, 1, 0.5), write("a3po", 1, 1, 0.7), write("spo", 0, 4, 0.25)]
     for run, seconds in zip(runs, (30.0, 60.0), strict=False):
         timing = {"collect": [seconds] * 2, "learn": [15.0] * 2, "evaluate": [99.0] * 2, "proximal": [0.0, 9.0]}
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
@@ -138,7 +133,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
     ]
 
 
-def test_a_time_is_said_in_the_largest_unit_that_the_longest_run_fills() -> None:
+def test_the_unit_of_time_fits_the_longest_run() -> None:
     assert [time_spent._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds",
         "minutes",
@@ -191,7 +186,7 @@ def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
     assert retention.retention(found, "vaco", 16, "sampled") is None
 
 
-def test_who_did_not_learn_has_nothing_to_keep(tmp_path: Path) -> None:
+def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
     for label, gain in (("vaco", 1000.0), ("spo", 50.0)):
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
@@ -210,7 +205,7 @@ def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
     assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
 
 
-def test_methods_may_share_the_runs_without_lag(tmp_path: Path) -> None:
+def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
     """On tokens, where the lag stands in the label, and accuracies are counted from 0."""
     for label, lag, score in (
         ("ppo_clip[lag=fixed:0]", 0, 0.8),

@@ -8,7 +8,7 @@ from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset
 
 
-def test_a_timeline_shows_trainer_slots_and_queue_in_the_colours_of_their_versions() -> None:
+def test_a_timeline_shows_trainer_slots_and_queue_by_version() -> None:
     record = simulate(preset("sync", {"steps": 20, "sync_seconds": 5.0, "trainer_mtbf": 20.0}))
     figure = timeline(record, "sync")
     trainer, slots, queue = figure.axes

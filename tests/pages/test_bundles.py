@@ -1,4 +1,4 @@
-"""Of a figure's bundle: whether all runs that its study asks for are there, and what a page says where they are not."""
+"""Runs of a bundle that belong to a figure, and those that are missing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def bundle_of(root: Path, shelf: Path) -> StudyRuns:
     return found
 
 
-def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_not_count(
-    shelf: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_is_complete_with_every_seed_of_every_cell(shelf: Path, tmp_path: Path) -> None:
     root = tmp_path / "s"
     write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     assert bundle_of(root, shelf).complete
@@ -33,7 +31,7 @@ def test_a_bundle_is_complete_when_every_cell_has_every_seed_and_strangers_do_no
     assert found.complete and found.strangers == 4 and len(found.runs) == 8
 
 
-def test_what_stands_in_a_labels_brackets_replaces_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
+def test_options_in_a_label_replace_the_studys_setting(shelf: Path, tmp_path: Path) -> None:
     label = "vaco[lag=fixed:0,num_envs=8]"
     study = shelf / "s.toml"
     study.write_text(study.read_text().replace('"ppo_clip", "vaco"', f'"vaco", "{label}"'))
@@ -55,8 +53,8 @@ def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path, monkeypatch
         file.unlink()
     runs[0].path.rmdir()
     paper, figures = read_paper("p", shelf)
-    for room in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    for module in ("pages.papers", "pages.gallery"):
+        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     (shown,) = gallery.load_figures(figures, tmp_path, reps=50)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
     assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")

@@ -16,12 +16,12 @@ PACKAGE = Path(report.__file__).parents[1]
 
 
 @pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the package whose rooms are asked whether something changed; code runs from where it always does."""
+def package_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Copy of the package that is watched for changes; code runs from its own place."""
     copy = tmp_path / "package"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for room in (aggregate, report):
-        monkeypatch.setattr(room, "MAKERS", [copy / maker.name for maker in room.MAKERS])
+    for module in (aggregate, report):
+        monkeypatch.setattr(module, "MAKERS", [copy / maker.name for maker in module.MAKERS])
     return copy
 
 
@@ -43,8 +43,8 @@ def edit(file: Path) -> None:
         ("running/sweep_loop.py", False, False),
     ],
 )
-def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, table: bool, page: bool
+def test_a_changed_file_expires_only_its_products(
+    package_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, table: bool, page: bool
 ) -> None:
     results = Results.of(write_grid(tmp_path / "out", ("spo",), seeds=2, phases=2))
     made: list[str] = []
@@ -62,7 +62,7 @@ def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
 
     assert ask() == ["table", "page"]
     assert ask() == []
-    target = copied / file
+    target = package_copy / file
     if not target.exists():
         target.touch()
     edit(target)
@@ -70,11 +70,11 @@ def test_a_changed_file_expires_what_is_made_with_it_and_nothing_else(
     assert ask() == []
 
 
-def test_every_room_that_a_page_is_drawn_by_is_looked_at() -> None:
-    """Whatever a room of the list imports from the package is in the list, or at the top of the package."""
+def test_a_report_watches_every_package_that_draws_it() -> None:
+    """Packages imported by those of the list are in the list, or files at the top."""
     import re
 
-    for room in report.MAKERS:
-        for file in room.rglob("*.py"):
+    for module in report.MAKERS:
+        for file in module.rglob("*.py"):
             for name in re.findall(r"^\s*from \.\.(\w+)", file.read_text(), re.M):
                 assert PACKAGE / name in report.MAKERS or not (PACKAGE / name).is_dir(), f"{file}: {name}"

@@ -32,9 +32,7 @@ from staleharness.task import ENVS
         if scale == "small" or read_study(file).paper
     ],
 )
-def test_a_study_is_planned_and_calls_its_cells_what_the_runs_will_be_called(
-    file: Path, scale: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for (
         name
     ) in LANGUAGE:  # whether model and data can be had is not asked here: they would be looked for in the network
@@ -88,7 +86,7 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_runs(name: str) -> None:
+def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
     for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference"):
         said = "\n".join(verdict_lines(s))
@@ -97,7 +95,7 @@ def test_verdicts_and_numbers_on_a_committed_page_are_those_of_the_committed_run
         assert s.reading.verdict in (VOCABULARY if s.figure.entry.part else ("", CANNOT_TELL))
 
 
-def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None:
+def test_committed_pages_link_to_committed_files() -> None:
     for page in (ROOT / "docs" / "gallery").glob("*.md"):
         text = page.read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
@@ -109,7 +107,7 @@ def test_the_committed_pages_lead_to_pictures_and_pages_that_git_keeps() -> None
 
 
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
-def test_the_committed_pictures_and_tables_are_made_from_the_committed_runs(name: str) -> None:
+def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
     pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference", reps=10):

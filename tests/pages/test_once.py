@@ -1,5 +1,4 @@
-"""What a report does once, however many figures show it: read a file, sort runs into a grid, draw a format; and what it
-holds of each run meanwhile."""
+"""Work of a report: each file, table, grid, band and format once."""
 
 from __future__ import annotations
 
@@ -26,32 +25,30 @@ SEEDS, LABELS, CAPACITIES = 5, ("ppo_clip", "vaco"), (1, 8)
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[Any]]:
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[Any]]:
     """Count the calls of a function, by what `key` makes of its first argument."""
 
-    def count(room: Any, name: str, key: Callable[[Any], Any]) -> Counter[Any]:
+    def count(module: Any, name: str, key: Callable[[Any], Any]) -> Counter[Any]:
         calls: Counter[Any] = Counter()
-        real = getattr(room, name)
+        real = getattr(module, name)
 
         def spy(first: Any, *others: Any, **options: Any) -> Any:
             calls[key(first)] += 1
             return real(first, *others, **options)
 
-        monkeypatch.setattr(room, name, spy)
+        monkeypatch.setattr(module, name, spy)
         return calls
 
     return count
 
 
-def test_a_report_checks_each_file_reads_each_table_twice_and_makes_each_grid_band_and_format_once(
-    tmp_path: Path, counted: Callable[..., Counter[Any]]
-) -> None:
+def test_a_report_does_no_work_twice(tmp_path: Path, count_calls: Callable[..., Counter[Any]]) -> None:
     write_grid(tmp_path, LABELS, envs=("Hopper-v5", "Ant-v5"), capacities=CAPACITIES, seeds=SEEDS, phases=4)
-    tables = counted(stored_run, "arrow_table", str)
-    files = counted(Path, "read_bytes", str)
-    grids = counted(run_grid, "grid", type)
-    drawn = counted(Figure, "draw", lambda figure: figure)
-    formats = counted(canvas, "to_bytes", lambda figure: figure)
+    tables = count_calls(stored_run, "arrow_table", str)
+    files = count_calls(Path, "read_bytes", str)
+    grids = count_calls(run_grid, "grid", type)
+    drawn = count_calls(Figure, "draw", lambda figure: figure)
+    formats = count_calls(canvas, "to_bytes", lambda figure: figure)
     bootstrap._band.cache_clear()
 
     results = load(tmp_path)
@@ -133,13 +130,13 @@ def test_an_archive_is_that_of_the_files_as_they_are(tmp_path: Path) -> None:
 
 
 def test_packed_runs_are_cut_from_tables_that_are_read_once(
-    tmp_path: Path, counted: Callable[..., Counter[Any]]
+    tmp_path: Path, count_calls: Callable[..., Counter[Any]]
 ) -> None:
     from staleharness.store.bundle_writer import pack
 
     write_grid(tmp_path / "out", LABELS, seeds=3, phases=4)
     pack(str(tmp_path / "out"), str(tmp_path / "packed"), None)
-    tables = counted(bundle_reader, "arrow_table", lambda path: path.name)
+    tables = count_calls(bundle_reader, "arrow_table", lambda path: path.name)
     folder, bundle = load(tmp_path / "out"), load(tmp_path / "packed")
     for mine, theirs in zip(folder, bundle, strict=True):
         for name in ("steps", "eval_sampled", "lag_mean", "seconds/learn"):

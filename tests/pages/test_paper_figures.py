@@ -19,8 +19,8 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for room in (comparisons, retention, over_training):
-            patch.setattr(room, "REPS", 50)
+        for module in (comparisons, retention, over_training):
+            patch.setattr(module, "REPS", 50)
         patch.setattr(learning_curves, "CURVE_REPS", 50)
         shown = gallery.load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))

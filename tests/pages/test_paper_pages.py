@@ -77,7 +77,7 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
         _ = shown.reading
 
 
-def test_a_table_stands_in_the_page_and_an_earlier_picture_is_left_alone(shelf: Path, tmp_path: Path) -> None:
+def test_a_table_is_in_the_page_and_deletes_no_picture(shelf: Path, tmp_path: Path) -> None:
     figure = shelf / "p" / "fig2.toml"
     figure.write_text(figure.read_text().replace("aggregate_scores", "risk_table"))
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
@@ -112,9 +112,7 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     assert "<script" not in page and page.count("&lt;script&gt;") >= 3
 
 
-def test_what_was_seen_of_a_figure_without_a_claim_is_told_from_what_nobody_looked_at(
-    shelf: Path, tmp_path: Path
-) -> None:
+def test_a_figure_without_a_claim_has_its_own_verdict_words(shelf: Path, tmp_path: Path) -> None:
     _, (figure,) = read_paper("p", shelf)
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
 

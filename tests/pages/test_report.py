@@ -75,7 +75,7 @@ def quick_fonts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of two environments and a failure, written once for all tests that only look at it."""
     root = tmp_path_factory.mktemp("results")
     runs = write_grid(root, ("ppo_clip", "spo", "vaco"), envs=("A-v1", "B-v1"), phases=5, seeds=2)
@@ -87,8 +87,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(written: Path) -> Page:
-    return Page(written.read_text())
+def page(report_path: Path) -> Page:
+    return Page(report_path.read_text())
 
 
 def test_the_page_holds_every_section(page: Page):
@@ -120,15 +120,15 @@ def test_the_page_holds_every_section(page: Page):
         assert said in page.text, said
 
 
-def test_figures_and_tables_lie_beside_the_page_and_every_link_leads_to_one(written: Path, page: Page):
+def test_every_link_of_a_report_leads_to_a_file(report_path: Path, page: Page):
     links = {a["href"] for t, a in page.elements if t == "a"}
-    assert all((written.parent / link).stat().st_size > 50 for link in links)
+    assert all((report_path.parent / link).stat().st_size > 50 for link in links)
     assert {"table.csv", "runs.csv", "curves.csv", "learning_curves.png", "learning_curves.pdf"} <= links
 
 
-def test_the_page_loads_nothing_and_allows_no_script_but_its_own(written: Path, page: Page):
+def test_the_page_loads_nothing_and_allows_no_script_but_its_own(report_path: Path, page: Page):
     policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
-    script = re.search(r"<script>(.*?)</script>", written.read_text(), re.DOTALL)[1]
+    script = re.search(r"<script>(.*?)</script>", report_path.read_text(), re.DOTALL)[1]
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert policy.startswith("default-src 'none'") and f"script-src 'sha256-{sha}'" in policy
     for tag, attributes in page.elements:
@@ -137,19 +137,19 @@ def test_the_page_loads_nothing_and_allows_no_script_but_its_own(written: Path, 
         assert not any(name.startswith("on") for name in attributes)
         if tag not in ("a", "use"):
             assert "href" not in attributes
-    assert not re.search(r"url\((?!#)", written.read_text())
+    assert not re.search(r"url\((?!#)", report_path.read_text())
     assert len(report.PAGE.joinpath("page.js").read_text().splitlines()) <= 100
 
 
-def test_no_id_stands_twice_and_every_reference_finds_its_target(page: Page, written: Path):
+def test_no_id_stands_twice_and_every_reference_finds_its_target(page: Page, report_path: Path):
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
-    wanted = set(re.findall(r"url\(#([^)]+)\)", written.read_text()))
+    wanted = set(re.findall(r"url\(#([^)]+)\)", report_path.read_text()))
     wanted |= {a["href"][1:] for t, a in page.elements if t == "use"}
     assert wanted and wanted <= set(ids)
 
 
-def test_every_algorithm_is_marked_in_tables_and_figures_for_the_filter(page: Page):
+def test_every_algorithm_is_marked_for_the_filter(page: Page):
     for tag in ("tr", "g"):
         assert {a["data-series"] for t, a in page.elements if t == tag and "data-series" in a} == {"0", "1", "2"}
     marks = Counter(a["data-series"] for t, a in page.elements if t == "g" and "data-series" in a)
@@ -162,8 +162,8 @@ def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
     assert report_contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
 
 
-def test_the_page_shows_the_numbers_of_the_table(written: Path, page: Page):
-    rows = (written.parent / "table.csv").read_text().splitlines()
+def test_the_page_shows_the_numbers_of_the_table(report_path: Path, page: Page):
+    rows = (report_path.parent / "table.csv").read_text().splitlines()
     head, first = rows[0].split(","), rows[1].split(",")
     iqm = float(first[head.index("iqm")])
     assert f"{iqm:.2f}" in page.text
@@ -186,9 +186,7 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: 
     assert HOSTILE in page.texts and "{{ 7 * 7 }}" in page.text and " 49 " not in page.text
 
 
-def test_a_report_is_left_alone_while_it_is_whole_and_made_again_byte_for_byte_where_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_damaged_report_is_rewritten_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     every = named_figures.sections
     two = ("lag_histogram", "learning_curves")
     monkeypatch.setattr(named_figures, "sections", lambda results: [s for s in every(results) if s.name in two])
@@ -217,7 +215,7 @@ set(sys.modules)))
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
-def test_a_sweep_of_which_nothing_finished_has_a_report_and_no_figures_of_an_earlier_one(tmp_path: Path):
+def test_a_report_without_runs_has_no_earlier_figures(tmp_path: Path):
     folder = tmp_path / "x"
     folder.mkdir()
     for name in ("lag_histogram.png", "edited.png", "mine.txt"):
@@ -231,11 +229,11 @@ def test_a_sweep_of_which_nothing_finished_has_a_report_and_no_figures_of_an_ear
     assert (folder / "edited.png").read_text() == "edited.png" and (folder / "mine.txt").exists()
 
 
-def test_curves_and_runs_are_exported_in_full(written: Path):
-    curves = (written.parent / "curves.csv").read_text().splitlines()
+def test_curves_and_runs_are_exported_in_full(report_path: Path):
+    curves = (report_path.parent / "curves.csv").read_text().splitlines()
     assert curves[0] == "algorithm,environment,K,seed,run,score,steps,return"
     assert len(curves) == 1 + 12 * (3 + 1)  # of each run three sampled evaluations and one deterministic
-    runs = (written.parent / "runs.csv").read_text().splitlines()
+    runs = (report_path.parent / "runs.csv").read_text().splitlines()
     assert len(runs) == 1 + 12 + 1 and runs[-1].startswith("spo,A-v1,8,2,") and "Diverged" in runs[-1]
 
 
@@ -276,8 +274,8 @@ def in_browser(path: Path, choice: str, profile: Path) -> Page:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: sorting and filtering are not tried")
-def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
-    page = in_browser(written, "scores=2:-1&hide=1&out=0", tmp_path)
+def test_sorting_and_filtering_work_in_a_browser(report_path: Path, tmp_path: Path):
+    page = in_browser(report_path, "scores=2:-1&hide=1&out=0", tmp_path)
     rows = [a for t, a in page.elements if t == "tr" and "data-series" in a]
     scores, runs = rows[:3], rows[3:]
     body = page.elements[[t for t, _ in page.elements].index("tbody") :]
@@ -294,19 +292,17 @@ def test_sorting_and_filtering_work_in_a_browser(written: Path, tmp_path: Path):
     assert all("dim" in (g.get("class") or "") for g in groups if g.get("data-panel") == "0")
 
 
-def test_everything_behind_the_page_is_one_download(written: Path) -> None:
-    with zipfile.ZipFile(written.with_name("data.zip")) as archive:
+def test_everything_behind_the_page_is_one_download(report_path: Path) -> None:
+    with zipfile.ZipFile(report_path.with_name("data.zip")) as archive:
         assert archive.namelist() == ["curves.csv", "pairs.csv", "runs.csv", "table.csv"]
         for name in archive.namelist():
-            assert archive.read(name) == written.with_name(name).read_bytes()
-    page = Page(written.read_text(encoding="utf-8"))
+            assert archive.read(name) == report_path.with_name(name).read_bytes()
+    page = Page(report_path.read_text(encoding="utf-8"))
     assert ("a", {"href": "data.zip"}) in page.elements
     assert "Hedges’ g" in page.text
 
 
-def test_what_a_killed_report_has_left_goes_and_what_another_is_writing_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_abandoned_temporary_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_figures, "sections", lambda results: [])
     runs, table = small(tmp_path, "spo")
     folder = tmp_path / "report"

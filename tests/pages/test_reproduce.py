@@ -53,7 +53,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     assert not out.exists()
 
 
-def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
+def test_reproduce_runs_and_draws_once(
     shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (shelf / "s.toml").write_text(
@@ -61,8 +61,8 @@ def test_reproduce_makes_the_runs_draws_the_figure_and_runs_nothing_twice(
         "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
         "final_episodes = 2\n"
     )
-    for room in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    for module in ("pages.papers", "pages.gallery"):
+        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     words = ["reproduce", "--paper", "p", "--fig", "2", "--jobs", "1", "--out", str(tmp_path / "out"), "--json"]
     for again in (False, True):
         with without_report():
@@ -85,8 +85,8 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
         text = f'question = "Q?"\nenv = "Pendulum"\nalgorithm = {methods}\nseeds = 1\n{size}'
         (shelf / f"{name}.toml").write_text(text)
     (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
-    for room in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{room}.experiments", lambda: shelf)
+    for module in ("pages.papers", "pages.gallery"):
+        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     monkeypatch.setattr(
         "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
     )

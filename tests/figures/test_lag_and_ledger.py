@@ -81,7 +81,7 @@ def test_the_histogram_shows_what_was_trained_on_where_it_differs(results: Resul
     assert "trained" not in draw("lag_histogram", alike).axes[0].get_title("left")
 
 
-def dotted(ax: Any) -> list[float]:
+def dotted_heights(ax: Any) -> list[float]:
     """The heights of dotted lines across the panel."""
     lines = [line for line in ax.lines if line.is_dashed() and line.get_color() == FAINT]
     return [float(line.get_ydata()[0]) for line in lines]
@@ -91,18 +91,18 @@ def test_the_untrained_policy_is_a_line(tmp_path: Path) -> None:
     said = {"summary": {"untrained/sampled": 80.0, "untrained/sampled_error": 1.0}}
     places = [(k, seed) for k in (2, 4) for seed in (0, 1)]
     known = Results.of([write_run(tmp_path, seed=s, capacity=k, sampled=50.0 * k + s, said=said) for k, s in places])
-    assert dotted(draw("learning_curves", known).axes[0]) == [80.0]
+    assert dotted_heights(draw("learning_curves", known).axes[0]) == [80.0]
     low, high = 100.0, 201.0
     on_scale = (80.0 - low) / (high - low)
-    assert dotted(draw("score_against_capacity", known).axes[0]) == pytest.approx([on_scale])
+    assert dotted_heights(draw("score_against_capacity", known).axes[0]) == pytest.approx([on_scale])
 
 
 def test_without_it_or_far_below_there_is_none(tmp_path: Path) -> None:
     summary = {"untrained/sampled": -9000.0, "untrained/sampled_error": 1.0}
     runs = [write_run(tmp_path, capacity=k, sampled=100.0 * k, said={"summary": summary}) for k in (2, 4)]
-    assert dotted(draw("score_against_capacity", Results.of(runs)).axes[0]) == []
+    assert dotted_heights(draw("score_against_capacity", Results.of(runs)).axes[0]) == []
     plain = Results.of([write_run(tmp_path / "plain", capacity=2)])
-    assert dotted(draw("learning_curves", plain).axes[0]) == []
+    assert dotted_heights(draw("learning_curves", plain).axes[0]) == []
 
 
 def plane(root: Path) -> Results:

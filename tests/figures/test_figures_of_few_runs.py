@@ -1,4 +1,4 @@
-"""Figures of rows that have runs enough for an interval beside rows that have not: each is drawn and said as it is."""
+"""Figures of rows with enough runs for an interval beside rows without: each is drawn and captioned as it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import second_line
 from results_helper import write_run
 
 from staleharness.figures.baseline_tests import differences_from_baseline
@@ -22,7 +23,7 @@ SEEDS = {"ppo_clip": 6, "spo": 6, "vaco": 3}
 Found = tuple[Results, Table]
 
 
-def written(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = None) -> Found:
+def write_and_load(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = None) -> Found:
     for label, n in seeds.items():
         for k, count in ((1, (at_1 or seeds)[label]), (4, n)):
             for seed in range(count):
@@ -34,56 +35,54 @@ def written(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = Non
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return written(tmp_path_factory.mktemp("mixed"), SEEDS)
+    return write_and_load(tmp_path_factory.mktemp("mixed"), SEEDS)
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return written(tmp_path_factory.mktemp("few"), dict.fromkeys(SEEDS, 3))
+def small(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return write_and_load(tmp_path_factory.mktemp("few"), dict.fromkeys(SEEDS, 3))
 
 
-def said(figure: object) -> str:
-    return " ".join(figure._suptitle.get_text().split())  # type: ignore[attr-defined]
-
-
-def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, few: Found) -> None:
+def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, small: Found) -> None:
     table = mixed[1]
     assert bars(table) == "bars: 95% stratified bootstrap interval, or dots: the runs where too few for one"
     assert band(table).endswith("bootstrap interval, or thin lines: the runs where too few for one")
     assert spread(table).endswith("(Student's), or band: range of the runs where too few for one")
     assert below(table) == "its 95% stratified bootstrap interval, or its runs where too few for one"
-    assert bars(few[1]) == "dots: the runs (too few for an interval)"
+    assert bars(small[1]) == "dots: the runs (too few for an interval)"
 
 
-def test_tables_say_what_stands_below_a_number(mixed: Found, few: Found) -> None:
-    assert "with its runs (too few for an interval); time" in score_and_time(*few).about[0]
+def test_tables_say_what_stands_below_a_number(mixed: Found, small: Found) -> None:
+    assert "with its runs (too few for an interval); time" in score_and_time(*small).about[0]
     assert "with its 95% stratified bootstrap interval, or its runs where" in score_and_time(*mixed).about[0]
-    assert "below it its runs (too few" in phase_diagram(*few, option="num_steps").about[0]
+    assert "below it its runs (too few" in phase_diagram(*small, option="num_steps").about[0]
 
 
-def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, few: Found) -> None:
+def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, small: Found) -> None:
     figure = probability_of_improvement(*mixed)
     assert [len(ax.patches) for ax in figure.axes] == [1, 1]  # SPO's; VACO has three runs
-    assert "bars: 95% stratified bootstrap interval, none where the runs are too few" in said(figure)
-    figure = probability_of_improvement(*few)
-    assert not any(ax.patches for ax in figure.axes) and "seeds, too few for an interval;" in said(figure)
+    assert "bars: 95% stratified bootstrap interval, none where the runs are too few" in second_line(figure)
+    figure = probability_of_improvement(*small)
+    assert not any(ax.patches for ax in figure.axes) and "seeds, too few for an interval;" in second_line(figure)
 
 
-def test_profiles_of_few_runs_have_no_band(mixed: Found, few: Found) -> None:
+def test_profiles_of_few_runs_have_no_band(mixed: Found, small: Found) -> None:
     figure = performance_profiles(*mixed)
     assert [len(ax.collections) for ax in figure.axes] == [2, 2]
-    assert "interval, none where the runs are too few" in said(figure)
-    figure = performance_profiles(*few)
-    assert not any(ax.collections for ax in figure.axes) and "too few for an interval" in said(figure)
+    assert "interval, none where the runs are too few" in second_line(figure)
+    figure = performance_profiles(*small)
+    assert not any(ax.collections for ax in figure.axes) and "too few for an interval" in second_line(figure)
 
 
 def test_a_share_kept_needs_runs_enough_at_both_ends(tmp_path: Path) -> None:
-    sheet = risk_table(*written(tmp_path, {"vaco": 6}, at_1={"vaco": 3}))
+    sheet = risk_table(*write_and_load(tmp_path, {"vaco": 6}, at_1={"vaco": 3}))
     ((_, line),) = sheet.blocks[0].rows
     assert [entry.below for entry in line] == [""] * len(line)
     assert "95% bootstrap interval over seeds in brackets, of 5 or more" in sheet.about[0]
 
 
-def test_the_seeds_of_a_figure_at_one_capacity_are_those_that_it_has_there(tmp_path: Path) -> None:
-    figure = differences_from_baseline(*written(tmp_path, {"ppo_clip": 6, "spo": 6}, at_1={"ppo_clip": 3, "spo": 3}))
-    assert "runs (n = 6 seeds)" in said(figure)
+def test_a_figure_of_one_capacity_counts_its_seeds(tmp_path: Path) -> None:
+    figure = differences_from_baseline(
+        *write_and_load(tmp_path, {"ppo_clip": 6, "spo": 6}, at_1={"ppo_clip": 3, "spo": 3})
+    )
+    assert "runs (n = 6 seeds)" in second_line(figure)

@@ -1,4 +1,4 @@
-"""Figures by name: what the folder holds, what a report takes from it, and panels in axes of the user's."""
+"""Figures by name: all that are registered, those of a report, and panels in axes of the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_table_that_a_file_registers_is_found() -> None:
     assert sorted(written) == list(registry.SHEETS) and len(written) == 5
 
 
-def test_a_figure_registered_with_a_section_is_in_the_report_at_its_place(
+def test_a_registered_section_is_in_the_report_at_its_place(
     results: Results, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = [drawing.name for drawing in sections(results)]
@@ -88,7 +88,7 @@ def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, ta
 # --- panels in an axis of the user's
 
 
-def test_what_is_no_results_or_no_axis_is_told_so(results: Results) -> None:
+def test_wrong_results_and_axes_are_refused(results: Results) -> None:
     anything: Any = 3
     for make in (draw, sheet):
         with pytest.raises(UserError, match=f"{make.__name__}: 3 are no results; give what sh.load"):
@@ -99,7 +99,7 @@ def test_what_is_no_results_or_no_axis_is_told_so(results: Results) -> None:
         draw_panel("learning_curves", results, anything)
 
 
-def test_nothing_is_drawn_of_no_runs_and_one_line_says_so(results: Results) -> None:
+def test_figures_without_runs_are_refused(results: Results) -> None:
     none = results.select(algo="typo")
     for make, known in ((draw, FIGURES), (sheet, registry.SHEETS)):
         for name in known:
@@ -141,7 +141,7 @@ def test_a_lag_histogram_in_an_axis_is_that_of_the_figure(results: Results, tabl
     assert ax.get_title("left") == drawn.get_title("left") and ax.get_xlabel() == "lag in phases"
 
 
-def test_what_there_is_one_of_need_not_be_said_and_what_there_are_more_of_must(results: Results) -> None:
+def test_a_panel_needs_env_and_k_only_if_there_are_several(results: Results) -> None:
     one = results.select(env="A", k=4)
     ax = Figure().subplots()
     draw_panel("learning_curves", one, ax)

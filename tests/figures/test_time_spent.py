@@ -1,4 +1,4 @@
-"""The figure of where the time goes: bars are means over phases and runs, and only language runs have it."""
+"""Time of language runs by part of a phase, as bars."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def spend(run: StoredRun, **seconds: list[float]) -> StoredRun:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[StoredRun]:
-    def made(label: str, seed: int, capacity: int) -> StoredRun:
+    def write(label: str, seed: int, capacity: int) -> StoredRun:
         return write_run(tmp_path, label, seed, capacity=capacity, **LANGUAGE)
 
     return [
         spend(
-            made("a3po", 0, 1),
+            write("a3po", 0, 1),
             generate=[1.0, 3.0],
             score=[0.5, 0.5],
             proximal=[1e-6, 1e-6],
@@ -42,10 +42,10 @@ def runs(tmp_path: Path) -> list[StoredRun]:
             evaluate=[0.0, 2.0],
         ),
         spend(
-            made("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0], evaluate=[1.0]
+            write("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0], evaluate=[1.0]
         ),
         spend(
-            made("decoupled_ppo", 0, 1),
+            write("decoupled_ppo", 0, 1),
             generate=[2.0],
             score=[0.5],
             proximal=[0.25],
@@ -57,7 +57,7 @@ def runs(tmp_path: Path) -> list[StoredRun]:
 
 
 @pytest.mark.parametrize("width", [7.0, COLUMN])
-def test_bars_are_mean_seconds_by_part_with_the_proximal_step_in_words(runs: list[StoredRun], width: float) -> None:
+def test_bars_are_mean_seconds_by_part_of_a_phase(runs: list[StoredRun], width: float) -> None:
     figure = where_the_time_goes(Results.of(runs), stats.table(runs, reps=20), width)
     (ax,) = figure.axes
     assert len(ax.patches) == 2 * len(PARTS)

@@ -1,9 +1,8 @@
-"""What the budget does: several studies side by side, with as many seeds as there are; and the table of falls."""
+"""Budgets of several studies: a panel per study and environment, a dot per seed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.budgets_and_slowdowns import budgets, interval, kept_shares
-from staleharness.figures.reward_falls import collapse
 from staleharness.statistics.claims.evidence import Evidence
 from staleharness.statistics.results import Results
 
@@ -73,24 +71,3 @@ def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: P
     assert [ax.get_title(loc="left").partition(",")[0] for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
     with pytest.raises(UserError, match="no study has runs at K=1 and K=64"):
         budgets(small, small.table(reps=50, engine="quick"), k=64)
-
-
-def test_the_time_of_a_fall_stands_below_the_score(tmp_path: Path) -> None:
-    calm, falling = [0.9] * 30, [0.9] * 12 + [0.1] * 18
-    runs = []
-    for lag, rate, reward, score in ((0, 0.1, calm, 0.8), (4, 0.1, falling, 0.2), (4, 0.05, calm, 0.7)):
-        label = f"tis[lag=fixed:{lag},learning_rate={rate}]"
-        settings = {"learning_rate": rate, "lag": f"fixed:{lag}"}
-        said = {"lag_histogram": {"0": 3, str(lag): 7}}
-        for seed in (0, 1):
-            own: dict[str, Any] = {"settings": settings, "columns": {"reward": reward}, "said": said, "phases": 30}
-            runs.append(write_run(tmp_path, label, seed, env="word-problems", kind="language", sampled=score, **own))
-    results = Results.of(runs)
-    made = collapse(results, results.table(reps=50, engine="quick", score="sampled"), option="learning_rate")
-    scores, products = made.blocks
-    assert list(scores.columns) == ["S = 0", "S = 4"] and [name for name, _ in scores.rows] == ["0.1", "0.05"]
-    cells = {name: [(e.value, e.below) for e in row] for name, row in scores.rows}
-    (at,) = {step for _, below in cells["0.1"][1:] for step in [below.split(", ")[-1]]}
-    assert cells["0.1"][0] == ("0.80", "never fell") and cells["0.1"][1] == ("0.20", f"fell at {at}, {at}")
-    assert cells["0.05"] == [("–", ""), ("0.70", "never fell")]
-    assert products.rows[0][1][0].value == f"{float(at) * 4 * 0.1:.2g}" and products.rows[1][1][0].value == "–"
