@@ -31,16 +31,12 @@ def table(results: Results) -> Table:
     return results.table(reps=50, engine="quick")
 
 
-def test_every_figure_that_a_file_registers_is_found() -> None:
+@pytest.mark.parametrize(("registry_of", "count"), [("FIGURES", 24), ("SHEETS", 5)])
+def test_everything_that_a_file_registers_is_found(registry_of: str, count: int) -> None:
     files = Path(registry.__file__).parent.glob("*.py")
-    written = [name for file in files for name in re.findall(r'FIGURES\.register\(\s*"(\w+)"', file.read_text())]
-    assert sorted(written) == list(FIGURES) and len(written) == 24
-
-
-def test_every_table_that_a_file_registers_is_found() -> None:
-    files = Path(registry.__file__).parent.glob("*.py")
-    written = [name for file in files for name in re.findall(r'SHEETS\.register\(\s*"(\w+)"', file.read_text())]
-    assert sorted(written) == list(registry.SHEETS) and len(written) == 5
+    pattern = rf'{registry_of}\.register\(\s*"(\w+)"'
+    names = [name for file in files for name in re.findall(pattern, file.read_text())]
+    assert sorted(names) == list(getattr(registry, registry_of)) and len(names) == count
 
 
 def test_a_registered_section_is_in_the_report_at_its_place(
@@ -126,19 +122,17 @@ def test_a_learning_curve_in_an_axis_is_that_of_the_whole_figure(results: Result
     assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
 
 
-def test_the_score_against_capacity_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
-    ax = Figure().subplots()
-    draw_panel("score_against_capacity", results, ax, table)
-    assert heights(ax) == heights(draw("score_against_capacity", results, table).axes[0])
-    assert [text.get_text() for text in ax.legend().get_texts()] == ["SPO", "VACO"]
-
-
-def test_a_lag_histogram_in_an_axis_is_that_of_the_figure(results: Results, table: Table) -> None:
-    ax = Figure().subplots()
-    draw_panel("lag_histogram", results, ax, table, k=4)
-    drawn = draw("lag_histogram", results, table).axes[1]
-    assert [p.get_height() for p in ax.patches] == [p.get_height() for p in drawn.patches]
-    assert ax.get_title("left") == drawn.get_title("left") and ax.get_xlabel() == "lag in phases"
+@pytest.mark.parametrize(
+    ("name", "place", "options"), [("score_against_capacity", 0, {}), ("lag_histogram", 1, {"k": 4})]
+)
+def test_a_panel_in_an_axis_is_that_of_the_figure(
+    results: Results, table: Table, name: str, place: int, options: dict[str, int]
+) -> None:
+    ax, panel = Figure().subplots(), draw(name, results, table).axes[place]
+    draw_panel(name, results, ax, table, **options)
+    assert heights(ax) == heights(panel) and ax.get_xlabel() == panel.get_xlabel()
+    assert [bar.get_height() for bar in ax.patches] == [bar.get_height() for bar in panel.patches]
+    assert ax.get_title("left") == panel.get_title("left")
 
 
 def test_a_panel_needs_env_and_k_only_if_there_are_several(results: Results) -> None:

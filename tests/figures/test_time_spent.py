@@ -31,29 +31,13 @@ def runs(tmp_path: Path) -> list[StoredRun]:
     def write(label: str, seed: int, capacity: int) -> StoredRun:
         return write_run(tmp_path, label, seed, capacity=capacity, **LANGUAGE)
 
-    return [
-        spend(
-            write("a3po", 0, 1),
-            generate=[1.0, 3.0],
-            score=[0.5, 0.5],
-            proximal=[1e-6, 1e-6],
-            loss=[0.002, 0.004],
-            train=[1.0, 1.0],
-            evaluate=[0.0, 2.0],
-        ),
-        spend(
-            write("a3po", 0, 4), generate=[4.0], score=[0.5], proximal=[1e-6], loss=[0.003], train=[1.0], evaluate=[1.0]
-        ),
-        spend(
-            write("decoupled_ppo", 0, 1),
-            generate=[2.0],
-            score=[0.5],
-            proximal=[0.25],
-            loss=[0.003],
-            train=[1.0],
-            evaluate=[1.0],
-        ),
-    ]
+    parts = ("generate", "score", "proximal", "loss", "train", "evaluate")
+    seconds = {
+        ("a3po", 1): ([1.0, 3.0], [0.5, 0.5], [1e-6, 1e-6], [0.002, 0.004], [1.0, 1.0], [0.0, 2.0]),
+        ("a3po", 4): ([4.0], [0.5], [1e-6], [0.003], [1.0], [1.0]),
+        ("decoupled_ppo", 1): ([2.0], [0.5], [0.25], [0.003], [1.0], [1.0]),
+    }
+    return [spend(write(label, 0, k), **dict(zip(parts, times, strict=True))) for (label, k), times in seconds.items()]
 
 
 @pytest.mark.parametrize("width", [7.0, COLUMN])
